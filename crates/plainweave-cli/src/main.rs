@@ -1,0 +1,2 @@
+//! Plainweave.
+fn main() {}

@@ -1,0 +1,1 @@
+//! HTTP server library on fibers.

@@ -1,0 +1,40 @@
+//! The one door to atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
+//!
+//! Lock-free modules (`queue/*`, `park`, `fiber/state`) import from here and from nowhere else, so that the file that
+//! runs is the file that was checked. Under `--cfg loom` every access goes through loom's scheduler; capacities shrink
+//! there because the state space grows with them.
+
+#[cfg(not(loom))]
+mod imp {
+    pub(crate) use std::sync::atomic;
+
+    /// `std`'s cell behind loom's closure interface.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Hands out a pointer for reading; the caller upholds that nobody writes meanwhile.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// Hands out a pointer for writing; the caller upholds that nobody else accesses meanwhile.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic;
+}
+
+pub(crate) use imp::*;
