@@ -1,0 +1,126 @@
+//! One I/O operation: what is to be done, on which descriptor, and how to attempt it without blocking.
+//!
+//! `Op` is plain data with raw pointers into the caller's buffers. The caller keeps those buffers alive and untouched
+//! until the operation has completed; [`Operation::attempt`] performs the same system call that io_uring would, so the
+//! epoll driver, the direct "try first" path and plain OS threads share it.
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use super::source::Source;
+
+/// Which readiness an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    Read,
+    Write,
+}
+
+/// What is to be done. Pointers stay valid until the operation's completion (the submitter's promise).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// Wait until the descriptor is readable or writable; transfers nothing. Result 0.
+    Poll(Interest),
+    /// `recv(2)`; result: bytes, 0 at end of stream.
+    Recv { buf: *mut u8, len: usize },
+    /// `recvmsg(2)` into several buffers.
+    RecvVectored { msg: *mut libc::msghdr },
+    /// `send(2)` with `MSG_NOSIGNAL`; result: bytes taken, possibly fewer than `len`.
+    Send { buf: *const u8, len: usize },
+    /// `sendmsg(2)` with `MSG_NOSIGNAL` from several buffers.
+    SendVectored { msg: *const libc::msghdr },
+    /// `accept4(2)` with `SOCK_CLOEXEC | SOCK_NONBLOCK`; result: the new descriptor. `addr` receives the peer's address.
+    Accept { addr: *mut libc::sockaddr_storage, len: *mut libc::socklen_t },
+    /// `connect(2)`; result 0. `started` tells whether the system call has been made and only its outcome is awaited.
+    Connect { addr: *const libc::sockaddr_storage, len: libc::socklen_t },
+}
+
+impl Op {
+    pub(crate) fn interest(&self) -> Interest {
+        match self {
+            Op::Poll(interest) => *interest,
+            Op::Recv { .. } | Op::RecvVectored { .. } | Op::Accept { .. } => Interest::Read,
+            Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. } => Interest::Write,
+        }
+    }
+}
+
+/// The result of an operation as the kernel gives it: a count or descriptor, or a negated errno.
+pub(crate) type RawResult = i32;
+
+/// An operation in flight. It lives in the blocked fiber's frame (or in a box, for a parked connection) and neither
+/// moves nor dies before the driver has completed it.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) op: Op,
+    pub(crate) fd: RawFd,
+    /// The descriptor's owner; outlives the operation (the submitter's promise).
+    pub(crate) source: NonNull<Source>,
+    /// For whoever completes it: opaque to drivers.
+    pub(crate) waiter: Cell<Waiter>,
+    /// The driver's own note: a slot, a list position. Meaningless before `submit`.
+    pub(crate) note: Cell<u64>,
+    pub(crate) result: Cell<Option<RawResult>>,
+}
+
+/// Who is told of a completion. Opaque to drivers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiter {
+    /// Nobody yet, or tests.
+    Nobody,
+    /// A fiber's header.
+    Fiber(NonNull<()>),
+    /// A parked connection's box.
+    Parked(NonNull<()>),
+}
+
+impl Operation {
+    pub(crate) fn new(op: Op, source: &Source) -> Self {
+        Self {
+            op,
+            fd: source.raw(),
+            source: NonNull::from(source),
+            waiter: Cell::new(Waiter::Nobody),
+            note: Cell::new(0),
+            result: Cell::new(None),
+        }
+    }
+
+    /// Any thread. Makes the system call once without blocking. `Connect` asks for the outcome if a connection attempt
+    /// is under way already (EINPROGRESS is reported as EAGAIN). `Poll` never succeeds here: only an event completes it.
+    ///
+    /// # Safety
+    /// The operation's pointers are valid, as promised on construction.
+    pub(crate) unsafe fn attempt(&self) -> RawResult {
+        let fd = self.fd;
+        const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        loop {
+            // SAFETY: the buffers and addresses are valid for the lengths given, by the caller's promise.
+            let n = unsafe {
+                match self.op {
+                    Op::Poll(_) => return -libc::EAGAIN,
+                    Op::Recv { buf, len } => libc::recv(fd, buf.cast(), len, libc::MSG_DONTWAIT),
+                    Op::RecvVectored { msg } => libc::recvmsg(fd, msg, libc::MSG_DONTWAIT),
+                    Op::Send { buf, len } => libc::send(fd, buf.cast(), len, SEND),
+                    Op::SendVectored { msg } => libc::sendmsg(fd, msg, SEND),
+                    Op::Accept { addr, len } => {
+                        libc::accept4(fd, addr.cast(), len, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as isize
+                    }
+                    Op::Connect { addr, len } => libc::connect(fd, addr.cast(), len) as isize,
+                }
+            };
+            if n >= 0 {
+                return n.min(i32::MAX as isize) as i32;
+            }
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            match (self.op, errno) {
+                (_, libc::EINTR) => continue,
+                (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => return -libc::EAGAIN,
+                // A second call after completion says so: the connection stands.
+                (Op::Connect { .. }, libc::EISCONN) => return 0,
+                (_, errno) => return -errno,
+            }
+        }
+    }
+}
