@@ -1,0 +1,171 @@
+//! The hand-over of a fiber's result: one finisher, at most one joiner.
+//!
+//! 1. Finisher: writes the result, then `fetch_or(DONE)` (release). If it finds `WAITING` it takes the unparker and
+//!    wakes it; if it finds `ABANDONED` it drops the result, for nobody else will.
+//! 2. Joiner: puts its unparker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need not wait.
+//! 3. A joiner that gives up takes `WAITING` back by a compare-exchange; if that fails the finisher is at work with the
+//!    unparker and the joiner leaves the cell alone: it sees `DONE`.
+//! 4. A dropped handle does `fetch_or(ABANDONED)`; if it finds `DONE` the result is its to drop.
+//!
+//! Both sides make one read-modify-write on one word, so one of them comes second and sees the other's bit: the wake-up
+//! is not lost, and the result has exactly one owner (models below).
+
+use crate::shim::UnsafeCell;
+use crate::shim::atomic::{AtomicU32, Ordering};
+
+/// The result has been written.
+const DONE: u32 = 1;
+/// The cell holds the joiner's unparker.
+const WAITING: u32 = 2;
+/// The handle has been dropped.
+const ABANDONED: u32 = 4;
+
+/// The meeting point of finisher and joiner; `W` is what wakes a joiner.
+#[derive(Debug)]
+pub(crate) struct Join<W> {
+    bits: AtomicU32,
+    waiter: UnsafeCell<Option<W>>,
+}
+
+// SAFETY: the cell is accessed by the joiner before WAITING is set or after it was taken back, and by the finisher after
+// it has seen WAITING with DONE: never at once (steps 1 to 3).
+unsafe impl<W: Send> Sync for Join<W> {}
+// SAFETY: plain ownership.
+unsafe impl<W: Send> Send for Join<W> {}
+
+/// What the finisher is to do.
+#[derive(Debug)]
+pub(crate) enum Finished<W> {
+    /// Somebody may join later.
+    Kept,
+    /// Wake this joiner.
+    Wake(W),
+    /// Nobody will ask: drop the result.
+    Abandoned,
+}
+
+impl<W> Join<W> {
+    pub(crate) fn new() -> Self {
+        Self { bits: AtomicU32::new(0), waiter: UnsafeCell::new(None) }
+    }
+
+    /// Any thread. Whether the result is there to be read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.bits.load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// The joiner. True: it is registered and will be woken. False: the result is there.
+    pub(crate) fn wait(&self, waiter: W) -> bool {
+        debug_assert_eq!(self.bits.load(Ordering::Relaxed) & WAITING, 0, "two joiners");
+        if self.is_done() {
+            return false;
+        }
+        // SAFETY: WAITING is not set, so the finisher leaves the cell alone.
+        self.waiter.with_mut(|w| unsafe { *w = Some(waiter) });
+        self.bits.fetch_or(WAITING, Ordering::AcqRel) & DONE == 0
+    }
+
+    /// The joiner, registered, gives up waiting. True: it is unregistered. False: the result is there.
+    pub(crate) fn retract(&self) -> bool {
+        if self.bits.compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return false;
+        }
+        // SAFETY: WAITING has been taken back before DONE came, so the finisher will not look into the cell.
+        self.waiter.with_mut(|w| unsafe { *w = None });
+        true
+    }
+
+    /// The finisher, once, after writing the result.
+    pub(crate) fn finish(&self) -> Finished<W> {
+        let before = self.bits.fetch_or(DONE, Ordering::AcqRel);
+        if before & ABANDONED != 0 {
+            return Finished::Abandoned;
+        }
+        if before & WAITING == 0 {
+            return Finished::Kept;
+        }
+        // SAFETY: WAITING was set before DONE: the joiner wrote the cell before and no longer touches it.
+        self.waiter.with_mut(|w| unsafe { (*w).take() }).map_or(Finished::Kept, Finished::Wake)
+    }
+
+    /// The handle's drop, once. True: the result is there and the caller drops it.
+    pub(crate) fn abandon(&self) -> bool {
+        self.bits.fetch_or(ABANDONED, Ordering::AcqRel) & DONE != 0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+
+    struct Model {
+        join: Join<()>,
+        result: UnsafeCell<u32>,
+        woken: AtomicUsize,
+    }
+
+    // SAFETY: the model itself checks that accesses to the result are ordered.
+    unsafe impl Sync for Model {}
+    // SAFETY: as above.
+    unsafe impl Send for Model {}
+
+    fn start(drops: &Arc<AtomicUsize>) -> (Arc<Model>, loom::thread::JoinHandle<()>) {
+        let m = Arc::new(Model { join: Join::new(), result: UnsafeCell::new(0), woken: AtomicUsize::new(0) });
+        let (other, drops) = (m.clone(), drops.clone());
+        let t = loom::thread::spawn(move || {
+            // SAFETY: nobody reads before DONE.
+            other.result.with_mut(|r| unsafe { *r = 7 });
+            match other.join.finish() {
+                Finished::Kept => {}
+                Finished::Wake(()) => {
+                    other.woken.fetch_add(1, Ordering::Release);
+                }
+                Finished::Abandoned => {
+                    drops.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        (m, t)
+    }
+
+    #[test]
+    fn loom_join_gets_the_result_or_is_woken() {
+        loom::model(|| {
+            let (m, t) = start(&Arc::new(AtomicUsize::new(0)));
+            let registered = m.join.wait(());
+            if !registered {
+                // SAFETY: DONE was seen.
+                assert_eq!(m.result.with(|r| unsafe { *r }), 7);
+            }
+            t.join().unwrap();
+            assert_eq!(m.woken.load(Ordering::Acquire), usize::from(registered));
+        });
+    }
+
+    #[test]
+    fn loom_retract_against_finish() {
+        loom::model(|| {
+            let (m, t) = start(&Arc::new(AtomicUsize::new(0)));
+            if m.join.wait(()) && m.join.retract() && m.join.wait(()) {
+                m.join.retract();
+            }
+            t.join().unwrap();
+            assert!(m.join.is_done());
+        });
+    }
+
+    #[test]
+    fn loom_result_has_one_owner() {
+        loom::model(|| {
+            let drops = Arc::new(AtomicUsize::new(0));
+            let (m, t) = start(&drops);
+            if m.join.abandon() {
+                drops.fetch_add(1, Ordering::Relaxed);
+            }
+            t.join().unwrap();
+            assert_eq!(drops.load(Ordering::Relaxed), 1);
+        });
+    }
+}

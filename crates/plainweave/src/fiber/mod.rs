@@ -1,0 +1,2 @@
+pub(crate) mod join;
+pub(crate) mod state;

@@ -1,0 +1,285 @@
+//! When workers sleep, and who wakes them. (Policies decide *what* runs; nothing here knows a fiber.)
+//!
+//! # Concepts
+//! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or *asleep* in its driver.
+//! The sleepers are a bitmap: a set bit says "asleep or about to be". Whoever clears another worker's bit owes it a
+//! signal (an eventfd write). Waking takes the lowest bit, so load packs onto few workers.
+//!
+//! # Why it is hard
+//! A pusher that finds nobody to wake, and a worker that finds nothing to run, may pass each other: both look before
+//! the other writes. One full fence on each side forbids that.
+//!
+//! # Protocol
+//! Pusher, after the task is visible in its queue (`wake_any`, `wake_worker`):
+//! 1. `fence(SeqCst)` **(A)**.
+//! 2. `wake_any`: if somebody searches, return: that searcher has not had its last look yet.
+//! 3. If no bit is set, return. Else add one to `searching` on behalf of the sleeper, clear its bit and signal it: a burst
+//!    of pushes wakes one worker, not all. If somebody else cleared the bit first, subtract again and **start over**
+//!    after another fence: a pusher may have trusted the count in between (loom found what happens otherwise).
+//!    `wake_worker` claims nothing: if the bit is set it signals, and the signal itself is idempotent.
+//!
+//! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
+//! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.
+//! 7. *Last look* at every queue it could be asked to serve. Something there: `cancel_sleep`, and it counts as searching
+//!    again, since a pusher that trusted it before step 5 may have brought more than the one task it will take.
+//! 8. Else sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its own bit; if that was
+//!    cleared by a pusher already, the worker now counts as searching.
+//!
+//! Searcher that finds work (`end_search`): subtracts itself; the **last** one then looks whether more is to be had and
+//! wakes the next (the cascade): pushers may have relied on it in step 2.
+//!
+//! # Proof sketch: no lost wake-up
+//! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A) precedes (B) in the single
+//! order of fences: then the push is visible at 7: contradiction. Or (B) precedes (A): then at 3 the pusher sees the
+//! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 it relied on a
+//! searcher: each searcher either finds work, and the last of them looks again after its subtraction (`end_search` has
+//! a fence too), or goes through 5, 6 and 7 with its own (B') after the (A) of any pusher that counted it, because the
+//! pusher read `searching` before the subtraction; or it was a claim that failed, which starts over at 3. Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`,
+//! `loom_searcher_cascades`, `loom_wake_worker_against_sleep`.
+
+use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// The sleeping and searching workers of a pool.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// One bit a worker, 64 to a word.
+    asleep: Box<[AtomicU64]>,
+    searching: AtomicUsize,
+    /// At most this many search at once: half of the workers.
+    max_searching: usize,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// By an event of its own.
+    Undisturbed,
+    /// Somebody has chosen this worker, which now counts as searching.
+    Woken,
+}
+
+impl Idle {
+    pub(crate) fn new(workers: usize) -> Self {
+        let asleep = (0..workers.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self { asleep, searching: AtomicUsize::new(0), max_searching: workers.div_ceil(2) }
+    }
+
+    /// Any thread, after making a task visible. The worker returned must be signalled by the caller.
+    #[must_use]
+    #[inline]
+    pub(crate) fn wake_any(&self) -> Option<usize> {
+        loop {
+            fence(Ordering::SeqCst);
+            if self.searching.load(Ordering::Relaxed) > 0 {
+                return None;
+            }
+            let worker = self.lowest_sleeper()?;
+            // Counted before the bit goes: else the sleeper could wake by itself and subtract what was never added.
+            self.searching.fetch_add(1, Ordering::SeqCst);
+            if self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0 {
+                return Some(worker);
+            }
+            self.searching.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn lowest_sleeper(&self) -> Option<usize> {
+        self.asleep.iter().enumerate().find_map(|(i, word)| {
+            let bits = word.load(Ordering::Relaxed);
+            (bits != 0).then(|| i * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+
+    /// Any thread, after putting something where only `worker` looks. True: the caller must signal it.
+    #[must_use]
+    #[inline]
+    pub(crate) fn wake_worker(&self, worker: usize) -> bool {
+        fence(Ordering::SeqCst);
+        self.asleep[worker / 64].load(Ordering::Relaxed) & bit(worker) != 0
+    }
+
+    /// A running worker. True: it may look through others' queues and counts as searching.
+    pub(crate) fn begin_search(&self) -> bool {
+        if self.searching.load(Ordering::Relaxed) >= self.max_searching {
+            return false;
+        }
+        self.searching.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    /// A searching worker that found work, and now runs. True: it was the last searcher, so it must look whether there
+    /// is more, and if so call `wake_any`.
+    #[must_use]
+    pub(crate) fn end_search(&self) -> bool {
+        let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
+        fence(Ordering::SeqCst);
+        last
+    }
+
+    /// A worker with nothing to do; afterwards it has its last look.
+    pub(crate) fn begin_sleep(&self, worker: usize, searching: bool) {
+        self.asleep[worker / 64].fetch_or(bit(worker), Ordering::SeqCst);
+        if searching {
+            self.searching.fetch_sub(1, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// The same worker, after a last look that found something: it counts as searching. If somebody has chosen it
+    /// meanwhile, a signal is on its way and the next sleep ends early, which is harmless.
+    pub(crate) fn cancel_sleep(&self, worker: usize) {
+        if self.end_sleep(worker) == Slept::Undisturbed {
+            self.searching.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The same worker, after its sleep.
+    pub(crate) fn end_sleep(&self, worker: usize) -> Slept {
+        let own = self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0;
+        if own { Slept::Undisturbed } else { Slept::Woken }
+    }
+
+    /// Any thread, for reports.
+    pub(crate) fn sleepers(&self) -> usize {
+        self.asleep.iter().map(|w| w.load(Ordering::Relaxed).count_ones() as usize).sum()
+    }
+}
+
+fn bit(worker: usize) -> u64 {
+    1 << (worker % 64)
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    /// A pool of workers over one counter of tasks; signals as an eventfd keeps them.
+    struct Pool {
+        idle: Idle,
+        tasks: AtomicUsize,
+        signals: Vec<(Mutex<bool>, Condvar)>,
+    }
+
+    impl Pool {
+        fn new(workers: usize) -> Arc<Self> {
+            let signals = (0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect();
+            Arc::new(Self { idle: Idle::new(workers), tasks: AtomicUsize::new(0), signals })
+        }
+
+        fn signal(&self, worker: usize) {
+            *self.signals[worker].0.lock().unwrap() = true;
+            self.signals[worker].1.notify_one();
+        }
+
+        fn push(&self) {
+            self.tasks.fetch_add(1, Ordering::Release);
+            if let Some(w) = self.idle.wake_any() {
+                self.signal(w);
+            }
+        }
+
+        fn take(&self) -> bool {
+            let n = self.tasks.load(Ordering::Acquire);
+            n > 0 && self.tasks.compare_exchange(n, n - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        }
+
+        fn sleep(&self, worker: usize) {
+            let mut signalled = self.signals[worker].0.lock().unwrap();
+            while !*signalled {
+                signalled = self.signals[worker].1.wait(signalled).unwrap();
+            }
+            *signalled = false;
+        }
+
+        /// Runs `n` tasks on this worker, sleeping between; loom reports a deadlock if a wake-up is lost.
+        fn run(&self, worker: usize, n: usize) {
+            let mut done = 0;
+            let mut searching = false;
+            while done < n {
+                if self.take() {
+                    done += 1;
+                    if std::mem::take(&mut searching)
+                        && self.idle.end_search()
+                        && self.tasks.load(Ordering::Acquire) > 0
+                    {
+                        if let Some(w) = self.idle.wake_any() {
+                            self.signal(w);
+                        }
+                    }
+                    continue;
+                }
+                self.idle.begin_sleep(worker, searching);
+                if self.tasks.load(Ordering::Acquire) > 0 {
+                    self.idle.cancel_sleep(worker);
+                    searching = true;
+                    continue;
+                }
+                self.sleep(worker);
+                searching = self.idle.end_sleep(worker) == Slept::Woken;
+            }
+            if searching {
+                let _ = self.idle.end_search();
+            }
+        }
+    }
+
+    fn bounded(f: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(f);
+    }
+
+    #[test]
+    fn loom_push_against_sleep() {
+        bounded(|| {
+            let pool = Pool::new(1);
+            let p = pool.clone();
+            let t = loom::thread::spawn(move || p.run(0, 1));
+            pool.push();
+            t.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_two_pushers_one_sleeper() {
+        bounded(|| {
+            let pool = Pool::new(1);
+            let (p, q) = (pool.clone(), pool.clone());
+            let worker = loom::thread::spawn(move || p.run(0, 2));
+            let pusher = loom::thread::spawn(move || q.push());
+            pool.push();
+            worker.join().unwrap();
+            pusher.join().unwrap();
+        });
+    }
+
+    /// Two tasks, two workers that each run one: the second is found although its pusher may have trusted a searcher.
+    #[test]
+    fn loom_searcher_cascades() {
+        bounded(|| {
+            let pool = Pool::new(2);
+            let (p, q) = (pool.clone(), pool.clone());
+            let a = loom::thread::spawn(move || p.run(0, 1));
+            let b = loom::thread::spawn(move || q.run(1, 1));
+            pool.push();
+            pool.push();
+            a.join().unwrap();
+            b.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_wake_worker_against_sleep() {
+        bounded(|| {
+            let pool = Pool::new(2);
+            let p = pool.clone();
+            let t = loom::thread::spawn(move || p.run(1, 1));
+            pool.tasks.fetch_add(1, Ordering::Release);
+            if pool.idle.wake_worker(1) {
+                pool.signal(1);
+            }
+            t.join().unwrap();
+        });
+    }
+}
