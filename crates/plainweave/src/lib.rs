@@ -3,5 +3,6 @@
 pub(crate) mod io;
 pub(crate) mod queue;
 pub(crate) mod shim;
+#[allow(dead_code, unused_imports)]
 pub(crate) mod stack;
 pub(crate) mod timer;
