@@ -54,6 +54,7 @@
 mod cache;
 mod free;
 mod guard;
+mod overflow;
 mod pool;
 mod slab;
 mod table;
@@ -68,6 +69,7 @@ use corosensei::stack::StackPointer;
 
 pub(crate) use cache::StackCache;
 pub(crate) use guard::{GuardKind, GuardMode};
+pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
 pub(crate) use pool::{StackPool, StackStats};
 pub(crate) use slab::{GUARD_SIZE, SlotMeta};
 pub(crate) use table::{SlotHit, lookup};

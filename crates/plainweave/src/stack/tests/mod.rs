@@ -1,5 +1,6 @@
 //! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child processes) overflows.
 
+mod overflow;
 mod pool;
 
 use super::slab::page_size;
