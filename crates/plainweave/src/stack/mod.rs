@@ -1,1 +1,207 @@
+//! Fiber stacks: where a million of them live, what keeps them apart, and what says so when one runs out.
+//!
+//! *Stack*: a run of pages a fiber runs on, growing down; committed by the kernel page by page, on first touch.
+//! *Guard*: 64 KiB below it that fault on any access. *Slot*: one guard with the stack above it. *Slab*: one mapping
+//! that holds many slots.
+//!
+//! ```text
+//!      slab = one mmap, one VMA                                      top = Stack::base()
+//!     |<----------- slot 0 ----------->|<----------- slot 1 ----------->|
+//!     | guard | <--- stack grows down  | guard | <--- stack grows down  | ...
+//!     ^ limit()
+//! ```
+//!
+//! # Why it is hard
+//!
+//! 1. *A guard must not cost a mapping.* The classical guard is `mprotect(PROT_NONE)`; it splits the mapping, two VMAs
+//!    a stack, and Linux allows 65,530 a process: 32,000 fibers and no more. `MADV_GUARD_INSTALL` (Linux 6.13) marks
+//!    page-table entries instead, so a slab stays one VMA (`guard.rs`; the fallback is there as well, and says what to
+//!    raise before the limit is hit).
+//! 2. *Recycling must cost less than a cache miss, and memory must still come back.* A stack just used is worth keeping
+//!    as it is; a thousand of them that once ran deep are a leak. So a stack cools in steps (below).
+//! 3. *The overflow message needs the fiber, in a signal handler.* No thread-local (it may be the fiber's), no lock, no
+//!    allocation: the fault address alone leads to the slot through a table of atomics (`table.rs`, `overflow.rs`).
+//!
+//! # The steps a free stack goes through
+//!
+//! 1. *Cached*: in the [`StackCache`] of one worker, a plain `Vec`. Take and put are a few ns. When it is full the
+//!    older half goes to the pool; when it is empty half a cache comes back.
+//! 2. *Hot*: in the [`StackPool`], newest last, untouched. Workers that spawn for others pass stacks round here, and
+//!    pay no system call for it.
+//! 3. *Warm*: not used for 100-200 ms. Its pages were counted (`mincore`) and all but the top `WARM_BYTES` dropped. At
+//!    most `max_free` stacks are hot or warm.
+//! 4. *Cold*: above that bound; every page was dropped. Only the slot and its guard remain, so a cold stack costs
+//!    address space and page tables, not memory.
+//!
+//! Slabs stay mapped until the pool is dropped; slots are reused for ever.
+//!
+//! Measured (2-core virtual machine, Linux 6.18, release): take and put from a cache 3.6 ns; 512 taken, then 512 put,
+//! 8.5 ns each; one worker takes and another puts, 7 ns. A million fresh stacks 1.2 us each, guard and all, in 39 slabs
+//! and 48 mappings; a page touched in each, 4.03 GB of resident memory and 0.63 GB of page tables; put back, 0.07 GB.
+//!
+//! # Rejected
+//!
+//! - *One mapping a stack*: a VMA each, see 1; `mmap` + `munmap` take the address-space lock for writing, 3-4 us a
+//!   pair.
+//! - *Copying or growing stacks* (Go): needs the compiler's stack maps.
+//! - *`MADV_FREE` for cooling*: lazily freed pages stay in RSS until the machine is short, so no operator could see
+//!   that the memory is free; and the page is cleared again anyway.
+//! - *Owner word on the stack itself*: one cache line less, but a dump would touch a page of every slot, and a fiber
+//!   that scribbles over its stack would lead the signal handler astray.
+//! - *Locking stacks in memory* for a process that called `mlockall`: every stack would be committed in full, and both
+//!   guards and page reclaim are refused on locked memory. Slabs are unlocked; say `mlock` for buffers that need it.
 
+mod cache;
+mod free;
+mod guard;
+mod overflow;
+mod pool;
+mod slab;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use corosensei::stack::StackPointer;
+
+pub(crate) use cache::StackCache;
+pub(crate) use guard::{GuardKind, GuardMode};
+pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
+pub(crate) use pool::{StackPool, StackStats};
+pub(crate) use slab::{GUARD_SIZE, SlotMeta};
+pub(crate) use table::{SlotHit, lookup};
+
+/// Usable bytes of a stack unless the user says otherwise. Unoptimised frames are several times as large.
+pub(crate) const DEFAULT_SIZE: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
+/// The smallest stack accepted: a formatted panic message alone takes several KiB.
+pub(crate) const MIN_SIZE: usize = 16 << 10;
+/// The largest stack accepted; sizes are kept in 32 bits.
+pub(crate) const MAX_SIZE: usize = 1 << 30;
+
+/// What a pool hands out and how much it keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct StackConfig {
+    /// Usable bytes of each stack, [`MIN_SIZE`] to [`MAX_SIZE`]; rounded up to whole pages. The guard comes on top.
+    pub(crate) size: usize,
+    /// How stacks are kept apart.
+    pub(crate) guard: GuardMode,
+    /// Free stacks the pool keeps with (some of) their pages. Those above it are emptied when they come back. Stacks in
+    /// the workers' caches come on top.
+    pub(crate) max_free: usize,
+    /// Slots the pool may carve: in use, leaked, cached and free together. At the bound, and with nothing free, `take`
+    /// fails with [`io::ErrorKind::QuotaExceeded`]. A worker's cache may hold 128 that no other worker sees.
+    pub(crate) max_stacks: usize,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            size: DEFAULT_SIZE,
+            guard: GuardMode::Auto,
+            max_free: 8192,
+            max_stacks: 1 << 20,
+        }
+    }
+}
+
+/// A stack, taken from a pool and owned by whoever holds this handle.
+///
+/// Dropping it has no effect: the slot stays taken, as it must when a fiber is leaked with frames still on it. Give it
+/// back with `put`, to the pool it came from.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    /// One past the highest byte; page-aligned.
+    top: NonNull<u8>,
+    /// The slot's word in the slab's metadata; lives as long as the slab.
+    meta: NonNull<SlotMeta>,
+}
+
+// SAFETY: a handle names memory that nobody else owns, and everything reached through `meta` is atomic.
+unsafe impl Send for Stack {}
+// SAFETY: `&self` methods only load or store atomics and ask the kernel about pages.
+unsafe impl Sync for Stack {}
+
+// SAFETY: `[top - size, top)` is readable and writable, `size` is at least `MIN_SIZE` (16 KiB, more than
+// `MIN_STACK_SIZE`), and the `GUARD_SIZE` bytes below fault; a `Stack` is made only after its guard was installed.
+unsafe impl corosensei::stack::Stack for Stack {
+    #[inline]
+    fn base(&self) -> StackPointer {
+        self.top.addr()
+    }
+
+    #[inline]
+    fn limit(&self) -> StackPointer {
+        StackPointer::new(self.bottom().addr() - GUARD_SIZE).expect("a slot does not start at null")
+    }
+}
+
+impl Stack {
+    #[inline]
+    fn meta(&self) -> &SlotMeta {
+        // SAFETY: the slab outlives its stacks: a pool with a stack in use never unmaps (see `StackPool::drop`).
+        unsafe { self.meta.as_ref() }
+    }
+
+    /// The lowest usable byte; the guard ends here.
+    #[inline]
+    fn bottom(&self) -> *mut u8 {
+        self.top.as_ptr().wrapping_sub(self.size())
+    }
+
+    /// A second handle to the same slot, for asking about it. Never given out.
+    fn alias(&self) -> Stack {
+        Stack {
+            top: self.top,
+            meta: self.meta,
+        }
+    }
+
+    /// Any thread. Usable bytes, the guard not included.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.meta().size.load(Ordering::Relaxed) as usize
+    }
+
+    /// The stack's owner. Says whose stack this is; `put` clears it.
+    ///
+    /// A pointer that is not null must point to an [`OverflowInfo`] (or to a `repr(C)` struct that begins with one)
+    /// which stays valid until it is replaced or the stack is put back: the overflow handler reads it.
+    #[inline]
+    pub(crate) fn set_owner(&self, owner: *const ()) {
+        self.meta().owner.store(owner.cast_mut(), Ordering::Release);
+    }
+
+    /// Any thread. The owner set last, or null.
+    #[inline]
+    pub(crate) fn owner(&self) -> *const () {
+        self.meta().owner.load(Ordering::Acquire)
+    }
+
+    /// Any thread; a system call, 0.85 us for 256 KiB. Bytes from the top down to the deepest page in memory.
+    ///
+    /// A page once touched counts until it is dropped, so this is the high-water mark since the stack was last warm or
+    /// cold, rounded up to pages. Pages swapped out do not count.
+    pub(crate) fn high_water(&self) -> usize {
+        slab::resident_depth(self.bottom(), self.size())
+    }
+
+    /// Drops all pages but the top `keep` bytes. The stack must not be in use. A refusal is harmless: the pages stay.
+    fn shrink(&self, keep: usize) {
+        let size = self.size();
+        if keep < size {
+            slab::drop_pages(self.bottom(), size - keep);
+        }
+    }
+}
+
+/// Checks a wanted stack size and rounds it up to whole pages.
+fn checked_size(size: usize) -> io::Result<usize> {
+    if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
+        let message = format!("a fiber stack has {MIN_SIZE} to {MAX_SIZE} bytes, not {size}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(size.next_multiple_of(slab::page_size()))
+}

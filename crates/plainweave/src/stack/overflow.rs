@@ -1,0 +1,301 @@
+//! What happens when a fiber runs out of stack: a message with its name, and the end of the process.
+//!
+//! A fiber that overflows touches its guard. The kernel sends SIGSEGV, and the handler runs on the thread's *alternate*
+//! stack, since the current one has no room. At that point anything may be half done: the allocator's lock held, the
+//! thread-local base that of the fiber. So the handler allocates nothing, locks nothing, uses no thread-local and no
+//! formatting machinery; it calls `write` and `abort`. It proceeds so:
+//!
+//! 1. A signal that was sent (`kill`, `raise`) carries no address: chain (step 4).
+//! 2. The fault address is looked up among the slabs; not in a guard: chain.
+//! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below where a large frame carried it.
+//!    A wild pointer of some other thread that happens to hit a guard is not an overflow: chain. Else print, abort.
+//! 4. To chain is to do what would have happened without us: call the previous handler (Rust's own, which reports
+//!    overflows of OS threads; a crash reporter), or restore the default action and return, so that the instruction
+//!    faults again and the process dies of the same signal, with the right core.
+//!
+//! Unwinding instead of aborting is not an option: the fault may be in C code, in a destructor, or in the middle of any
+//! instruction that no landing pad expects.
+//!
+//! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call that is given a buffer
+//! in the guard, which fails with `EFAULT`.
+
+use std::io;
+use std::ptr;
+use std::sync::{Once, OnceLock};
+
+use super::slab::{GUARD_SIZE, Mapping, check, page_size};
+use super::table::{self, SlotHit};
+
+/// What the handler reads of a stack's owner: the first field of a `repr(C)` fiber header.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct OverflowInfo {
+    /// The fiber's name, UTF-8 bytes, or null. Valid as long as the owner is set.
+    pub(crate) name_ptr: *const u8,
+    /// Bytes at `name_ptr`.
+    pub(crate) name_len: usize,
+    /// The fiber's number.
+    pub(crate) id: u64,
+}
+
+/// The faults a guard may raise.
+const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// What handled [`SIGNALS`] before us. Set before our handler is, so the handler always finds it.
+static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
+
+/// Any thread, any number of times. Takes over SIGSEGV and SIGBUS for the process.
+pub(crate) fn install() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        PREVIOUS.get_or_init(|| SIGNALS.map(current_action));
+        for signal in SIGNALS {
+            // SAFETY: all zeroes is a valid `sigaction`: the default action, no flags, no signals masked.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // SAFETY: `on_fault` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
+            unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
+        }
+    });
+}
+
+fn current_action(signal: libc::c_int) -> libc::sigaction {
+    // SAFETY: as in `install`; a null new action only asks.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &mut action);
+        action
+    }
+}
+
+/// The signal handler; the steps are the essay's.
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, and `si_addr` is set for faults.
+    let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr().addr()) };
+    if !sent {
+        // SAFETY: if the address is in the guard of a running fiber, its pool is not being dropped. If it is a wild
+        // pointer into a pool being dropped this instant, we fault again here, with the signal masked, and die of it:
+        // the outcome that the process was bound for.
+        let hit = unsafe { table::lookup(address) };
+        if let Some(hit) = hit.filter(|hit| hit.is_guard && overflowed(hit, stack_pointer(context))) {
+            report(&hit, address);
+            std::process::abort();
+        }
+    }
+    chain(signal, sent, info, context);
+}
+
+/// Whether a fault in this slot's guard came from running on this slot's stack.
+fn overflowed(hit: &SlotHit, stack_pointer: Option<usize>) -> bool {
+    let slot = hit.slot_base.saturating_sub(hit.size)..hit.slot_base + GUARD_SIZE + hit.size;
+    stack_pointer.is_none_or(|pointer| slot.contains(&pointer))
+}
+
+/// The stack pointer at the fault, where we know how to find it.
+fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
+    let context = context.cast::<libc::ucontext_t>();
+    if context.is_null() {
+        return None;
+    }
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
+    #[cfg(target_arch = "x86_64")]
+    let pointer = Some(unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] } as usize);
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    let pointer = Some(unsafe { (*context).uc_mcontext.sp } as usize);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let pointer = None;
+    pointer
+}
+
+/// Writes the message; see the tests for its wording.
+fn report(hit: &SlotHit, address: usize) {
+    let mut line = Line::new();
+    line.text(b"plainweave: ");
+    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is set
+    // (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
+    match unsafe { hit.owner.cast::<OverflowInfo>().as_ref() } {
+        Some(info) => {
+            line.text(b"fiber ");
+            if !info.name_ptr.is_null() {
+                // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
+                let name = unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len) };
+                line.text(b"'");
+                line.text(&name[..name.len().min(128)]);
+                line.text(b"' ");
+            }
+            line.text(b"(#");
+            line.number(info.id, 10);
+            line.text(b")");
+        }
+        None => line.text(b"a fiber"),
+    }
+    line.text(b" has overflowed its stack of ");
+    line.number((hit.size / 1024) as u64, 10);
+    line.text(b" KiB at 0x");
+    line.number(address as u64, 16);
+    line.text(b"; raise it with Builder::stack_size or Runtime::builder().stack_size(..)\n");
+    line.write();
+}
+
+/// A line put together by hand, in fixed memory; what does not fit is cut.
+struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            bytes: [0; 512],
+            len: 0,
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        for &byte in text.iter().take(self.bytes.len() - self.len) {
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+    }
+
+    fn number(&mut self, mut value: u64, radix: u64) {
+        let mut digits = [0u8; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b"0123456789abcdef"[(value % radix) as usize];
+            value /= radix;
+            if value == 0 {
+                break;
+            }
+        }
+        self.text(&digits[first..]);
+    }
+
+    /// Writes it to standard error, as far as that takes it.
+    fn write(&self) {
+        let mut rest = &self.bytes[..self.len];
+        while !rest.is_empty() {
+            // SAFETY: the pointer and length are those of a slice; `write` may be called in a signal handler.
+            let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+            match usize::try_from(written) {
+                Ok(written) if written > 0 => rest = &rest[written..],
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Does what the process would have done without our handler. Step 4 of the essay.
+fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let index = usize::from(signal == libc::SIGBUS);
+    let Some(previous) = PREVIOUS.get().map(|all| &all[index]) else {
+        return;
+    };
+    match previous.sa_sigaction {
+        // A fault cannot be ignored: the instruction repeats, and the kernel then kills. A sent signal can.
+        libc::SIG_IGN if sent => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: restores an action that was in force before; `raise` may be called in a handler. The signal is
+            // masked until we return, and then takes the process down: the fault's when it repeats, a sent one's from
+            // `raise`.
+            unsafe {
+                libc::sigaction(signal, previous, ptr::null_mut());
+                if sent {
+                    libc::raise(signal);
+                }
+            }
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            // SAFETY: the kernel gave us this address as a handler with SA_SIGINFO, which has this signature.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: the kernel gave us this address as a handler without SA_SIGINFO, which takes the signal alone.
+            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// A thread's alternate signal stack, until it is dropped on that thread.
+#[derive(Debug)]
+pub(crate) struct AltStack {
+    /// Ours, or none when the thread already had one. A raw mapping is not tied to a thread; this guard is.
+    mapping: Option<Mapping>,
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+/// Each worker thread, first of all. Sees to it that signals have a stack of their own; drop the result on thread exit.
+///
+/// Threads that Rust made usually have one, and it is left in place.
+///
+/// # Errors
+///
+/// What `mmap` said.
+pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
+    let not_send = std::marker::PhantomData;
+    if alt_stack().ss_flags & libc::SS_DISABLE == 0 {
+        return Ok(AltStack {
+            mapping: None,
+            not_send,
+        });
+    }
+    // The kernel's minimum grows with the processor's vector registers; a previous handler may want to print a
+    // backtrace.
+    // SAFETY: `getauxval` has no preconditions and returns 0 for what it does not know.
+    let minimum = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+    let size = (minimum + (64 << 10)).next_multiple_of(page_size());
+    let guard = page_size();
+    let mapping = Mapping::new(guard + size, libc::PROT_NONE)?;
+    mapping.open(guard)?;
+    let stack = libc::stack_t {
+        ss_sp: mapping.start().wrapping_add(guard).cast(),
+        ss_flags: 0,
+        ss_size: size,
+    };
+    // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has withdrawn it.
+    check(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
+    Ok(AltStack {
+        mapping: Some(mapping),
+        not_send,
+    })
+}
+
+fn alt_stack() -> libc::stack_t {
+    let mut stack = libc::stack_t {
+        ss_sp: ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
+    // SAFETY: a null new stack only asks.
+    unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
+    stack
+}
+
+impl AltStack {
+    /// Any thread. Whether the stack was made here, rather than found.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.mapping.is_some()
+    }
+}
+
+impl Drop for AltStack {
+    fn drop(&mut self) {
+        let Some(mapping) = self.mapping.take() else { return };
+        let stack = alt_stack();
+        let ours = mapping.start().addr()..mapping.start().addr() + mapping.len();
+        if ours.contains(&stack.ss_sp.addr()) {
+            let none = libc::stack_t {
+                ss_sp: ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: 0,
+            };
+            // SAFETY: withdraws the stack before its mapping goes.
+            unsafe { libc::sigaltstack(&none, ptr::null_mut()) };
+        }
+    }
+}

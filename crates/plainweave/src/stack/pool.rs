@@ -1,0 +1,331 @@
+//! The shared pool of a runtime's stacks: carves slots, keeps free ones, cools them.
+//!
+//! `mod.rs` has the steps a free stack goes through. Two locks, never held together:
+//!
+//! - `free`: the three lists. Held for pushes and pops only; counting and dropping pages (system calls) happens
+//!   outside, on stacks that are in nobody's list meanwhile.
+//! - `growth`: the slabs. Held over the guard's system call, 0.65 us once in the life of a slot.
+//!
+//! Workers come here for half a cache at a time, so either lock sees one visit in 64 stacks at the most.
+//!
+//! *Bounds.* `max_stacks` slots are ever carved; of the free ones `max_free` are hot or warm, the rest cold. So the
+//! memory the pool keeps for nobody is at most `max_free` stacks as their fibers left them, and after 200 ms without
+//! use at most `ALWAYS_HOT` such and `max_free * WARM_BYTES`: 160 MiB by default, a quarter of that when fibers are
+//! shallow.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use super::free::{ALWAYS_HOT, FreeLists, IDLE, WARM_BYTES};
+use super::guard::{GuardKind, Guards};
+use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab, SlotMeta};
+use super::{Stack, StackConfig, checked_size};
+
+/// Stacks that a worker cools in passing, at most, about 0.1 ms; and only if nobody tidied for twice `IDLE`.
+const COOL_IN_PASSING: usize = 64;
+/// Slots carved at once for a worker's cache, so that a small runtime does not pay for guards it never uses.
+const CARVE_BATCH: usize = 8;
+
+/// How many stacks a worker's cache holds, written by its owner alone, read by `stats`.
+pub(super) type CachedCount = Arc<CachePadded<AtomicUsize>>;
+
+/// A runtime's stacks. Any thread; one per runtime.
+#[derive(Debug)]
+pub(crate) struct StackPool {
+    id: u32,
+    config: StackConfig,
+    free: Mutex<FreeLists>,
+    growth: Mutex<Growth>,
+    caches: Mutex<Vec<CachedCount>>,
+    high_water: AtomicUsize,
+}
+
+/// The slabs, the last of which is being carved.
+#[derive(Debug)]
+struct Growth {
+    slabs: Vec<Slab>,
+    guards: Guards,
+    slots: usize,
+}
+
+/// A pool in numbers, read list by list: exact when nobody takes or puts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StackStats {
+    /// Slots carved so far.
+    pub(crate) slots: usize,
+    /// Of them in use, or leaked.
+    pub(crate) in_use: usize,
+    /// Of them free, in the pool or in a worker's cache.
+    pub(crate) free: usize,
+    /// Mapped slabs.
+    pub(crate) slabs: usize,
+    /// How new stacks are guarded.
+    pub(crate) guard: GuardKind,
+    /// The deepest stack seen so far, in bytes: of those that cooled, of the newest free ones, and of those noted.
+    pub(crate) high_water: usize,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StackPool {
+    /// Any thread. Maps a first slab and carves its first slot, so a refusing kernel shows here and not at the first
+    /// fiber.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a size out of range or no stacks at all; `Unsupported` when `GuardMode::Madvise` is asked of
+    /// a kernel without it; what `mmap` said.
+    pub(crate) fn new(config: StackConfig) -> io::Result<StackPool> {
+        let guards = Guards::new(config.guard);
+        Self::with_guards(config, guards)
+    }
+
+    pub(super) fn with_guards(config: StackConfig, guards: Guards) -> io::Result<StackPool> {
+        static IDS: AtomicU32 = AtomicU32::new(1);
+        let config = StackConfig {
+            size: checked_size(config.size)?,
+            ..config
+        };
+        if config.max_stacks == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a runtime needs at least one fiber stack",
+            ));
+        }
+        let pool = StackPool {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            config,
+            free: Mutex::new(FreeLists::new()),
+            growth: Mutex::new(Growth {
+                slabs: Vec::new(),
+                guards,
+                slots: 0,
+            }),
+            caches: Mutex::default(),
+            high_water: AtomicUsize::new(0),
+        };
+        let first = pool.carve()?;
+        locked(&pool.free).hot.push_back(first);
+        Ok(pool)
+    }
+
+    /// Any thread. The configuration, its size rounded up to pages.
+    pub(crate) fn config(&self) -> &StackConfig {
+        &self.config
+    }
+
+    /// Any thread; takes a lock, and a few system calls when nothing is free. A stack with no owner.
+    ///
+    /// # Errors
+    ///
+    /// `QuotaExceeded` when `max_stacks` or `vm.max_map_count` is reached (the message says which and what to raise);
+    /// what `mmap` or the guard call said.
+    pub(crate) fn take(&self) -> io::Result<Stack> {
+        let free = locked(&self.free).pop();
+        free.map_or_else(|| self.carve(), Ok)
+    }
+
+    /// Any thread; takes a lock. Gives back a stack of this pool that nothing runs on or points into any more.
+    pub(crate) fn put(&self, stack: Stack) {
+        self.disown(&stack);
+        self.accept(|hot| hot.push_back(stack));
+    }
+
+    /// Clears the owner of a stack that comes back.
+    #[inline]
+    pub(super) fn disown(&self, stack: &Stack) {
+        debug_assert_eq!(
+            stack.meta().pool.load(Ordering::Relaxed),
+            self.id,
+            "a stack of another pool"
+        );
+        stack.set_owner(std::ptr::null());
+    }
+
+    /// Moves up to `want` stacks to `into`, at least one. Fresh ones are carved only when nothing is free.
+    pub(super) fn take_batch(&self, into: &mut Vec<Stack>, want: usize) -> io::Result<()> {
+        {
+            let mut free = locked(&self.free);
+            into.extend(std::iter::from_fn(|| free.pop()).take(want));
+        }
+        if into.is_empty() {
+            into.push(self.carve()?);
+            // More are a courtesy; who needs them will hear why there are none.
+            into.extend((1..want.min(CARVE_BATCH)).map_while(|_| self.carve().ok()));
+        }
+        Ok(())
+    }
+
+    /// Takes back stacks without owners.
+    pub(super) fn put_batch(&self, stacks: impl Iterator<Item = Stack>) {
+        self.accept(|hot| hot.extend(stacks));
+    }
+
+    /// Adds to the hot list; empties what the bound pushes out, and cools a few that are idle.
+    fn accept(&self, add: impl FnOnce(&mut VecDeque<Stack>)) {
+        let (warm, hot, idle) = {
+            let mut free = locked(&self.free);
+            add(&mut free.hot);
+            let (warm, hot) = free.surplus(self.config.max_free);
+            // The clock is read only when there may be something to cool.
+            let spare = free.hot.len() > ALWAYS_HOT;
+            let idle = if spare {
+                free.idle(Instant::now(), 2 * IDLE, COOL_IN_PASSING)
+            } else {
+                Vec::new()
+            };
+            (warm, hot, idle)
+        };
+        self.empty(warm, hot);
+        self.cool(idle);
+    }
+
+    /// Any thread; a system call or two for each stack that has become idle, so rather the monitor's than a worker's.
+    ///
+    /// Cools the stacks that were not used since the last call, if that is [`IDLE`] ago; call it about as often. Where
+    /// nobody does, workers that come by do some of it, and a pool that nobody visits keeps what its stacks hold.
+    pub(crate) fn tidy(&self) {
+        self.tidy_at(Instant::now());
+    }
+
+    pub(super) fn tidy_at(&self, now: Instant) {
+        let idle = locked(&self.free).idle(now, IDLE, usize::MAX);
+        self.cool(idle);
+    }
+
+    /// Hot to warm; to cold where others have filled the bound meanwhile.
+    fn cool(&self, stacks: Vec<Stack>) {
+        if stacks.is_empty() {
+            return;
+        }
+        for stack in &stacks {
+            let depth = stack.high_water();
+            self.note_high_water(depth);
+            if depth > WARM_BYTES {
+                stack.shrink(WARM_BYTES);
+            }
+        }
+        let (warm, hot) = {
+            let mut free = locked(&self.free);
+            free.warm.extend(stacks);
+            free.surplus(self.config.max_free)
+        };
+        self.empty(warm, hot);
+    }
+
+    /// Warm or hot to cold. What was warm has been measured already.
+    fn empty(&self, warm: Vec<Stack>, hot: Vec<Stack>) {
+        hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
+        for mut stacks in [warm, hot] {
+            stacks.iter().for_each(|stack| stack.shrink(0));
+            if !stacks.is_empty() {
+                locked(&self.free).cold.append(&mut stacks);
+            }
+        }
+    }
+
+    /// Any thread. Counts a depth that the caller measured with [`Stack::high_water`] into the statistics.
+    pub(crate) fn note_high_water(&self, depth: usize) {
+        self.high_water.fetch_max(depth, Ordering::Relaxed);
+    }
+
+    /// A fresh slot, from the last slab or from a new one.
+    fn carve(&self) -> io::Result<Stack> {
+        let growth = &mut *locked(&self.growth);
+        let max = self.config.max_stacks;
+        if growth.slots == max {
+            let message = format!("all {max} fiber stacks are taken; raise the limit or run fewer fibers at a time");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
+        }
+        loop {
+            if let Some(slab) = growth.slabs.last_mut()
+                && let Some(stack) = slab.carve(&mut growth.guards, self.id)?
+            {
+                growth.slots += 1;
+                return Ok(stack);
+            }
+            let slots = growth
+                .slabs
+                .last()
+                .map_or(FIRST_SLOTS, |slab| (slab.slots() * 2).min(MAX_SLOTS));
+            let slab = Slab::map(Geometry { size: self.config.size }, slots.min(max - growth.slots))?;
+            growth.slabs.push(slab);
+        }
+    }
+
+    /// Any thread; takes the locks and asks about the pages of up to `ALWAYS_HOT` stacks, so not for a hot path.
+    pub(crate) fn stats(&self) -> StackStats {
+        let (hot, pooled): (Vec<Stack>, usize) = {
+            let free = locked(&self.free);
+            (
+                free.hot.iter().rev().take(ALWAYS_HOT).map(Stack::alias).collect(),
+                free.len(),
+            )
+        };
+        // A stack may be taken while it is asked: what is found is then the depth of its new fiber, true all the same.
+        hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
+        let cached: usize = locked(&self.caches)
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum();
+        let growth = locked(&self.growth);
+        let free = (pooled + cached).min(growth.slots);
+        StackStats {
+            slots: growth.slots,
+            in_use: growth.slots - free,
+            free,
+            slabs: growth.slabs.len(),
+            guard: growth.guards.kind(),
+            high_water: self.high_water.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Any thread. Calls `f` with each owner that is set, in no useful order; `f` may use the pool.
+    ///
+    /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the look and the call. The
+    /// caller synchronises with `set_owner` and `put` (the workers are stopped, or owners are freed only after a grace
+    /// period) before it follows the pointer.
+    pub(crate) fn for_each_owner(&self, mut f: impl FnMut(*const ())) {
+        let carved: Vec<_> = locked(&self.growth).slabs.iter().map(Slab::carved).collect();
+        for slots in carved {
+            // SAFETY: slabs stay mapped as long as the pool, which `self` borrows; `SlotMeta` is all atomics.
+            let slots: &[SlotMeta] = unsafe { slots.as_ref() };
+            for slot in slots {
+                let owner = slot.owner.load(Ordering::Acquire);
+                if !owner.is_null() {
+                    f(owner);
+                }
+            }
+        }
+    }
+
+    /// Registers a worker's cache with the statistics.
+    pub(super) fn enroll(&self) -> CachedCount {
+        let count = CachedCount::default();
+        locked(&self.caches).push(Arc::clone(&count));
+        count
+    }
+
+    /// Forgets a worker's cache.
+    pub(super) fn dismiss(&self, count: &CachedCount) {
+        locked(&self.caches).retain(|other| !Arc::ptr_eq(other, count));
+    }
+}
+
+impl Drop for StackPool {
+    /// Unmaps every slab, unless a stack is still in use: then all stay, and stay known to the overflow handler.
+    fn drop(&mut self) {
+        let free = self.free.get_mut().unwrap_or_else(PoisonError::into_inner).len();
+        let growth = self.growth.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if free != growth.slots {
+            growth.slabs.drain(..).for_each(Slab::leak);
+        }
+    }
+}

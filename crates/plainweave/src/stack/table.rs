@@ -1,0 +1,163 @@
+//! From an address to its slot, in a signal handler.
+//!
+//! A static array with an entry per slab of every pool in the process. Writers (a slab is mapped or unmapped: rare)
+//! hold a lock; readers hold nothing, allocate nothing and use no thread-local, so the overflow handler may read at any
+//! point of any thread's execution, even while the interrupted thread is itself a writer.
+//!
+//! # Protocol: a sequence lock per entry
+//!
+//! An entry is reused when its slab is gone (a test process makes thousands of runtimes), so its words may change
+//! under a reader. Writer:
+//!
+//! 1. `version` := odd (relaxed), then a release fence,
+//! 2. the words (relaxed),
+//! 3. `version` := even (release).
+//!
+//! Reader: load `version` (acquire), skip the entry if it is odd; load the words; acquire fence; load `version` again
+//! and skip the entry if it moved. If a reader saw a word of step 2, its fence pairs with the writer's fence of step 1,
+//! so the second load sees the odd version or a later one: the reader skips. If it saw none, it read the old entry.
+//! Either way it never acts on a mixture.
+//!
+//! Skipping is right, not only safe: the entry that holds a fault address in a live stack is not changing, because a
+//! pool with stacks in use does not unregister.
+//!
+//! The atomics are `std`'s, not the shim's: loom's have no constant constructor, and a static table is the point.
+
+use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+use super::slab::{GUARD_SIZE, SlotMeta};
+
+/// Slabs a process may have: a pool of a million stacks takes 45, and a pool has at least one.
+pub(super) const CAPACITY: usize = 4096;
+
+static ENTRIES: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
+/// Entries before this one have been used at some time.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static WRITERS: Mutex<()> = Mutex::new(());
+
+/// An entry; free while `start` is 0.
+struct Entry {
+    version: AtomicUsize,
+    start: AtomicUsize,
+    slots: AtomicUsize,
+    size: AtomicUsize,
+    meta: AtomicPtr<SlotMeta>,
+}
+
+/// What an entry says.
+#[derive(Debug)]
+pub(super) struct SlabRange {
+    /// Address of the first slot.
+    pub(super) start: usize,
+    /// How many follow.
+    pub(super) slots: usize,
+    /// Usable bytes of each; the guard comes on top.
+    pub(super) size: usize,
+    /// Metadata of the first slot.
+    pub(super) meta: *mut SlotMeta,
+}
+
+/// The entry that a slab holds until it unregisters.
+#[derive(Debug)]
+pub(super) struct Registration(usize);
+
+/// A slot, found by an address in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotHit {
+    /// Lowest address of the slot; its guard starts here.
+    pub(crate) slot_base: usize,
+    /// Usable bytes above the guard.
+    pub(crate) size: usize,
+    /// Whether the address lies in the guard.
+    pub(crate) is_guard: bool,
+    /// The owner set last, or null.
+    pub(crate) owner: *const (),
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            slots: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
+            meta: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// The writer's three steps. The caller holds `WRITERS`.
+    fn write(&self, range: &SlabRange) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.slots.store(range.slots, Ordering::Relaxed);
+        self.size.store(range.size, Ordering::Relaxed);
+        self.meta.store(range.meta, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// The reader's side; `None` for a free entry and for one that is changing.
+    fn read(&self) -> Option<SlabRange> {
+        let version = self.version.load(Ordering::Acquire);
+        let range = SlabRange {
+            start: self.start.load(Ordering::Relaxed),
+            slots: self.slots.load(Ordering::Relaxed),
+            size: self.size.load(Ordering::Relaxed),
+            meta: self.meta.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        let steady = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        (steady && range.start != 0).then_some(range)
+    }
+}
+
+/// Any thread, not from a signal handler. Makes a slab findable.
+pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
+    let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(index) = ENTRIES
+        .iter()
+        .position(|entry| entry.start.load(Ordering::Relaxed) == 0)
+    else {
+        let message = format!("this process has {CAPACITY} slabs of fiber stacks; use fewer runtimes, or larger ones");
+        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
+    };
+    ENTRIES[index].write(range);
+    USED.fetch_max(index + 1, Ordering::Release);
+    Ok(Registration(index))
+}
+
+/// Any thread, not from a signal handler. Forgets a slab; it is unmapped only afterwards.
+pub(super) fn unregister(registration: &Registration) {
+    let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    ENTRIES[registration.0].write(&SlabRange {
+        start: 0,
+        slots: 0,
+        size: 0,
+        meta: std::ptr::null_mut(),
+    });
+}
+
+/// Any thread, signal handlers included. The slot that holds an address.
+///
+/// # Safety
+///
+/// No pool that holds `address` is dropped meanwhile. That is so whenever the address lies in a stack in use.
+pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
+    let used = USED.load(Ordering::Acquire);
+    let holds = |range: &SlabRange| (address.wrapping_sub(range.start)) / (GUARD_SIZE + range.size) < range.slots;
+    let range = ENTRIES[..used].iter().filter_map(Entry::read).find(holds)?;
+    let stride = GUARD_SIZE + range.size;
+    let offset = address - range.start;
+    let index = offset / stride;
+    // SAFETY: `index < slots`, the length of the array at `meta`; the caller sees to it that the slab stays mapped.
+    let meta = unsafe { &*range.meta.add(index) };
+    Some(SlotHit {
+        slot_base: range.start + index * stride,
+        size: range.size,
+        is_guard: offset % stride < GUARD_SIZE,
+        owner: meta.owner.load(Ordering::Acquire),
+    })
+}

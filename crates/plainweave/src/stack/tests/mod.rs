@@ -1,0 +1,32 @@
+//! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child processes) overflows.
+
+mod overflow;
+mod pool;
+
+use super::slab::page_size;
+use super::*;
+
+/// A configuration small enough to look at.
+fn config(size: usize) -> StackConfig {
+    StackConfig {
+        size,
+        max_stacks: 10_000,
+        ..StackConfig::default()
+    }
+}
+
+/// Touches the page that lies `depth` bytes below the top, and all above it.
+fn touch(stack: &Stack, depth: usize) {
+    for offset in (0..depth).step_by(page_size()) {
+        // SAFETY: nothing runs on the stack, and the byte is one of its `size` usable ones.
+        unsafe { stack.top.as_ptr().sub(offset + 1).write_volatile(1) };
+    }
+}
+
+/// Whether the kernel can write to an address; a guard makes it fail with `EFAULT` and no signal.
+fn writable(address: *mut u8) -> bool {
+    let file = std::fs::File::open("/dev/zero").expect("/dev/zero");
+    // SAFETY: `read` checks the address itself; the byte belongs to a stack or a guard of the calling test.
+    let code = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&file), address.cast(), 1) };
+    code == 1
+}

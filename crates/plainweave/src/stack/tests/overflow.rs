@@ -1,0 +1,273 @@
+//! Each case runs in a child process: this test binary again, told by an environment variable what to die of.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+use super::super::guard::Guards;
+use super::super::{overflow, table};
+use super::*;
+
+const CASE: &str = "PLAINWEAVE_STACK_TEST";
+
+fn run(case: &str) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("the test binary"));
+    command.args([
+        "--exact",
+        "stack::tests::overflow::child",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command.env(CASE, case).output().expect("a child")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Uses up the stack, a page or so a call.
+#[inline(never)]
+fn recurse(depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 256]);
+    if depth == u64::MAX {
+        0
+    } else {
+        recurse(depth + 1) + std::hint::black_box(frame)[7]
+    }
+}
+
+/// Overflows a fiber called `name` (none if empty) on a stack of this pool.
+fn overflow_on(pool: &StackPool, name: &str) {
+    overflow::install();
+    let _alt = ensure_alt_stack().expect("an alternate stack");
+    let _others: Vec<Stack> = (0..70).map(|_| pool.take().expect("stack")).collect();
+    let stack = pool.take().expect("stack");
+    let info = OverflowInfo {
+        name_ptr: name.as_ptr(),
+        name_len: name.len(),
+        id: 4711,
+    };
+    if !name.is_empty() {
+        stack.set_owner(std::ptr::from_ref(&info).cast());
+    }
+    let mut coroutine = corosensei::Coroutine::with_stack(stack, |_, ()| recurse(0));
+    let _: corosensei::CoroutineResult<(), u64> = coroutine.resume(());
+}
+
+/// Address 8, because Rust checks null pointers itself in debug builds.
+const NOWHERE: usize = 8;
+
+fn null_dereference() {
+    let pointer = std::hint::black_box(std::ptr::without_provenance_mut::<u8>(NOWHERE));
+    // SAFETY: none; the child is to die of it.
+    unsafe { pointer.write_volatile(1) };
+}
+
+extern "C" fn exit_with_43(_: libc::c_int) {
+    // SAFETY: `_exit` may be called in a handler.
+    unsafe { libc::_exit(43) }
+}
+
+extern "C" fn exit_with_42(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's siginfo, handed on; `_exit` may be called in a handler.
+    unsafe {
+        libc::_exit(if signal == libc::SIGSEGV && (*info).si_addr().addr() == NOWHERE {
+            42
+        } else {
+            1
+        })
+    }
+}
+
+fn set_action(handler: usize, flags: libc::c_int) {
+    // SAFETY: a zeroed action with a handler of the signature that the flags ask for.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut());
+    }
+}
+
+/// In the parent this does nothing; in a child it is the case.
+#[test]
+fn child() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let mprotect = StackConfig {
+        guard: GuardMode::Mprotect,
+        ..config(64 << 10)
+    };
+    match case.as_str() {
+        "overflow" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver"),
+        "overflow, mprotect" => overflow_on(&StackPool::new(mprotect).expect("pool"), "weaver"),
+        "overflow, no owner" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), ""),
+        "overflow, own alternate stack" => {
+            let none = libc::stack_t {
+                ss_sp: std::ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: 0,
+            };
+            // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
+            unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
+            overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver");
+        }
+        "locked" => locked_memory(),
+        "wild pointer into a guard" => {
+            let pool = StackPool::new(config(64 << 10)).expect("pool");
+            let stack = pool.take().expect("stack");
+            overflow::install();
+            // SAFETY: none; the child is to die of it.
+            unsafe { stack.bottom().wrapping_sub(8).write_volatile(1) };
+        }
+        "default" => {
+            set_action(libc::SIG_DFL, 0);
+            overflow::install();
+            null_dereference();
+        }
+        "ignore" => {
+            set_action(libc::SIG_IGN, 0);
+            overflow::install();
+            // SAFETY: sends a signal to this thread.
+            unsafe { libc::raise(libc::SIGSEGV) };
+            null_dereference();
+        }
+        "rust's own" => {
+            overflow::install();
+            overflow::install();
+            null_dereference();
+        }
+        "sent" => {
+            set_action(libc::SIG_DFL, 0);
+            overflow::install();
+            // SAFETY: sends a signal to this thread.
+            unsafe { libc::raise(libc::SIGSEGV) };
+        }
+        "with siginfo" => {
+            set_action(exit_with_42 as *const () as usize, libc::SA_SIGINFO);
+            overflow::install();
+            null_dereference();
+        }
+        "without siginfo" => {
+            set_action(exit_with_43 as *const () as usize, 0);
+            overflow::install();
+            null_dereference();
+        }
+        other => panic!("no case {other}"),
+    }
+    panic!("survived");
+}
+
+/// Exits 0 when light guards work although all memory is locked, 77 when this process may not lock.
+fn locked_memory() -> ! {
+    // Without MCL_ONFAULT, so that a writable mapping would be filled at once.
+    // SAFETY: `mlockall` has no preconditions.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+        std::process::exit(77);
+    }
+    let light = StackPool::new(config(1 << 20)).is_ok_and(|pool| pool.stats().guard == GuardKind::Madvise);
+    let pool = StackPool::with_guards(config(1 << 20), Guards::new(GuardMode::Auto)).expect("pool");
+    let guard = pool.stats().guard;
+    let stack = pool.take().expect("stack");
+    assert_eq!(
+        stack.high_water(),
+        0,
+        "a lazily committed stack stays so under mlockall"
+    );
+    // Now the slab is locked after it was made: guards are refused until it is unlocked again.
+    // SAFETY: as above.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } != 0 {
+        std::process::exit(77);
+    }
+    touch(&stack, 64 << 10);
+    stack.shrink(0);
+    assert_eq!(stack.high_water(), 0, "locked pages are given back as well");
+    let later: Vec<Stack> = (0..10).map(|_| pool.take().expect("stack")).collect();
+    assert!(later.iter().all(|stack| !writable(stack.bottom().wrapping_sub(1))));
+    assert_eq!(pool.stats().guard, guard);
+    let kernel_has_it = light || guard == GuardKind::Madvise;
+    std::process::exit(if kernel_has_it { 0 } else { 78 });
+}
+
+#[test]
+fn an_overflow_names_the_fiber_and_aborts() {
+    for case in ["overflow", "overflow, mprotect", "overflow, own alternate stack"] {
+        let output = run(case);
+        let text = stderr(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{case}: {text}");
+        let from = text.find("plainweave: ").unwrap_or_else(|| panic!("{case}: {text}"));
+        let line = text[from..].lines().next().expect("a line");
+        let start = "plainweave: fiber 'weaver' (#4711) has overflowed its stack of 64 KiB at 0x";
+        let end = "; raise it with Builder::stack_size or Runtime::builder().stack_size(..)";
+        assert!(line.starts_with(start) && line.ends_with(end), "{case}: {line}");
+        let address = &line[start.len()..line.len() - end.len()];
+        assert!(usize::from_str_radix(address, 16).is_ok(), "{case}: {address}");
+    }
+    let text = stderr(&run("overflow, no owner"));
+    assert!(
+        text.contains("plainweave: a fiber has overflowed its stack of 64 KiB at 0x"),
+        "{text}"
+    );
+}
+
+#[test]
+fn other_faults_go_where_they_went_before() {
+    for case in ["default", "ignore", "rust's own", "sent", "wild pointer into a guard"] {
+        let output = run(case);
+        let text = stderr(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{case}: {text}");
+        assert!(!text.contains("plainweave: "), "{case}: {text}");
+    }
+    assert_eq!(run("with siginfo").status.code(), Some(42));
+    assert_eq!(run("without siginfo").status.code(), Some(43));
+}
+
+#[test]
+fn locked_memory_gets_guards_all_the_same() {
+    let output = run("locked");
+    let code = output.status.code();
+    // 77: may not lock memory here; 78: a kernel without light guards.
+    assert!(matches!(code, Some(0 | 77 | 78)), "{code:?}: {}", stderr(&output));
+}
+
+#[test]
+fn an_alternate_stack_is_made_once_and_withdrawn() {
+    std::thread::spawn(|| {
+        let none = libc::stack_t {
+            ss_sp: std::ptr::null_mut(),
+            ss_flags: libc::SS_DISABLE,
+            ss_size: 0,
+        };
+        // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
+        unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
+        let first = ensure_alt_stack().expect("ours");
+        let second = ensure_alt_stack().expect("no second one");
+        assert!(first.is_ours() && !second.is_ours());
+        drop(second);
+        assert!(!ensure_alt_stack().expect("still there").is_ours());
+        drop(first);
+        assert!(ensure_alt_stack().expect("a new one").is_ours());
+    })
+    .join()
+    .expect("the thread's checks hold");
+}
+
+#[test]
+fn a_reused_entry_is_never_read_half() {
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let pool = StackPool::new(config(MIN_SIZE)).expect("pool");
+    let stack = pool.take().expect("stack");
+    let top = stack.top.addr().get();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                drop(StackPool::new(config(64 << 10)).expect("pool"));
+            }
+            stop.store(true, Ordering::Release);
+        });
+        while !stop.load(Ordering::Acquire) {
+            // SAFETY: the pool that holds the address outlives the call.
+            let hit = unsafe { table::lookup(top - 1) }.expect("registered throughout");
+            assert_eq!((hit.slot_base, hit.size), (top - MIN_SIZE - GUARD_SIZE, MIN_SIZE));
+        }
+    });
+    pool.put(stack);
+}

@@ -1,0 +1,437 @@
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::free::{ALWAYS_HOT, IDLE, WARM_BYTES};
+use super::super::guard::{Guards, mappings};
+use super::super::{cache, table};
+use super::*;
+
+const SIZE: usize = 128 << 10;
+
+fn take(pool: &StackPool, count: usize) -> Vec<Stack> {
+    (0..count).map(|_| pool.take().expect("a stack")).collect()
+}
+
+#[test]
+fn sizes_are_checked_and_rounded() {
+    let error = StackPool::new(config(MIN_SIZE - 1)).expect_err("too small");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("16384"), "{error}");
+    assert_eq!(
+        StackPool::new(config(MAX_SIZE + 1)).expect_err("too large").kind(),
+        ErrorKind::InvalidInput
+    );
+    let none = StackConfig {
+        max_stacks: 0,
+        ..config(SIZE)
+    };
+    assert_eq!(
+        StackPool::new(none).expect_err("no stacks").kind(),
+        ErrorKind::InvalidInput
+    );
+
+    let pool = StackPool::new(config(MIN_SIZE + 1)).expect("pool");
+    assert_eq!(pool.config().size, MIN_SIZE + page_size());
+    let stack = pool.take().expect("stack");
+    assert_eq!(stack.size(), MIN_SIZE + page_size());
+    assert_eq!(size_of::<Stack>(), 16);
+    pool.put(stack);
+}
+
+#[test]
+fn a_coroutine_runs_on_it_and_gives_it_back() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stack = pool.take().expect("stack");
+    let mut coroutine = corosensei::Coroutine::with_stack(stack, |yielder, first: u32| {
+        let second = yielder.suspend(first + 1);
+        first + second
+    });
+    assert_eq!(coroutine.resume(20).as_yield(), Some(21));
+    assert_eq!(coroutine.resume(22).as_return(), Some(42));
+    let stack = coroutine.into_stack();
+    assert!((1..SIZE).contains(&stack.high_water()));
+    pool.put(stack);
+    assert_eq!(pool.stats().in_use, 0);
+}
+
+#[test]
+fn the_guard_faults_and_the_stack_does_not() {
+    for guard in [GuardMode::Auto, GuardMode::Mprotect] {
+        let pool = StackPool::new(StackConfig { guard, ..config(SIZE) }).expect("pool");
+        let stacks = take(&pool, 70);
+        for stack in &stacks {
+            let bottom = stack.bottom();
+            assert!(writable(bottom) && writable(bottom.wrapping_add(SIZE - 1)));
+            assert!(!writable(bottom.wrapping_sub(1)) && !writable(bottom.wrapping_sub(GUARD_SIZE)));
+            stack.shrink(0);
+            assert!(
+                !writable(bottom.wrapping_sub(1)),
+                "a guard survives the return of the pages"
+            );
+        }
+        stacks.into_iter().for_each(|stack| pool.put(stack));
+    }
+}
+
+#[test]
+fn high_water_counts_pages_down_to_the_deepest() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stack = pool.take().expect("stack");
+    assert_eq!(stack.high_water(), 0);
+    touch(&stack, 1);
+    assert_eq!(stack.high_water(), page_size());
+    touch(&stack, 40 << 10);
+    assert_eq!(stack.high_water(), 40 << 10);
+    touch(&stack, SIZE);
+    assert_eq!(stack.high_water(), SIZE);
+    stack.shrink(8 << 10);
+    assert_eq!(stack.high_water(), 8 << 10);
+    pool.put(stack);
+    pool.note_high_water(3);
+    assert_eq!(pool.stats().high_water, 8 << 10);
+}
+
+#[test]
+fn owners_are_listed_until_the_stack_comes_back() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stacks = take(&pool, 100);
+    let words: Vec<u8> = vec![0; 100];
+    for (stack, word) in stacks.iter().zip(&words) {
+        assert!(stack.owner().is_null());
+        stack.set_owner(std::ptr::from_ref(word).cast());
+    }
+    let mut seen = HashSet::new();
+    pool.for_each_owner(|owner| assert!(seen.insert(owner)));
+    assert_eq!(seen.len(), 100);
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    pool.for_each_owner(|_| panic!("put clears the owner"));
+}
+
+#[test]
+fn the_bound_is_an_error_and_a_put_lifts_it() {
+    let pool = StackPool::new(StackConfig {
+        max_stacks: 10,
+        ..config(SIZE)
+    })
+    .expect("pool");
+    let mut stacks = take(&pool, 10);
+    let error = pool.take().expect_err("bound");
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    assert!(error.to_string().contains("all 10 fiber stacks"), "{error}");
+    pool.put(stacks.pop().expect("one"));
+    stacks.push(pool.take().expect("one is free again"));
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+}
+
+#[test]
+fn slabs_double() {
+    let pool = StackPool::new(config(MIN_SIZE)).expect("pool");
+    let stacks = take(&pool, 64 + 128 + 256 + 1);
+    let stats = pool.stats();
+    assert_eq!((stats.slots, stats.in_use, stats.free, stats.slabs), (449, 449, 0, 4));
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    assert_eq!(pool.stats().free, 449);
+}
+
+#[test]
+fn above_max_free_stacks_come_back_cold() {
+    let pool = StackPool::new(StackConfig {
+        max_free: 4,
+        ..config(SIZE)
+    })
+    .expect("pool");
+    let stacks = take(&pool, 10);
+    let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
+    stacks.iter().for_each(|stack| touch(stack, SIZE));
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    let resident = aliases.iter().filter(|stack| stack.high_water() > 0).count();
+    assert_eq!(resident, 4);
+    assert_eq!(pool.stats().free, 10);
+    assert_eq!(pool.stats().high_water, SIZE);
+}
+
+#[test]
+fn idle_stacks_are_trimmed_and_used_ones_are_not() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let start = Instant::now();
+    let stacks = take(&pool, ALWAYS_HOT + 72);
+    let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
+    stacks.iter().for_each(|stack| touch(stack, 100 << 10));
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    let deep = || aliases.iter().filter(|stack| stack.high_water() == 100 << 10).count();
+    pool.tidy_at(start + IDLE / 2);
+    assert_eq!(deep(), ALWAYS_HOT + 72, "too early");
+    pool.tidy_at(start + 10 * IDLE);
+    assert_eq!(deep(), ALWAYS_HOT + 72, "all were in use since the last time");
+
+    let used = take(&pool, ALWAYS_HOT + 32);
+    used.into_iter().rev().for_each(|stack| pool.put(stack));
+    pool.tidy_at(start + 20 * IDLE);
+    assert_eq!(deep(), ALWAYS_HOT + 32, "40 were idle");
+    assert!(
+        aliases[..40].iter().all(|stack| stack.high_water() == WARM_BYTES),
+        "those put first"
+    );
+    pool.tidy_at(start + 30 * IDLE);
+    assert_eq!(deep(), ALWAYS_HOT, "a small stock stays hot");
+    assert_eq!(pool.stats().high_water, 100 << 10);
+    assert_eq!(pool.stats().in_use, 0);
+}
+
+#[test]
+fn a_cache_recycles_the_newest_and_returns_all() {
+    let pool = Arc::new(StackPool::new(config(SIZE)).expect("pool"));
+    let mut mine = StackCache::new(Arc::clone(&pool));
+    let first = mine.take().expect("stack");
+    first.set_owner(std::ptr::dangling::<()>());
+    let top = first.top;
+    mine.put(first);
+    let again = mine.take().expect("stack");
+    assert_eq!(again.top, top);
+    assert!(again.owner().is_null());
+    let many: Vec<Stack> = (0..500).map(|_| mine.take().expect("stack")).collect();
+    assert_eq!(pool.stats().in_use, 501);
+    mine.put(again);
+    many.into_iter().for_each(|stack| mine.put(stack));
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.free), (0, stats.slots));
+    drop(mine);
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.free), (0, stats.slots));
+}
+
+#[test]
+fn four_threads_never_share_a_slot() {
+    let pool = Arc::new(StackPool::new(config(MIN_SIZE)).expect("pool"));
+    std::thread::scope(|scope| {
+        for seed in 1..=4u64 {
+            let mut mine = StackCache::new(Arc::clone(&pool));
+            scope.spawn(move || {
+                let token = Box::new(seed);
+                let me: *const () = std::ptr::from_ref(&*token).cast();
+                let (mut state, mut held) = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), Vec::new());
+                for _ in 0..50_000 {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    if state % 1000 < 500 + 200 * u64::from(held.len() < 150) {
+                        let stack = mine.take().expect("stack");
+                        assert!(stack.owner().is_null());
+                        stack.set_owner(me);
+                        held.push(stack);
+                    } else if !held.is_empty() {
+                        let stack = held.swap_remove((state >> 32) as usize % held.len());
+                        assert_eq!(stack.owner(), me);
+                        mine.put(stack);
+                    }
+                }
+                held.into_iter().for_each(|stack| mine.put(stack));
+            });
+        }
+    });
+    assert_eq!(pool.stats().in_use, 0);
+    let all = take(&pool, pool.stats().slots);
+    let tops: HashSet<_> = all.iter().map(|stack| stack.top).collect();
+    assert_eq!(tops.len(), all.len());
+    all.into_iter().for_each(|stack| pool.put(stack));
+}
+
+#[test]
+fn an_address_leads_to_its_slot() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stacks = take(&pool, 3);
+    let owner = 7u64;
+    stacks[1].set_owner(std::ptr::from_ref(&owner).cast());
+    let top = stacks[1].top.addr().get();
+    let base = top - SIZE - GUARD_SIZE;
+    // SAFETY: the pool outlives the calls.
+    let find = |address| unsafe { table::lookup(address) };
+    let guard = find(base).expect("the guard's first byte");
+    assert_eq!((guard.slot_base, guard.size, guard.is_guard), (base, SIZE, true));
+    assert_eq!(guard.owner, std::ptr::from_ref(&owner).cast());
+    assert!(find(base + GUARD_SIZE - 1).expect("the guard's last byte").is_guard);
+    assert!(!find(base + GUARD_SIZE).expect("the stack's first byte").is_guard);
+    assert_eq!(find(top - 1).expect("the stack's last byte").slot_base, base);
+    assert_eq!(find(top).expect("the next slot").slot_base, top);
+    assert_eq!(find(std::ptr::from_ref(&owner).addr()), None);
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+}
+
+#[test]
+fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stack = pool.take().expect("stack");
+    touch(&stack, 1);
+    drop(pool);
+    touch(&stack, SIZE);
+    // SAFETY: the pool was leaked, so its slab is mapped for good.
+    assert!(unsafe { table::lookup(stack.top.addr().get() - 1) }.is_some());
+
+    // Another test may map the same addresses at once, so this pool's stacks have a size of their own.
+    let size = SIZE + 5 * page_size();
+    let pool = StackPool::new(config(size)).expect("pool");
+    let stack = pool.take().expect("stack");
+    let address = stack.top.addr().get() - 1;
+    // SAFETY: the pool is there.
+    assert_eq!(unsafe { table::lookup(address) }.map(|hit| hit.size), Some(size));
+    pool.put(stack);
+    drop(pool);
+    let mut resident = 0u8;
+    let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !(page_size() - 1));
+    // SAFETY: `mincore` only asks, and writes one byte.
+    let mapped = unsafe { libc::mincore(page, page_size(), &mut resident) } == 0;
+    // SAFETY: only the table is of interest; a pool of another test that holds the address now may not be dropped
+    // meanwhile, which is why this is asked only when nothing is mapped there.
+    assert!(mapped || unsafe { table::lookup(address) }.is_none());
+}
+
+/// A kernel before 6.13.
+fn refuse(_: *mut u8) -> std::io::Result<()> {
+    Err(std::io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+#[test]
+fn an_old_kernel_means_mprotect_or_an_error() {
+    let auto = StackPool::with_guards(config(SIZE), Guards::new(GuardMode::Auto).with_light(refuse)).expect("pool");
+    assert_eq!(auto.stats().guard, GuardKind::Mprotect);
+    let stack = auto.take().expect("stack");
+    assert!(!writable(stack.bottom().wrapping_sub(1)));
+    auto.put(stack);
+    let forced = Guards::new(GuardMode::Madvise).with_light(refuse);
+    let error = StackPool::with_guards(config(SIZE), forced).expect_err("not available");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("MADV_GUARD_INSTALL"), "{error}");
+}
+
+#[test]
+fn mprotect_stops_before_the_mapping_limit() {
+    let limit = mappings() + 2000;
+    let guards = Guards::new(GuardMode::Mprotect).with_map_limit(limit);
+    let pool = StackPool::with_guards(config(MIN_SIZE), guards).expect("pool");
+    let mut stacks = Vec::new();
+    let error = loop {
+        match pool.take() {
+            Ok(stack) => stacks.push(stack),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    assert!(error.to_string().contains("sysctl -w vm.max_map_count="), "{error}");
+    // Other tests map and unmap meanwhile, so only roughly.
+    assert!((100..1100).contains(&stacks.len()), "{}", stacks.len());
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    assert!(
+        pool.take().map(|stack| pool.put(stack)).is_ok(),
+        "what there is goes round"
+    );
+}
+
+/// A line of `/proc/self/status`, in KiB.
+fn status_kib(field: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("field");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
+}
+
+/// Alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`. Wants 5 GB of memory.
+#[test]
+#[ignore = "takes 5 GB of memory and seconds"]
+#[allow(clippy::print_stderr)]
+fn a_million_stacks() {
+    let count = 1_000_000;
+    let start = Instant::now();
+    let pool = StackPool::new(StackConfig {
+        size: 256 << 10,
+        guard: GuardMode::Madvise,
+        ..Default::default()
+    });
+    let pool = pool.expect("Linux 6.13");
+    let stacks = take(&pool, count);
+    let carved = start.elapsed();
+    stacks.iter().for_each(|stack| touch(stack, 1));
+    let touched = start.elapsed();
+    let (rss, tables) = (status_kib("VmRSS"), status_kib("VmPTE"));
+    let maps = mappings();
+    let slabs = pool.stats().slabs;
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    let returned = start.elapsed();
+    let after = status_kib("VmRSS");
+    eprintln!(
+        "take {carved:?}, touch {:?}, put {:?}",
+        touched - carved,
+        returned - touched
+    );
+    eprintln!("VmRSS {rss} KiB, page tables {tables} KiB, {maps} mappings, {slabs} slabs; put back: VmRSS {after} KiB");
+    assert!(rss <= 4_600_000_000 / 1024 && maps < 200);
+    assert!(after < 200_000, "cold stacks hold no pages");
+    assert_eq!(pool.stats().in_use, 0);
+}
+
+/// `cargo test -p plainweave --release --lib prices -- --ignored --nocapture`: what the essay and the docs quote.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::print_stderr)]
+fn prices() {
+    let time = |name: &str, rounds: u32, f: &mut dyn FnMut()| {
+        let best = (0..7).map(|_| {
+            let start = Instant::now();
+            f();
+            start.elapsed()
+        });
+        eprintln!(
+            "{name}: {:.1} ns",
+            best.min().expect("seven").as_nanos() as f64 / f64::from(rounds)
+        );
+    };
+    let pool = Arc::new(
+        StackPool::new(StackConfig {
+            size: 256 << 10,
+            ..Default::default()
+        })
+        .expect("pool"),
+    );
+    let mut mine = StackCache::new(Arc::clone(&pool));
+    time("cache: take + put", 1_000_000, &mut || {
+        for _ in 0..1_000_000 {
+            let stack = mine.take().expect("stack");
+            mine.put(std::hint::black_box(stack));
+        }
+    });
+    time("pool: take + put", 1_000_000, &mut || {
+        for _ in 0..1_000_000 {
+            pool.put(std::hint::black_box(pool.take().expect("stack")));
+        }
+    });
+    let mut other = StackCache::new(Arc::clone(&pool));
+    time("one cache takes, another puts", 1_000_000, &mut || {
+        for _ in 0..1_000_000 {
+            other.put(mine.take().expect("stack"));
+        }
+    });
+    let mut held = Vec::with_capacity(4 * cache::CAPACITY);
+    time("take 512, put 512 through one cache", 512_000, &mut || {
+        for _ in 0..1000 {
+            held.extend((0..512).map(|_| mine.take().expect("stack")));
+            held.drain(..).for_each(|stack| mine.put(stack));
+        }
+    });
+    let stack = mine.take().expect("stack");
+    touch(&stack, 8 << 10);
+    time("high_water of 256 KiB", 100_000, &mut || {
+        for _ in 0..100_000 {
+            std::hint::black_box(stack.high_water());
+        }
+    });
+    time("touch a page, drop it", 100_000, &mut || {
+        for _ in 0..100_000 {
+            touch(&stack, 1);
+            stack.shrink(0);
+        }
+    });
+    mine.put(stack);
+}
