@@ -6,7 +6,7 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use std::sync::atomic;
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
 
     /// `std`'s cell behind loom's closure interface.
     #[derive(Debug)]
@@ -34,7 +34,7 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::atomic;
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard, atomic};
 }
 
 pub(crate) use imp::*;

@@ -1,0 +1,238 @@
+//! A worker's inbox: any thread pushes a wake-up, the worker takes all of them at once.
+//!
+//! **Why it is hard.** A wake-up may come from any thread, a signal of the kernel's away from an allocator, and it must
+//! not fail: so no bound, no lock and no allocation. The link therefore lives in the task ([`Link`]), and a task is
+//! in at most one inbox at a time, which the fiber's state word guarantees (only who moves it from *parked* to
+//! *ready* pushes it).
+//!
+//! **The protocol** is Treiber's stack, taken whole:
+//! 1. *Push:* load `newest` (Relaxed); write it into the task's link; CAS `newest` to the task (Release); on failure
+//!    again from the link. The task is not touched after the CAS: its new owner may already run or free it.
+//! 2. *Take:* swap `newest` with null (Acquire), then turn the chain round, so that the oldest comes first.
+//! 3. *Look:* load `newest` (Relaxed). Whoever needs it ordered fences (`park` does).
+//!
+//! **Why it is safe.**
+//! * *Two pushes:* one CAS fails and links behind the other. No ABA: a push never follows the pointer that it compares,
+//!   so "the same pointer again" is as good as "unchanged": the chain below that task *is* what the link says.
+//! * *Push against take:* the push linked either to what the take then took with it, or, failing, starts anew from null.
+//! * *Writing a link happens before reading it:* the take's Acquire reads the last push's Release; earlier pushes head
+//!   release sequences that the later CASes, being read-modify-writes, continue. So one Acquire covers the chain.
+//! * *Order:* pushes of one thread are ordered in the stack, and a take's chain is older than the next take's; reversed,
+//!   each producer is in FIFO order (in fact all are, in the order of their CASes).
+//!
+//! The queue is safe with several takers too (each gets a whole chain), which shutdown and stall recovery use; order
+//! across takers is then nobody's promise.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::shim::atomic::AtomicPtr;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The room in a task for its place in an inbox.
+pub(crate) struct Link<N>(AtomicPtr<N>);
+
+impl<N> Link<N> {
+    /// Not in an inbox.
+    pub(crate) fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+/// A handle that owns a node with a [`Link`] in it: what an inbox holds.
+///
+/// # Safety
+/// `into_node` gives a pointer that stays valid, and whose link nobody else uses and no `&mut` covers, until
+/// `from_node` turns it back into the handle, perhaps on another thread; `link` gives the same link each time.
+pub(crate) unsafe trait Linked: Send + Sized {
+    /// What the handle points to.
+    type Node;
+
+    /// Gives up the handle for its node.
+    fn into_node(self) -> NonNull<Self::Node>;
+
+    /// The handle again.
+    ///
+    /// # Safety
+    /// `node` came from `into_node`, and comes back once.
+    unsafe fn from_node(node: NonNull<Self::Node>) -> Self;
+
+    /// The node's link.
+    ///
+    /// # Safety
+    /// `node` came from `into_node` and has not come back; the reference is not kept past its coming back.
+    unsafe fn link<'a>(node: NonNull<Self::Node>) -> &'a Link<Self::Node>;
+}
+
+/// An unbounded queue of wake-ups to one worker; `&Inbox` is shared by all.
+pub(crate) struct Inbox<T: Linked> {
+    newest: AtomicPtr<T::Node>,
+    /// Hands tasks from thread to thread, which `T: Send` (by [`Linked`]) allows; shares none.
+    tasks: PhantomData<fn(T) -> T>,
+}
+
+impl<T: Linked> Inbox<T> {
+    /// An empty inbox.
+    pub(crate) fn new() -> Self {
+        Self {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            tasks: PhantomData,
+        }
+    }
+
+    /// Any thread; lock-free, allocates nothing. Returns whether the inbox was empty: of the pushes between two takes
+    /// exactly the first is told so, and it is enough that this one wakes the worker.
+    #[inline]
+    pub(crate) fn push(&self, task: T) -> bool {
+        let node = task.into_node();
+        let mut newest = self.newest.load(Relaxed);
+        loop {
+            // SAFETY: ours until the CAS below succeeds; the reference ends before it.
+            unsafe { T::link(node) }.0.store(newest, Relaxed);
+            match self
+                .newest
+                .compare_exchange_weak(newest, node.as_ptr(), Release, Relaxed)
+            {
+                Ok(_) => return newest.is_null(),
+                Err(seen) => newest = seen,
+            }
+        }
+    }
+
+    /// The worker (or whoever stands in for it). Takes everything, oldest first; an empty inbox costs one load.
+    #[inline]
+    pub(crate) fn take_all(&self) -> Batch<T> {
+        if self.is_empty() {
+            return Batch {
+                oldest: ptr::null_mut(),
+                len: 0,
+                tasks: PhantomData,
+            };
+        }
+        Batch::reverse(self.newest.swap(ptr::null_mut(), Acquire))
+    }
+
+    /// Any thread. Never true while a task is in whose push happened before this look.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.load(Relaxed).is_null()
+    }
+}
+
+impl<T: Linked> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        drop(self.take_all());
+    }
+}
+
+/// Tasks taken from an inbox, oldest first. Dropping it drops what is left.
+pub(crate) struct Batch<T: Linked> {
+    oldest: *mut T::Node,
+    len: usize,
+    tasks: PhantomData<T>,
+}
+
+impl<T: Linked> Batch<T> {
+    /// Turns a chain that was taken whole round: each link then points to the next newer task.
+    fn reverse(newest: *mut T::Node) -> Self {
+        let mut batch = Self {
+            oldest: ptr::null_mut(),
+            len: 0,
+            tasks: PhantomData,
+        };
+        let mut rest = newest;
+        while let Some(node) = NonNull::new(rest) {
+            // SAFETY: the swap that took the chain made its nodes ours.
+            let link = unsafe { T::link(node) };
+            rest = link.0.load(Relaxed);
+            link.0.store(batch.oldest, Relaxed);
+            batch.oldest = node.as_ptr();
+            batch.len += 1;
+        }
+        batch
+    }
+}
+
+impl<T: Linked> Iterator for Batch<T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        let node = NonNull::new(self.oldest)?;
+        // SAFETY: a node of the chain, ours, not come back yet.
+        self.oldest = unsafe { T::link(node) }.0.load(Relaxed);
+        self.len -= 1;
+        // SAFETY: from `into_node` in `push`; the chain no longer contains it, so it comes back once.
+        Some(unsafe { T::from_node(node) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl<T: Linked> ExactSizeIterator for Batch<T> {}
+
+impl<T: Linked> Drop for Batch<T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// A task for tests and models.
+#[cfg(test)]
+pub(super) mod sample {
+    use std::ptr::{self, NonNull};
+
+    use super::{Link, Linked};
+
+    /// A task as the runtime has it: a thin pointer to a header, the link not its first field.
+    pub(in crate::queue) struct Task(NonNull<Header>);
+
+    pub(in crate::queue) struct Header {
+        number: u32,
+        link: Link<Header>,
+    }
+
+    impl Task {
+        pub(in crate::queue) fn new(number: u32) -> Self {
+            Self(NonNull::from(Box::leak(Box::new(Header {
+                number,
+                link: Link::new(),
+            }))))
+        }
+
+        pub(in crate::queue) fn number(&self) -> u32 {
+            // SAFETY: the handle owns the header.
+            unsafe { self.0.as_ref() }.number
+        }
+    }
+
+    impl Drop for Task {
+        fn drop(&mut self) {
+            // SAFETY: from `Box::leak`; the handle is the only owner.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+
+    // SAFETY: a unique owner of plain data.
+    unsafe impl Send for Task {}
+
+    // SAFETY: the header lives until the handle is dropped, and the handle is forgotten meanwhile.
+    unsafe impl Linked for Task {
+        type Node = Header;
+
+        fn into_node(self) -> NonNull<Header> {
+            std::mem::ManuallyDrop::new(self).0
+        }
+
+        unsafe fn from_node(node: NonNull<Header>) -> Self {
+            Self(node)
+        }
+
+        unsafe fn link<'a>(node: NonNull<Header>) -> &'a Link<Header> {
+            // SAFETY: the node is alive; only its link is borrowed.
+            unsafe { &*ptr::addr_of!((*node.as_ptr()).link) }
+        }
+    }
+}

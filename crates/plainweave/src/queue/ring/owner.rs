@@ -1,0 +1,141 @@
+//! The owner's half of a [ring](super): push, pop, and the room that overflow makes.
+
+use super::{Head, POSITIONS, Ring, Stealer, distance};
+use crate::shim::Arc;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The owner's half: its methods that change the ring take `&mut self`, so there is one owner at a time.
+pub(crate) struct Owner<T> {
+    pub(super) ring: Arc<Ring<T>>,
+}
+
+impl<T: Send> Owner<T> {
+    /// The one owner of a new ring.
+    pub(super) fn new(ring: Arc<Ring<T>>) -> Self {
+        Self { ring }
+    }
+
+    /// Owner only. Queues `task` as the newest, or hands it back when every slot is queued or still held by a thief.
+    #[inline]
+    pub(crate) fn push(&mut self, task: T) -> Result<(), T> {
+        if self.free() == 0 {
+            return Err(task);
+        }
+        let tail = self.tail();
+        // SAFETY: the owner saw a free slot at `tail`, and nobody else makes slots occupied.
+        unsafe { self.ring.put(tail, task) };
+        self.publish(tail, 1);
+        Ok(())
+    }
+
+    /// Owner only. Takes the oldest task: one uncontended CAS.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let (position, _) = self.claim(|len| len.min(1))?;
+        // SAFETY: claimed by this owner, taken once.
+        Some(unsafe { self.ring.take(position) })
+    }
+
+    /// Owner only. Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that
+    /// failed. While a thief copies, the room appears only when it is done: send the failed task along with the batch.
+    pub(crate) fn take_half(&mut self) -> Batch<'_, T> {
+        let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
+        Batch {
+            owner: self,
+            next,
+            left,
+        }
+    }
+
+    /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        distance(Head(self.ring.ends.head.load(Relaxed)).next(), self.tail()) as usize
+    }
+
+    /// Owner only. See [`len`](Self::len).
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Owner only. Pushes that are sure to succeed; slots that a thief still copies from do not count.
+    #[inline]
+    pub(crate) fn free(&self) -> usize {
+        let head = Head(self.ring.ends.head.load(Acquire));
+        (self.ring.capacity() - distance(head.next(), self.tail()) - head.held()) as usize
+    }
+
+    /// Slots in all.
+    pub(crate) fn capacity(&self) -> usize {
+        self.ring.slots.len()
+    }
+
+    /// A handle for thieves.
+    pub(crate) fn stealer(&self) -> Stealer<T> {
+        Stealer::new(Arc::clone(&self.ring))
+    }
+
+    /// Where the next push goes.
+    pub(super) fn tail(&self) -> u64 {
+        self.ring.ends.tail.load(Relaxed)
+    }
+
+    /// Makes `n` tasks written from `tail` on visible (steps 1 and 6).
+    pub(super) fn publish(&mut self, tail: u64, n: u64) {
+        self.ring.ends.tail.store(tail.wrapping_add(n) & POSITIONS, Release);
+    }
+
+    /// Protocol step 2 for `wanted(len)` tasks at once: the first position and how many.
+    #[inline]
+    fn claim(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
+        let tail = self.tail();
+        let mut head = Head(self.ring.ends.head.load(Relaxed));
+        loop {
+            let n = wanted(distance(head.next(), tail));
+            if n == 0 {
+                return None;
+            }
+            match self
+                .ring
+                .ends
+                .head
+                .compare_exchange_weak(head.0, head.taken(n), Release, Relaxed)
+            {
+                Ok(_) => return Some((head.next(), n)),
+                Err(seen) => head = Head(seen),
+            }
+        }
+    }
+}
+
+/// Tasks taken out by [`Owner::take_half`], oldest first. It borrows the owner: the slots are refilled only after it.
+pub(crate) struct Batch<'a, T> {
+    owner: &'a mut Owner<T>,
+    next: u64,
+    left: u64,
+}
+
+impl<T> Iterator for Batch<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        let position = self.next;
+        self.next = position.wrapping_add(1) & POSITIONS;
+        // SAFETY: claimed by the owner that is borrowed here, so not refilled; each position is taken once.
+        Some(unsafe { self.owner.ring.take(position) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl<T> ExactSizeIterator for Batch<'_, T> {}
+
+impl<T> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}

@@ -1,0 +1,270 @@
+//! Oracles with real threads and against `VecDeque`. Sizes shrink under Miri, which checks the pointers as well.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::inbox::Inbox;
+use super::inbox::sample::Task;
+use super::injector::Injector;
+use super::ring::{Owner, Stealer, ring, ring_at};
+
+/// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
+const TASKS: u32 = if cfg!(miri) { 300 } else { 300_000 };
+
+/// The last positions before the wrap at 2^48.
+const BEFORE_WRAP: u64 = (1 << 48) - 3;
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: if cfg!(miri) { 6 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+/// All of `0..TASKS`, each once.
+fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
+    let mut all: Vec<u32> = seen.into_iter().flatten().collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..TASKS));
+}
+
+/// Runs what the thief holds, then steals, until the producer is done and nothing is seen any more.
+fn rob(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
+    let mut seen = Vec::new();
+    loop {
+        let last = done.load(Ordering::Acquire);
+        for victim in victims {
+            while let Some(first) = victim.steal_half_into(&mut own).or_else(|| victim.steal_one()) {
+                seen.push(*first);
+                seen.extend(std::iter::from_fn(|| own.pop()).map(|task| *task));
+            }
+        }
+        if last && victims.iter().all(Stealer::is_empty) {
+            return seen;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Pushes all tasks, popping some and sending overflow to `spill`; returns what the owner ran itself.
+fn produce(owner: &mut Owner<Box<u32>>, spill: &mut Vec<u32>) -> Vec<u32> {
+    let mut seen = Vec::new();
+    for number in 0..TASKS {
+        if let Err(task) = owner.push(Box::new(number)) {
+            spill.extend(owner.take_half().map(|task| *task));
+            spill.push(*task);
+        }
+        if number % 3 == 0 {
+            seen.extend(owner.pop().map(|task| *task));
+        }
+    }
+    seen.extend(std::iter::from_fn(|| owner.pop()).map(|task| *task));
+    seen
+}
+
+#[test]
+fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
+    for capacity in [1, 2, 8, 64] {
+        let mut owner = ring_at(capacity, BEFORE_WRAP);
+        let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
+        let seen = thread::scope(|scope| {
+            let thieves: Vec<_> = (0..2)
+                .map(|_| scope.spawn(|| rob(&victim, ring(capacity), &done)))
+                .collect();
+            let mut seen = vec![produce(&mut owner, &mut spill)];
+            done.store(true, Ordering::Release);
+            seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
+            seen
+        });
+        assert!(
+            seen.iter().all(|one| one.is_sorted()),
+            "capacity {capacity}: out of order"
+        );
+        assert_conserved(seen.into_iter().chain([spill]));
+    }
+}
+
+#[test]
+fn ring_conserves_tasks_when_thieves_are_robbed() {
+    let mut owner = ring(16);
+    let (middle, last) = (ring(8), ring(4));
+    let victims = [owner.stealer(), middle.stealer()];
+    let (done, mut spill) = (AtomicBool::new(false), Vec::new());
+    let seen = thread::scope(|scope| {
+        let middle = scope.spawn(|| rob(&victims[..1], middle, &done));
+        let last = scope.spawn(|| rob(&victims, last, &done));
+        let own = produce(&mut owner, &mut spill);
+        done.store(true, Ordering::Release);
+        [own, middle.join().unwrap(), last.join().unwrap()]
+    });
+    assert_conserved(seen.into_iter().chain([spill]));
+}
+
+#[test]
+fn ring_drops_what_is_left_in_it_and_in_a_batch() {
+    let counter = std::sync::Arc::new(());
+    let mut owner = ring_at(4, BEFORE_WRAP);
+    for _ in 0..4 {
+        owner.push(std::sync::Arc::clone(&counter)).unwrap();
+    }
+    assert!(owner.push(std::sync::Arc::clone(&counter)).is_err());
+    drop(owner.take_half());
+    assert_eq!((owner.len(), std::sync::Arc::strong_count(&counter)), (2, 3));
+    let stealer = owner.stealer();
+    drop(owner);
+    assert_eq!(stealer.len(), 2);
+    drop(stealer);
+    assert_eq!(std::sync::Arc::strong_count(&counter), 1);
+}
+
+#[test]
+fn a_ring_does_not_rob_itself_and_stays_within_the_thiefs_room() {
+    let (mut victim, mut thief) = (ring(8), ring(2));
+    (0..8).for_each(|i| victim.push(i).unwrap());
+    assert_eq!(victim.stealer().steal_half_into(&mut victim), None);
+    assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
+    assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(0));
+    assert_eq!((thief.len(), victim.len()), (2, 5));
+    assert_eq!(
+        victim.stealer().steal_half_into(&mut thief),
+        Some(3),
+        "a full thief still gets one to run"
+    );
+}
+
+#[test]
+#[should_panic(expected = "not a power of two")]
+fn ring_refuses_an_odd_capacity() {
+    ring::<u8>(3);
+}
+
+#[test]
+fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_take() {
+    let (inbox, firsts, running) = (Inbox::new(), AtomicUsize::new(0), AtomicUsize::new(2));
+    let (seen, takes) = thread::scope(|scope| {
+        for start in 0..2 {
+            let (inbox, firsts, running) = (&inbox, &firsts, &running);
+            scope.spawn(move || {
+                for number in (start..TASKS).step_by(2) {
+                    firsts.fetch_add(usize::from(inbox.push(Task::new(number))), Ordering::Relaxed);
+                }
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        let (mut seen, mut takes) = (Vec::new(), 0);
+        loop {
+            let last = running.load(Ordering::Acquire) == 0;
+            let batch = inbox.take_all();
+            takes += usize::from(batch.len() > 0);
+            seen.extend(batch.map(|task| task.number()));
+            if last {
+                return (seen, takes);
+            }
+            thread::yield_now();
+        }
+    });
+    assert_eq!(firsts.into_inner(), takes);
+    for producer in 0..2 {
+        assert!(seen.iter().filter(|number| *number % 2 == producer).is_sorted());
+    }
+    assert_conserved([seen]);
+}
+
+#[test]
+fn inbox_and_its_batches_drop_what_is_left() {
+    // A leak is Miri's to find.
+    let inbox = Inbox::new();
+    assert!(inbox.is_empty());
+    assert_eq!(
+        [1, 2, 3].map(|number| inbox.push(Task::new(number))),
+        [true, false, false]
+    );
+    let mut batch = inbox.take_all();
+    assert_eq!(batch.next().map(|task| task.number()), Some(1));
+    assert_eq!(batch.len(), 2);
+    inbox.push(Task::new(4));
+}
+
+#[test]
+fn injector_conserves_tasks_and_each_taker_sees_them_in_order() {
+    let (injector, done) = (Injector::new(), AtomicBool::new(false));
+    let seen = thread::scope(|scope| {
+        let taker = || {
+            let (mut own, mut seen) = (ring(8), Vec::new());
+            loop {
+                let last = done.load(Ordering::Acquire);
+                while let Some(task) = injector.pop_batch_into(&mut own, 5) {
+                    seen.push(task);
+                    seen.extend(std::iter::from_fn(|| own.pop()));
+                }
+                if last && injector.is_empty() {
+                    return seen;
+                }
+                thread::yield_now();
+            }
+        };
+        let takers = [scope.spawn(taker), scope.spawn(taker)];
+        for start in (0..TASKS).step_by(10) {
+            injector.push(start);
+            injector.push_all(start + 1..start + 10);
+        }
+        done.store(true, Ordering::Release);
+        takers.map(|taker| taker.join().unwrap())
+    });
+    assert!(seen.iter().all(|one| one.is_sorted()));
+    assert_conserved(seen);
+}
+
+#[test]
+fn injector_survives_a_panicking_iterator() {
+    let injector = Injector::new();
+    let panics = std::panic::AssertUnwindSafe(|| injector.push_all((0..5).inspect(|i| assert!(*i < 3, "on purpose"))));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert_eq!((injector.len(), injector.pop()), (3, Some(0)));
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Single-threaded, a ring, its thief and an injector for overflow behave as three `VecDeque`s.
+    #[test]
+    fn queues_are_vecdeques(steps in prop::collection::vec((0u8..6, 0usize..6), 0..200), size in 0u32..4) {
+        let capacity = 1 << size;
+        let (mut owner, mut thief, injector) = (ring_at(capacity, BEFORE_WRAP), ring(4), Injector::new());
+        let [mut a, mut b, mut spill] = [const { VecDeque::new() }; 3];
+        for (number, (step, amount)) in steps.into_iter().enumerate() {
+            match step {
+                0 | 1 => match owner.push(number) {
+                    Ok(()) => a.push_back(number),
+                    Err(number) => {
+                        prop_assert_eq!(a.len(), capacity);
+                        injector.push_all(owner.take_half().chain([number]));
+                        spill.extend(a.drain(..capacity.div_ceil(2)).chain([number]));
+                    }
+                },
+                2 => prop_assert_eq!(owner.pop(), a.pop_front()),
+                3 => prop_assert_eq!(thief.pop(), b.pop_front()),
+                4 => {
+                    let n = amount.min(a.len()).min(4 - b.len() + 1);
+                    let mut moved = a.drain(..n);
+                    let first = moved.next();
+                    b.extend(moved);
+                    prop_assert_eq!(owner.stealer().steal_into(&mut thief, |_| amount), first);
+                }
+                _ => {
+                    let n = amount.min(spill.len()).min(capacity - a.len() + 1);
+                    let mut moved = spill.drain(..n);
+                    let first = moved.next();
+                    a.extend(moved);
+                    prop_assert_eq!(injector.pop_batch_into(&mut owner, amount), first);
+                }
+            }
+            prop_assert_eq!([owner.len(), thief.len(), injector.len()], [a.len(), b.len(), spill.len()]);
+            prop_assert_eq!([owner.free(), thief.free()], [capacity - a.len(), 4 - b.len()]);
+        }
+    }
+}
