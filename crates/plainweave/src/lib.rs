@@ -1,5 +1,6 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 
+#[allow(dead_code)]
 pub(crate) mod io;
 pub(crate) mod queue;
 pub(crate) mod shim;
