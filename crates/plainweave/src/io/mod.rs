@@ -5,6 +5,11 @@
 //! the kernel (DESIGN D5).
 
 pub(crate) mod driver;
+pub(crate) mod epoll;
 pub(crate) mod op;
 pub(crate) mod source;
+mod waiters;
 pub(crate) mod wakeup;
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ pub(crate) enum Op {
     SendVectored { msg: *const libc::msghdr },
     /// `accept4(2)` with `SOCK_CLOEXEC | SOCK_NONBLOCK`; result: the new descriptor. `addr` receives the peer's address.
     Accept { addr: *mut libc::sockaddr_storage, len: *mut libc::socklen_t },
-    /// `connect(2)`; result 0. `started` tells whether the system call has been made and only its outcome is awaited.
+    /// `connect(2)`; result 0.
     Connect { addr: *const libc::sockaddr_storage, len: libc::socklen_t },
 }
 
@@ -87,8 +87,10 @@ impl Operation {
         }
     }
 
-    /// Any thread. Makes the system call once without blocking. `Connect` asks for the outcome if a connection attempt
-    /// is under way already (EINPROGRESS is reported as EAGAIN). `Poll` never succeeds here: only an event completes it.
+    /// Any thread. Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the
+    /// descriptor is writable, then ask [`connect_outcome`]. A second `connect(2)` would tell the outcome as well, but
+    /// would start afresh on a socket that somebody has shut down meanwhile. `Poll` never succeeds here: only an event
+    /// completes it.
     ///
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
@@ -113,14 +115,56 @@ impl Operation {
             if n >= 0 {
                 return n.min(i32::MAX as isize) as i32;
             }
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            let errno = last_errno();
             match (self.op, errno) {
                 (_, libc::EINTR) => continue,
                 (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => return -libc::EAGAIN,
                 // A second call after completion says so: the connection stands.
                 (Op::Connect { .. }, libc::EISCONN) => return 0,
+                // AF_UNIX: the listener's queue is full, and no event will tell when it is not. BSD says it like this.
+                (Op::Connect { .. }, libc::EAGAIN) => return -libc::ECONNREFUSED,
                 (_, errno) => return -errno,
             }
         }
     }
+}
+
+/// Any thread. How the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down before
+/// it came to anything: then the descriptor is hung up), any other errno failed. Failure is told once.
+pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
+    let (mut error, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the option is an int and the length says so.
+    let asked = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len) };
+    if asked < 0 {
+        return -last_errno();
+    }
+    if error != 0 {
+        return -error;
+    }
+    // SAFETY: all-zero bytes are an address of an unspecified family.
+    let mut peer: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes.
+    if unsafe { libc::getpeername(fd, (&raw mut peer).cast(), &mut len) } == 0 {
+        return 0;
+    }
+    match last_errno() {
+        libc::ENOTCONN => -libc::EAGAIN,
+        errno => -errno,
+    }
+}
+
+/// Any thread. Whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
+pub(crate) fn readable_or_writable(fd: RawFd, interest: Interest) -> bool {
+    let events = match interest {
+        Interest::Read => libc::POLLIN | libc::POLLRDHUP,
+        Interest::Write => libc::POLLOUT,
+    };
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one entry, and a timeout of zero.
+    unsafe { libc::poll(&mut entry, 1, 0) > 0 }
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

@@ -2,48 +2,37 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 /// A non-blocking eventfd. The worker's driver waits on it, anybody may write it.
-///
-/// Wake-ups between two `clear`s cost one system call together: `pending` says that one is on its way. `clear` takes it
-/// back with a read-modify-write, so what a waker published before a `wake` that found it pending is visible afterwards.
 #[derive(Debug)]
-pub(crate) struct Wakeup {
-    fd: OwnedFd,
-    pending: AtomicBool,
-}
+pub(crate) struct Wakeup(OwnedFd);
 
 impl Wakeup {
     pub(crate) fn new() -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, pending: AtomicBool::new(false) })
+        Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
     /// Any thread. The worker's driver returns from its wait, now or at the next one.
     pub(crate) fn wake(&self) {
-        if !self.pending.swap(true, Ordering::AcqRel) {
-            // EAGAIN means the counter is full, so the worker is being woken anyway.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
+        // EAGAIN means the counter is full, so the worker is being woken anyway.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// The driver's worker only, before it looks for what it was woken for. Takes all wake-ups so far.
+    /// The driver's worker only. Takes all wake-ups so far.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
-        self.pending.swap(false, Ordering::AcqRel);
+        let _ = rustix::io::read(&self.0, &mut count);
     }
 
     pub(crate) fn raw(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.0.as_raw_fd()
     }
 }
 
 impl AsFd for Wakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
 }

@@ -1,0 +1,401 @@
+//! The epoll driver: readiness from the kernel, the calls themselves made here.
+//!
+//! It is the driver of containers that forbid io_uring, so it is as well kept as the other one.
+//!
+//! # Why it is hard
+//! Edge-triggered epoll tells of a change once. Whoever forgets an edge waits for ever; whoever distrusts it pays a
+//! failing system call for each good one. And an edge may be about a descriptor number that has been closed and handed
+//! out again.
+//!
+//! # Rejected
+//! * *Level-triggered, one-shot*: an `epoll_ctl` for every wait, about a tenth of a small request.
+//! * *Separate registrations for reading and writing*: two for a duplex fiber pair, and epoll keys by descriptor anyway.
+//! * *Registering first*: a connection that answers at once would pay an `epoll_ctl` for nothing. So the call comes
+//!   first, and the first EAGAIN registers both directions for as long as the source lives.
+//!
+//! # What is known of a direction
+//! Each direction of a registered source is in one of three states ([`Known`]):
+//!
+//! * `Ready`: an edge came and nothing was transferred since. The call is tried; a `Poll` is answered at once.
+//! * `Unsure`: something was transferred since. The call is tried; a `Poll` asks poll(2).
+//! * `Drained`: the kernel said EAGAIN, or a receive came back short. The call is not tried until the next edge.
+//!
+//! # The protocol
+//! 1. `submit` tries the call unless the direction is drained or others wait before it (first come, first served).
+//! 2. EAGAIN marks the direction drained, *then* the operation waits. Nothing is lost in between: data that came after
+//!    the EAGAIN has put an edge into the kernel's ready list, which the next `epoll_wait` reports. For a source that
+//!    is new here, EPOLL_CTL_ADD itself looks for readiness and reports it.
+//! 3. An edge makes its directions `Ready` and performs the waiting operations in order until one is told EAGAIN or
+//!    receives short. So whenever operations wait, their direction is drained: an edge is owed.
+//! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors), and
+//!    only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise a queued FIN, whose edge has been reported
+//!    together with the data, or the bytes behind an urgent mark would never be looked at.
+//! 5. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
+//!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
+//!
+//! Buffers are only touched by calls made here, on the worker's thread: a cancellation is complete at once, and a driver
+//! can be dropped with operations waiting.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
+use super::op::{Interest, Op, Operation, RawResult, connect_outcome, readable_or_writable};
+use super::waiters::{List, Waiters};
+use super::wakeup::Wakeup;
+
+/// Events taken from the kernel by one call.
+const BATCH: usize = 256;
+/// The event data of the wake-up descriptor: no slot has this number.
+const WAKE: u64 = u64::MAX;
+/// Everything one registration asks for. EPOLLPRI only tells that an urgent mark may cut a receive short.
+const INTEREST: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
+/// With one of these in the last event, a short receive does not mean that nothing is left.
+const MORE_TO_SEE: i32 = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI;
+const MAKES_READABLE: i32 = libc::EPOLLIN | MORE_TO_SEE;
+const MAKES_WRITABLE: i32 = libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR;
+
+/// What is known of one direction. See the head of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Ready,
+    Unsure,
+    Drained,
+}
+
+/// One direction of a registered source.
+#[derive(Debug)]
+struct Side {
+    known: Known,
+    waiting: List,
+}
+
+/// One registered source.
+#[derive(Debug)]
+struct Slot {
+    source: u64,
+    fd: RawFd,
+    generation: u32,
+    /// TCP: a short receive shows that the queue is empty.
+    stream: bool,
+    /// The last event carried one of `MORE_TO_SEE`.
+    more_to_see: bool,
+    /// Another source took over the kernel's registration (the same open file under a new name).
+    superseded: bool,
+    sides: [Side; 2],
+}
+
+impl Slot {
+    fn new(source: u64, fd: RawFd, generation: u32) -> Self {
+        let side = || Side { known: Known::Unsure, waiting: List::default() };
+        let stream = is_tcp(fd);
+        Self { source, fd, generation, stream, more_to_see: false, superseded: false, sides: [side(), side()] }
+    }
+
+    /// Notes what an attempt has shown of its direction.
+    fn learn(&mut self, op: &Op, result: RawResult) {
+        let known = match (op, result) {
+            (_, r) if r == -libc::EAGAIN => Known::Drained,
+            (Op::Recv { len, .. }, r) if r > 0 && (r as usize) < *len && self.stream && !self.more_to_see => {
+                Known::Drained
+            }
+            _ => Known::Unsure,
+        };
+        self.sides[side_of(op.interest())].known = known;
+    }
+}
+
+fn side_of(interest: Interest) -> usize {
+    match interest {
+        Interest::Read => 0,
+        Interest::Write => 1,
+    }
+}
+
+/// A waiting operation's place: slot and direction.
+fn place(slot: usize, side: usize) -> u64 {
+    (slot as u64) << 1 | side as u64
+}
+
+/// The epoll driver of one worker.
+#[derive(Debug)]
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+    epoch: Instant,
+    worker: usize,
+    wakeup: Arc<Wakeup>,
+    slots: Slab<Slot>,
+    /// `Source::id` to slot.
+    by_source: HashMap<u64, u32, RandomState>,
+    generation: u32,
+    waiters: Waiters,
+    events: Vec<libc::epoll_event>,
+    /// epoll_pwait2 (Linux 5.11) takes nanoseconds.
+    nanoseconds: bool,
+}
+
+impl Epoll {
+    /// A driver whose clock counts from `epoch`, for worker number `worker`.
+    pub(crate) fn new(epoch: Instant, worker: usize) -> io::Result<Self> {
+        // SAFETY: a plain call that returns a new descriptor or -1.
+        let raw = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the descriptor is new and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        let wakeup = Arc::new(Wakeup::new()?);
+        // Edge-triggered: each write of the eventfd is an edge, so it never has to be read.
+        control(raw, libc::EPOLL_CTL_ADD, wakeup.raw(), libc::EPOLLIN | libc::EPOLLET, WAKE)?;
+        Ok(Self {
+            fd,
+            epoch,
+            worker,
+            wakeup,
+            slots: Slab::new(),
+            by_source: HashMap::default(),
+            generation: 0,
+            waiters: Waiters::default(),
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH],
+            nanoseconds: wait_nanoseconds(raw, &mut [libc::epoll_event { events: 0, u64: 0 }], Some(0)).is_ok(),
+        })
+    }
+
+    /// Registers a source that is not yet known here.
+    fn register(&mut self, source: u64, fd: RawFd) -> io::Result<usize> {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let number = self.slots.insert(Slot::new(source, fd, generation));
+        let data = u64::from(generation) << 32 | number as u64;
+        let epoll = self.fd.as_raw_fd();
+        let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
+        if added.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST)) {
+            // The same open file under the same number, once another source's (`Source::into_fd`): take it over.
+            let same = |(n, slot): &(usize, &mut Slot)| *n != number && slot.fd == fd;
+            self.slots.iter_mut().filter(same).for_each(|(_, slot)| slot.superseded = true);
+            added = control(epoll, libc::EPOLL_CTL_MOD, fd, INTEREST, data);
+        }
+        if let Err(error) = added {
+            self.slots.remove(number);
+            return Err(error);
+        }
+        self.by_source.insert(source, number as u32);
+        Ok(number)
+    }
+
+    /// Tries the operation, or answers `None` if it has to wait. `number` is its slot, if it has one.
+    fn attempt(&mut self, op: &Operation, number: Option<usize>) -> Option<RawResult> {
+        let Some(number) = number else {
+            // A registration reports readiness by itself, so a new source's `Poll` has nothing to try.
+            // SAFETY: the operation is alive and its pointers are valid (contract of `submit`).
+            let result = unsafe { op.attempt() };
+            return (result != -libc::EAGAIN).then_some(result);
+        };
+        let slot = &mut self.slots[number];
+        let side = &mut slot.sides[side_of(op.op.interest())];
+        if side.known == Known::Drained || !side.waiting.is_empty() {
+            return None;
+        }
+        if let Op::Poll(interest) = op.op {
+            let ready = side.known == Known::Ready || readable_or_writable(op.fd, interest);
+            side.known = if ready { Known::Ready } else { Known::Drained };
+            return ready.then_some(0);
+        }
+        // SAFETY: as above.
+        let result = unsafe { op.attempt() };
+        slot.learn(&op.op, result);
+        (result != -libc::EAGAIN).then_some(result)
+    }
+
+    /// Takes in one event: what it tells, and what can now be done.
+    fn event(&mut self, data: u64, events: i32, done: &mut Vec<Completion>) {
+        let number = (data & u64::from(u32::MAX)) as usize;
+        let generation = (data >> 32) as u32;
+        let Some(slot) = self.slots.get_mut(number).filter(|slot| slot.generation == generation) else {
+            return; // A registration that is gone.
+        };
+        slot.more_to_see = events & MORE_TO_SEE != 0;
+        for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
+            if events & mask != 0 {
+                slot.sides[side].known = Known::Ready;
+                Self::perform(&mut self.waiters, slot, side, events, done);
+            }
+        }
+    }
+
+    /// Performs the waiting operations of one direction, in order, until the kernel has no more.
+    fn perform(waiters: &mut Waiters, slot: &mut Slot, side: usize, events: i32, done: &mut Vec<Completion>) {
+        while let Some(first) = slot.sides[side].waiting.first() {
+            if slot.sides[side].known == Known::Drained {
+                return;
+            }
+            let op = waiters.op(first);
+            // SAFETY: a waiting operation stays in place until it is reported (contract of `submit`).
+            let operation = unsafe { op.as_ref() };
+            let result = match operation.op {
+                Op::Poll(_) => 0,
+                Op::Connect { .. } => match connect_outcome(operation.fd) {
+                    // Neither connected nor failed, but hung up: somebody has shut the socket down.
+                    r if r == -libc::EAGAIN && events & libc::EPOLLHUP != 0 => -libc::ECONNABORTED,
+                    r => r,
+                },
+                // SAFETY: as above; its pointers are valid too.
+                _ => unsafe { operation.attempt() },
+            };
+            if !matches!(operation.op, Op::Poll(_)) {
+                slot.learn(&operation.op, result);
+            }
+            if result == -libc::EAGAIN {
+                return;
+            }
+            waiters.remove(&mut slot.sides[side].waiting, first);
+            done.push(Completion { op, result });
+        }
+    }
+
+    /// One call of epoll_wait. `nanoseconds` is the longest sleep, `None` for ever.
+    fn wait(&mut self, nanoseconds: Option<u64>) -> io::Result<usize> {
+        let epoll = self.fd.as_raw_fd();
+        if self.nanoseconds && nanoseconds.is_some_and(|n| n > 0) {
+            return wait_nanoseconds(epoll, &mut self.events, nanoseconds);
+        }
+        // Rounded up: returning early would make the worker spin until its timer is due.
+        let milliseconds = nanoseconds.map_or(-1, |n| n.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
+        let (events, len) = (self.events.as_mut_ptr(), self.events.len() as i32);
+        // SAFETY: the kernel writes at most `len` events into our own buffer.
+        Ok(check(unsafe { libc::epoll_wait(epoll, events, len, milliseconds) })? as usize)
+    }
+}
+
+impl Driver for Epoll {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    unsafe fn submit(&mut self, op: OpRef) -> Submitted {
+        // SAFETY: the operation and its source are alive (contract of `submit`).
+        let (operation, source) = unsafe { (op.as_ref(), op.as_ref().source.as_ref()) };
+        let known = self.by_source.get(&source.id()).map(|number| *number as usize);
+        if let Some(result) = self.attempt(operation, known) {
+            return Submitted::Done(result);
+        }
+        let number = match known.map_or_else(|| self.register(source.id(), operation.fd), Ok) {
+            Ok(number) => number,
+            // EPERM: not a descriptor that can wait. ENOSPC, ENOMEM: a limit. The caller's error in either case.
+            Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        if known.is_none() {
+            source.note_registration(self.worker);
+        }
+        let side = side_of(operation.op.interest());
+        let list = &mut self.slots[number].sides[side];
+        list.known = Known::Drained;
+        operation.note.set(u64::from(self.waiters.push(&mut list.waiting, place(number, side), op)));
+        Submitted::Pending
+    }
+
+    unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>) {
+        // SAFETY: the operation waits here, so it is in place (contract of `cancel`).
+        let entry = unsafe { op.as_ref() }.note.get() as u32;
+        let place = self.waiters.place(entry);
+        let list = &mut self.slots[(place >> 1) as usize].sides[(place & 1) as usize].waiting;
+        let taken = self.waiters.remove(list, entry);
+        debug_assert_eq!(taken, op, "cancel of an operation that is not pending here");
+        done.push(Completion { op, result: -libc::ECANCELED });
+    }
+
+    /// Events that nobody waits for can stay with the kernel.
+    fn wants_poll(&self) -> bool {
+        self.waiters.len() > 0
+    }
+
+    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()> {
+        let before = done.len();
+        loop {
+            let timeout = match wait {
+                Wait::No => Some(0),
+                Wait::Until(time) => Some(time.saturating_sub(self.now())),
+                Wait::Forever => None,
+            };
+            let count = match self.wait(timeout) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut woken = false;
+            for n in 0..count {
+                let libc::epoll_event { events, u64: data } = self.events[n];
+                match data {
+                    WAKE => woken = true,
+                    data => self.event(data, events as i32, done),
+                }
+            }
+            // An edge that nobody waited for is no reason to return.
+            let in_vain = count > 0 && !woken && done.len() == before;
+            if !in_vain || wait == Wait::No {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wakeup(&self) -> Arc<Wakeup> {
+        Arc::clone(&self.wakeup)
+    }
+
+    fn forget(&mut self, source: u64, leave: Option<BorrowedFd<'_>>) {
+        let Some(number) = self.by_source.remove(&source) else { return };
+        let slot = self.slots.remove(number as usize);
+        debug_assert_eq!(slot.source, source, "the map and the slots agree");
+        debug_assert!(slot.sides.iter().all(|side| side.waiting.is_empty()), "a source outlives its operations");
+        if let Some(fd) = leave
+            && !slot.superseded
+        {
+            // It may be gone already, which is as well.
+            let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.waiters.len()
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn control(epoll: RawFd, action: i32, fd: RawFd, events: i32, data: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: events as u32, u64: data };
+    // SAFETY: the event lives across the call; wrong descriptors are the kernel's to refuse.
+    check(unsafe { libc::epoll_ctl(epoll, action, fd, &mut event) }).map(drop)
+}
+
+/// epoll_pwait2(2); fails with ENOSYS before Linux 5.11 and with EPERM where a filter does not know it.
+fn wait_nanoseconds(epoll: RawFd, events: &mut [libc::epoll_event], nanoseconds: Option<u64>) -> io::Result<usize> {
+    let time = nanoseconds.map(|n| libc::timespec {
+        tv_sec: (n / 1_000_000_000) as libc::time_t,
+        tv_nsec: (n % 1_000_000_000) as libc::c_long,
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let (buffer, len) = (events.as_mut_ptr(), events.len() as libc::c_int);
+    // SAFETY: the kernel writes at most `len` events into the buffer and only reads the time; no signal mask.
+    let n = unsafe {
+        libc::syscall(libc::SYS_epoll_pwait2, epoll, buffer, len, time, std::ptr::null::<libc::sigset_t>(), 0usize)
+    };
+    check(n as i32).map(|n| n as usize)
+}
+
+/// Whether the descriptor is a TCP socket.
+fn is_tcp(fd: RawFd) -> bool {
+    let (mut protocol, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the option is an int and the length says so.
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &mut len) };
+    r == 0 && protocol == libc::IPPROTO_TCP
+}
