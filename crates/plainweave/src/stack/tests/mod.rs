@@ -19,7 +19,7 @@ fn config(size: usize) -> StackConfig {
 fn touch(stack: &Stack, depth: usize) {
     for offset in (0..depth).step_by(page_size()) {
         // SAFETY: nothing runs on the stack, and the byte is one of its `size` usable ones.
-        unsafe { stack.top.as_ptr().sub(offset + 1).write_volatile(1) };
+        unsafe { stack.top().as_ptr().sub(offset + 1).write_volatile(1) };
     }
 }
 

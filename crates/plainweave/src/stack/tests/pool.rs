@@ -76,6 +76,23 @@ fn the_guard_faults_and_the_stack_does_not() {
 }
 
 #[test]
+fn stacks_begin_at_four_distances_from_the_page() {
+    use corosensei::stack::Stack as _;
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stacks = take(&pool, 8);
+    let colours: HashSet<usize> = stacks
+        .iter()
+        .map(|stack| stack.top().addr().get() - stack.base().get())
+        .collect();
+    assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
+    for stack in &stacks {
+        assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
+        assert_eq!(stack.top().addr().get() - stack.limit().get(), GUARD_SIZE + SIZE);
+    }
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+}
+
+#[test]
 fn high_water_counts_pages_down_to_the_deepest() {
     let pool = StackPool::new(config(SIZE)).expect("pool");
     let stack = pool.take().expect("stack");
@@ -186,10 +203,10 @@ fn a_cache_recycles_the_newest_and_returns_all() {
     let mut mine = StackCache::new(Arc::clone(&pool));
     let first = mine.take().expect("stack");
     first.set_owner(std::ptr::dangling::<()>());
-    let top = first.top;
+    let top = first.top();
     mine.put(first);
     let again = mine.take().expect("stack");
-    assert_eq!(again.top, top);
+    assert_eq!(again.top(), top);
     assert!(again.owner().is_null());
     let many: Vec<Stack> = (0..500).map(|_| mine.take().expect("stack")).collect();
     assert_eq!(pool.stats().in_use, 501);
@@ -233,7 +250,7 @@ fn four_threads_never_share_a_slot() {
     });
     assert_eq!(pool.stats().in_use, 0);
     let all = take(&pool, pool.stats().slots);
-    let tops: HashSet<_> = all.iter().map(|stack| stack.top).collect();
+    let tops: HashSet<_> = all.iter().map(|stack| stack.top()).collect();
     assert_eq!(tops.len(), all.len());
     all.into_iter().for_each(|stack| pool.put(stack));
 }
@@ -244,7 +261,7 @@ fn an_address_leads_to_its_slot() {
     let stacks = take(&pool, 3);
     let owner = 7u64;
     stacks[1].set_owner(std::ptr::from_ref(&owner).cast());
-    let top = stacks[1].top.addr().get();
+    let top = stacks[1].top().addr().get();
     let base = top - SIZE - GUARD_SIZE;
     // SAFETY: the pool outlives the calls.
     let find = |address| unsafe { table::lookup(address) };
@@ -267,13 +284,13 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     drop(pool);
     touch(&stack, SIZE);
     // SAFETY: the pool was leaked, so its slab is mapped for good.
-    assert!(unsafe { table::lookup(stack.top.addr().get() - 1) }.is_some());
+    assert!(unsafe { table::lookup(stack.top().addr().get() - 1) }.is_some());
 
     // Another test may map the same addresses at once, so this pool's stacks have a size of their own.
     let size = SIZE + 5 * page_size();
     let pool = StackPool::new(config(size)).expect("pool");
     let stack = pool.take().expect("stack");
-    let address = stack.top.addr().get() - 1;
+    let address = stack.top().addr().get() - 1;
     // SAFETY: the pool is there.
     assert_eq!(unsafe { table::lookup(address) }.map(|hit| hit.size), Some(size));
     pool.put(stack);
@@ -434,4 +451,40 @@ fn prices() {
         }
     });
     mine.put(stack);
+    for count in [8, 256, 1024, 8192] {
+        // A pool of its own: the order of its stacks does not depend on what was measured before.
+        let pool = StackPool::new(StackConfig {
+            size: 256 << 10,
+            ..Default::default()
+        })
+        .expect("pool");
+        let mut round: Vec<_> = take(&pool, count).into_iter().map(ticker).collect();
+        time(
+            &format!("switch there and back, {count} in a round"),
+            409_600,
+            &mut || {
+                for _ in 0..409_600 / count {
+                    for coroutine in &mut round {
+                        coroutine.resume(());
+                    }
+                }
+            },
+        );
+        for mut coroutine in round {
+            // SAFETY: its frames own nothing.
+            unsafe { coroutine.force_reset() };
+            pool.put(coroutine.into_stack());
+        }
+    }
+}
+
+/// A coroutine that touches a little of its stack and suspends, for ever.
+fn ticker(stack: Stack) -> corosensei::Coroutine<(), (), (), Stack> {
+    corosensei::Coroutine::with_stack(stack, |yielder, ()| {
+        let mut frame = [0u64; 16];
+        loop {
+            std::hint::black_box(&mut frame)[3] += 1;
+            yielder.suspend(());
+        }
+    })
 }
