@@ -42,8 +42,8 @@
 //! # Colours
 //!
 //! Slots are a multiple of the page apart, so the frames of all parked fibers would lie at the same few offsets in a
-//! page and compete for the same few sets of the first-level cache. Stack *n* therefore begins `n % 4 * 256` bytes below
-//! its slot's end. Measured (test `prices`), a resume and suspend, N coroutines in a round, median of three:
+//! page and compete for the same few sets of the first-level cache. Stack *n* therefore begins `n % 4 * 256` bytes
+//! below its slot's end. Measured (test `switches`), a resume and suspend, N coroutines in a round, median of three:
 //!
 //! | N | no colours | 4 | 8 |
 //! |---|---|---|---|

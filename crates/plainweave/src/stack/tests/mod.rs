@@ -1,5 +1,6 @@
 //! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child processes) overflows.
 
+mod measure;
 mod overflow;
 mod pool;
 
@@ -13,6 +14,10 @@ fn config(size: usize) -> StackConfig {
         max_stacks: 10_000,
         ..StackConfig::default()
     }
+}
+
+fn take(pool: &StackPool, count: usize) -> Vec<Stack> {
+    (0..count).map(|_| pool.take().expect("a stack")).collect()
 }
 
 /// Touches the page that lies `depth` bytes below the top, and all above it.
