@@ -7,6 +7,7 @@
 //! | call | `MADV_GUARD_INSTALL`, Linux 6.13 | `mprotect(PROT_NONE)` |
 //! | marks | page-table entries | a mapping of its own: two VMAs a slot |
 //! | stacks a process | as many as fit | about half of `vm.max_map_count`: 32,000 by default |
+//! | measured, each | 0.65 us | 17 us on average up to the limit, counting included |
 //!
 //! A guard is installed when its slot is first handed out and stays: dropping a stack's pages does not touch it, and
 //! `fork` copies it. So its price (0.65 us) is paid once a slot, not once a fiber.

@@ -39,6 +39,21 @@
 //! 8.5 ns each; one worker takes and another puts, 7 ns. A million fresh stacks 1.2 us each, guard and all, in 39 slabs
 //! and 48 mappings; a page touched in each, 4.03 GB of resident memory and 0.63 GB of page tables; put back, 0.07 GB.
 //!
+//! # Colours
+//!
+//! Slots are a multiple of the page apart, so the frames of all parked fibers would lie at the same few offsets in a
+//! page and compete for the same few sets of the first-level cache. Stack *n* therefore begins `n % 4 * 256` bytes
+//! below its slot's end. Measured (test `switches`), a resume and suspend, N coroutines in a round, median of three:
+//!
+//! | N | no colours | 4 | 8 |
+//! |---|---|---|---|
+//! | 8 | 10.9 ns | 10.9 ns | 10.9 ns |
+//! | 256 | 19.7 ns | 14.2 ns | 14.0 ns |
+//! | 1,024 | 33.5 ns | 28.3 ns | 19.9 ns |
+//! | 8,192 | 140 ns | 91 ns | 87 ns |
+//!
+//! Four, because eight take up to 1.8 KiB of the top page, and parked fibers that fit in one page would need two.
+//!
 //! # Rejected
 //!
 //! - *One mapping a stack*: a VMA each, see 1; `mmap` + `munmap` take the address-space lock for writing, 3-4 us a
@@ -113,8 +128,8 @@ impl Default for StackConfig {
 /// back with `put`, to the pool it came from.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// One past the highest byte; page-aligned.
-    top: NonNull<u8>,
+    /// One past the highest byte that a fiber uses; by its colour below the slot's end.
+    base: NonNull<u8>,
     /// The slot's word in the slab's metadata; lives as long as the slab.
     meta: NonNull<SlotMeta>,
 }
@@ -124,12 +139,12 @@ unsafe impl Send for Stack {}
 // SAFETY: `&self` methods only load or store atomics and ask the kernel about pages.
 unsafe impl Sync for Stack {}
 
-// SAFETY: `[top - size, top)` is readable and writable, `size` is at least `MIN_SIZE` (16 KiB, more than
+// SAFETY: `[bottom, base)` is readable and writable, at least `MIN_SIZE` less a colour (15 KiB, more than
 // `MIN_STACK_SIZE`), and the `GUARD_SIZE` bytes below fault; a `Stack` is made only after its guard was installed.
 unsafe impl corosensei::stack::Stack for Stack {
     #[inline]
     fn base(&self) -> StackPointer {
-        self.top.addr()
+        self.base.addr()
     }
 
     #[inline]
@@ -145,21 +160,27 @@ impl Stack {
         unsafe { self.meta.as_ref() }
     }
 
+    /// The end of the slot, page-aligned; a colour is less than the smallest page.
+    fn top(&self) -> NonNull<u8> {
+        let past = self.base.addr().get().wrapping_neg() % 4096;
+        // SAFETY: the slot reaches at least to the end of the page that `base` lies in or ends.
+        unsafe { self.base.add(past) }
+    }
+
     /// The lowest usable byte; the guard ends here.
-    #[inline]
     fn bottom(&self) -> *mut u8 {
-        self.top.as_ptr().wrapping_sub(self.size())
+        self.top().as_ptr().wrapping_sub(self.size())
     }
 
     /// A second handle to the same slot, for asking about it. Never given out.
     fn alias(&self) -> Stack {
         Stack {
-            top: self.top,
+            base: self.base,
             meta: self.meta,
         }
     }
 
-    /// Any thread. Usable bytes, the guard not included.
+    /// Any thread. Usable bytes, the guard not included; a colour of up to 768 bytes is taken off.
     #[inline]
     pub(crate) fn size(&self) -> usize {
         self.meta().size.load(Ordering::Relaxed) as usize

@@ -27,6 +27,10 @@ use super::{Stack, table};
 /// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do for Rust; C code
 /// without probes can step over a guard, and 64 KiB catches all but very large frames.
 pub(crate) const GUARD_SIZE: usize = 64 << 10;
+/// Distances from a slot's end at which its stack may begin; see `mod.rs`.
+const COLOURS: usize = 4;
+/// Bytes from one colour to the next: four cache lines, about what a suspended fiber touches when it is resumed.
+const COLOUR: usize = 256;
 /// Slots of a pool's first slab.
 pub(super) const FIRST_SLOTS: usize = 64;
 /// Slots of its largest ones.
@@ -196,10 +200,11 @@ impl Slab {
         let meta = unsafe { &*self.meta.start().cast::<SlotMeta>().add(self.carved) };
         meta.size.store(self.geometry.size as u32, Ordering::Relaxed);
         meta.pool.store(pool, Ordering::Relaxed);
+        let colour = self.carved % COLOURS * COLOUR;
         self.carved += 1;
-        let top = NonNull::new(slot.wrapping_add(stride)).expect("a slot does not end at null");
+        let base = NonNull::new(slot.wrapping_add(stride - colour)).expect("a slot does not end at null");
         Ok(Some(Stack {
-            top,
+            base,
             meta: NonNull::from(meta),
         }))
     }

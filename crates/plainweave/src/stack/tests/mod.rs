@@ -1,5 +1,6 @@
 //! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child processes) overflows.
 
+mod measure;
 mod overflow;
 mod pool;
 
@@ -15,11 +16,15 @@ fn config(size: usize) -> StackConfig {
     }
 }
 
+fn take(pool: &StackPool, count: usize) -> Vec<Stack> {
+    (0..count).map(|_| pool.take().expect("a stack")).collect()
+}
+
 /// Touches the page that lies `depth` bytes below the top, and all above it.
 fn touch(stack: &Stack, depth: usize) {
     for offset in (0..depth).step_by(page_size()) {
         // SAFETY: nothing runs on the stack, and the byte is one of its `size` usable ones.
-        unsafe { stack.top.as_ptr().sub(offset + 1).write_volatile(1) };
+        unsafe { stack.top().as_ptr().sub(offset + 1).write_volatile(1) };
     }
 }
 

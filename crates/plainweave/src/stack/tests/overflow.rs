@@ -255,7 +255,7 @@ fn a_reused_entry_is_never_read_half() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let pool = StackPool::new(config(MIN_SIZE)).expect("pool");
     let stack = pool.take().expect("stack");
-    let top = stack.top.addr().get();
+    let top = stack.top().addr().get();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..2000 {

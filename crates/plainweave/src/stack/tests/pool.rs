@@ -5,14 +5,10 @@ use std::time::Instant;
 
 use super::super::free::{ALWAYS_HOT, IDLE, WARM_BYTES};
 use super::super::guard::{Guards, mappings};
-use super::super::{cache, table};
+use super::super::table;
 use super::*;
 
 const SIZE: usize = 128 << 10;
-
-fn take(pool: &StackPool, count: usize) -> Vec<Stack> {
-    (0..count).map(|_| pool.take().expect("a stack")).collect()
-}
 
 #[test]
 fn sizes_are_checked_and_rounded() {
@@ -73,6 +69,23 @@ fn the_guard_faults_and_the_stack_does_not() {
         }
         stacks.into_iter().for_each(|stack| pool.put(stack));
     }
+}
+
+#[test]
+fn stacks_begin_at_four_distances_from_the_page() {
+    use corosensei::stack::Stack as _;
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stacks = take(&pool, 8);
+    let colours: HashSet<usize> = stacks
+        .iter()
+        .map(|stack| stack.top().addr().get() - stack.base().get())
+        .collect();
+    assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
+    for stack in &stacks {
+        assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
+        assert_eq!(stack.top().addr().get() - stack.limit().get(), GUARD_SIZE + SIZE);
+    }
+    stacks.into_iter().for_each(|stack| pool.put(stack));
 }
 
 #[test]
@@ -186,10 +199,10 @@ fn a_cache_recycles_the_newest_and_returns_all() {
     let mut mine = StackCache::new(Arc::clone(&pool));
     let first = mine.take().expect("stack");
     first.set_owner(std::ptr::dangling::<()>());
-    let top = first.top;
+    let top = first.top();
     mine.put(first);
     let again = mine.take().expect("stack");
-    assert_eq!(again.top, top);
+    assert_eq!(again.top(), top);
     assert!(again.owner().is_null());
     let many: Vec<Stack> = (0..500).map(|_| mine.take().expect("stack")).collect();
     assert_eq!(pool.stats().in_use, 501);
@@ -233,7 +246,7 @@ fn four_threads_never_share_a_slot() {
     });
     assert_eq!(pool.stats().in_use, 0);
     let all = take(&pool, pool.stats().slots);
-    let tops: HashSet<_> = all.iter().map(|stack| stack.top).collect();
+    let tops: HashSet<_> = all.iter().map(|stack| stack.top()).collect();
     assert_eq!(tops.len(), all.len());
     all.into_iter().for_each(|stack| pool.put(stack));
 }
@@ -244,7 +257,7 @@ fn an_address_leads_to_its_slot() {
     let stacks = take(&pool, 3);
     let owner = 7u64;
     stacks[1].set_owner(std::ptr::from_ref(&owner).cast());
-    let top = stacks[1].top.addr().get();
+    let top = stacks[1].top().addr().get();
     let base = top - SIZE - GUARD_SIZE;
     // SAFETY: the pool outlives the calls.
     let find = |address| unsafe { table::lookup(address) };
@@ -267,13 +280,13 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     drop(pool);
     touch(&stack, SIZE);
     // SAFETY: the pool was leaked, so its slab is mapped for good.
-    assert!(unsafe { table::lookup(stack.top.addr().get() - 1) }.is_some());
+    assert!(unsafe { table::lookup(stack.top().addr().get() - 1) }.is_some());
 
     // Another test may map the same addresses at once, so this pool's stacks have a size of their own.
     let size = SIZE + 5 * page_size();
     let pool = StackPool::new(config(size)).expect("pool");
     let stack = pool.take().expect("stack");
-    let address = stack.top.addr().get() - 1;
+    let address = stack.top().addr().get() - 1;
     // SAFETY: the pool is there.
     assert_eq!(unsafe { table::lookup(address) }.map(|hit| hit.size), Some(size));
     pool.put(stack);
@@ -326,112 +339,4 @@ fn mprotect_stops_before_the_mapping_limit() {
         pool.take().map(|stack| pool.put(stack)).is_ok(),
         "what there is goes round"
     );
-}
-
-/// A line of `/proc/self/status`, in KiB.
-fn status_kib(field: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find(|line| line.starts_with(field)).expect("field");
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok())
-        .expect("a number")
-}
-
-/// Alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`. Wants 5 GB of memory.
-#[test]
-#[ignore = "takes 5 GB of memory and seconds"]
-#[allow(clippy::print_stderr)]
-fn a_million_stacks() {
-    let count = 1_000_000;
-    let start = Instant::now();
-    let pool = StackPool::new(StackConfig {
-        size: 256 << 10,
-        guard: GuardMode::Madvise,
-        ..Default::default()
-    });
-    let pool = pool.expect("Linux 6.13");
-    let stacks = take(&pool, count);
-    let carved = start.elapsed();
-    stacks.iter().for_each(|stack| touch(stack, 1));
-    let touched = start.elapsed();
-    let (rss, tables) = (status_kib("VmRSS"), status_kib("VmPTE"));
-    let maps = mappings();
-    let slabs = pool.stats().slabs;
-    stacks.into_iter().for_each(|stack| pool.put(stack));
-    let returned = start.elapsed();
-    let after = status_kib("VmRSS");
-    eprintln!(
-        "take {carved:?}, touch {:?}, put {:?}",
-        touched - carved,
-        returned - touched
-    );
-    eprintln!("VmRSS {rss} KiB, page tables {tables} KiB, {maps} mappings, {slabs} slabs; put back: VmRSS {after} KiB");
-    assert!(rss <= 4_600_000_000 / 1024 && maps < 200);
-    assert!(after < 200_000, "cold stacks hold no pages");
-    assert_eq!(pool.stats().in_use, 0);
-}
-
-/// `cargo test -p plainweave --release --lib prices -- --ignored --nocapture`: what the essay and the docs quote.
-#[test]
-#[ignore = "a measurement"]
-#[allow(clippy::print_stderr)]
-fn prices() {
-    let time = |name: &str, rounds: u32, f: &mut dyn FnMut()| {
-        let best = (0..7).map(|_| {
-            let start = Instant::now();
-            f();
-            start.elapsed()
-        });
-        eprintln!(
-            "{name}: {:.1} ns",
-            best.min().expect("seven").as_nanos() as f64 / f64::from(rounds)
-        );
-    };
-    let pool = Arc::new(
-        StackPool::new(StackConfig {
-            size: 256 << 10,
-            ..Default::default()
-        })
-        .expect("pool"),
-    );
-    let mut mine = StackCache::new(Arc::clone(&pool));
-    time("cache: take + put", 1_000_000, &mut || {
-        for _ in 0..1_000_000 {
-            let stack = mine.take().expect("stack");
-            mine.put(std::hint::black_box(stack));
-        }
-    });
-    time("pool: take + put", 1_000_000, &mut || {
-        for _ in 0..1_000_000 {
-            pool.put(std::hint::black_box(pool.take().expect("stack")));
-        }
-    });
-    let mut other = StackCache::new(Arc::clone(&pool));
-    time("one cache takes, another puts", 1_000_000, &mut || {
-        for _ in 0..1_000_000 {
-            other.put(mine.take().expect("stack"));
-        }
-    });
-    let mut held = Vec::with_capacity(4 * cache::CAPACITY);
-    time("take 512, put 512 through one cache", 512_000, &mut || {
-        for _ in 0..1000 {
-            held.extend((0..512).map(|_| mine.take().expect("stack")));
-            held.drain(..).for_each(|stack| mine.put(stack));
-        }
-    });
-    let stack = mine.take().expect("stack");
-    touch(&stack, 8 << 10);
-    time("high_water of 256 KiB", 100_000, &mut || {
-        for _ in 0..100_000 {
-            std::hint::black_box(stack.high_water());
-        }
-    });
-    time("touch a page, drop it", 100_000, &mut || {
-        for _ in 0..100_000 {
-            touch(&stack, 1);
-            stack.shrink(0);
-        }
-    });
-    mine.put(stack);
 }

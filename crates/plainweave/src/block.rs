@@ -1,0 +1,268 @@
+//! The one way to wait. Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] and
+//! calls [`until`] (or [`suspend`] under it) with a reason.
+//!
+//! 1. The caller makes itself findable: its waker is where the waking side looks.
+//! 2. `until` looks at the condition, then at cancellation and deadline, then suspends; and again after every wake-up.
+//!
+//! A waker that comes between look and suspension leaves a notification in the fiber's state word (or in the thread's
+//! parker), so the suspension ends at once. The condition is looked at **first**: what has completed is delivered, and
+//! the cancellation surfaces at the next call. Wake-ups may be spurious; conditions decide.
+//!
+//! The same calls serve plain threads, which wait on a parker of their own. So does a fiber that is **panicking** (D3):
+//! suspended in mid-unwind it would leave its panic count to the next fiber of the worker, so it waits on its thread.
+//! That wait is bounded: one that heeds deadlines ends after a second; one that cannot end (for a fiber that only this
+//! worker could run, or longer than ten seconds) aborts the process and says who waited for whom.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::sync::{Parker, Unparker};
+
+use crate::cancel::Interrupt;
+use crate::fiber::{self, FiberHandle, FiberTask, Header, NEVER, Reason, Switch};
+use crate::worker::TimerTarget;
+
+/// How long a panicking fiber may hold its thread where a time-out is a possible answer.
+pub(crate) const PANICKING_WAIT: Duration = Duration::from_secs(1);
+/// How long it may hold it where there is no such answer.
+const PANICKING_LIMIT: Duration = Duration::from_secs(10);
+
+/// A plain thread that waits, or a panicking fiber's thread.
+#[derive(Debug)]
+pub(crate) struct ThreadEntry {
+    unparker: Unparker,
+    /// The token of `park` and `unpark` on plain threads.
+    pub(crate) token: AtomicBool,
+    pub(crate) thread: std::thread::Thread,
+}
+
+struct ThisThread {
+    parker: Parker,
+    entry: Arc<ThreadEntry>,
+}
+
+thread_local! {
+    static THIS_THREAD: ThisThread = {
+        let parker = Parker::new();
+        let unparker = parker.unparker().clone();
+        let thread = std::thread::current();
+        ThisThread { parker, entry: Arc::new(ThreadEntry { unparker, token: AtomicBool::new(false), thread }) }
+    };
+    /// The deadline that `time::with_deadline` has set on a plain thread.
+    static THREAD_DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Who waits: what a waking side keeps and calls.
+#[derive(Clone, Debug)]
+pub(crate) enum Waker {
+    Fiber(FiberHandle),
+    Thread(Arc<ThreadEntry>),
+}
+
+impl Waker {
+    /// Any thread or fiber, about to wait.
+    pub(crate) fn current() -> Self {
+        match suspendable() {
+            Some(header) => Waker::Fiber(FiberHandle::from_ref(header)),
+            None => Waker::Thread(this_thread()),
+        }
+    }
+
+    /// Any thread. The waiter looks at its condition again.
+    pub(crate) fn wake(&self) {
+        match self {
+            Waker::Fiber(fiber) => fiber.wake(),
+            Waker::Thread(entry) => entry.unparker.unpark(),
+        }
+    }
+}
+
+/// Any thread. Its entry, by which it is woken.
+pub(crate) fn this_thread() -> Arc<ThreadEntry> {
+    THIS_THREAD.with(|t| t.entry.clone())
+}
+
+/// The calling fiber, unless it is panicking: then it waits like a thread.
+#[inline]
+pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
+    fiber::current().filter(|_| !std::thread::panicking())
+}
+
+/// Any thread or fiber. What `cancel` and deadlines say about the caller before it starts something new.
+pub(crate) fn interrupted() -> Option<Interrupt> {
+    match suspendable() {
+        Some(header) => {
+            let late = || {
+                let deadline = header.own.deadline.get();
+                (deadline != NEVER && header.worker().now() >= deadline).then_some(Interrupt::TimedOut)
+            };
+            header.cancelled().or_else(late)
+        }
+        None => thread_deadline().filter(|d| Instant::now() >= *d).map(|_| Interrupt::TimedOut),
+    }
+}
+
+/// The calling plain thread's deadline, or the bound of a panicking fiber's waits.
+pub(crate) fn thread_deadline() -> Option<Instant> {
+    if std::thread::panicking() && fiber::current().is_some() {
+        return Some(Instant::now() + PANICKING_WAIT);
+    }
+    THREAD_DEADLINE.with(Cell::get)
+}
+
+/// Sets a plain thread's deadline and returns the one before.
+pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> {
+    THREAD_DEADLINE.with(|d| d.replace(deadline))
+}
+
+/// Any thread or fiber. Waits until `condition` gives something. With `heed`, the caller's cancellation and deadline (or
+/// `limit` from now on) end the wait. `target` is the fiber waited for, if there is one.
+pub(crate) fn until<R>(
+    reason: Reason,
+    target: Option<&Header>,
+    heed: bool,
+    limit: Option<Duration>,
+    mut condition: impl FnMut() -> Option<R>,
+) -> Result<R, Interrupt> {
+    let Some(header) = suspendable() else { return until_on_thread(reason, target, heed, limit, condition) };
+    let mut deadline = NEVER;
+    if heed {
+        deadline = header.own.deadline.get();
+        if let Some(limit) = limit {
+            deadline = deadline.min(header.worker().now().saturating_add(nanos(limit)));
+        }
+    }
+    let mut late = false;
+    loop {
+        if let Some(result) = condition() {
+            return Ok(result);
+        }
+        if heed {
+            if let Some(interrupt) = header.cancelled() {
+                return Err(interrupt);
+            }
+            if late {
+                return Err(Interrupt::TimedOut);
+            }
+        }
+        late = suspend(header, reason, deadline);
+    }
+}
+
+fn until_on_thread<R>(
+    reason: Reason,
+    target: Option<&Header>,
+    heed: bool,
+    limit: Option<Duration>,
+    mut condition: impl FnMut() -> Option<R>,
+) -> Result<R, Interrupt> {
+    let start = Instant::now();
+    let mut deadline = if heed { earliest(thread_deadline(), limit.and_then(|l| start.checked_add(l))) } else { None };
+    let panicking = fiber::current();
+    if panicking.is_some() && !heed {
+        deadline = Some(start + PANICKING_LIMIT);
+    }
+    loop {
+        if let Some(result) = condition() {
+            return Ok(result);
+        }
+        if let Some(me) = panicking
+            && (hopeless(me, target) || (!heed && deadline.is_some_and(|d| Instant::now() >= d)))
+        {
+            abort_stuck(me, reason, target);
+        }
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            return Err(Interrupt::TimedOut);
+        }
+        THIS_THREAD.with(|t| match deadline {
+            Some(deadline) => t.parker.park_deadline(deadline),
+            None => t.parker.park(),
+        });
+    }
+}
+
+pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
+fn hopeless(me: &Header, target: Option<&Header>) -> bool {
+    target.is_some_and(|t| t.pool() == me.pool() && t.anchor() == Some(me.worker().id) && t.state_is_live())
+}
+
+#[cold]
+fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
+    use std::io::Write;
+    let whom = target.map_or_else(|| format!("{reason:?}"), |t| format!("{t:?}"));
+    let _ = writeln!(
+        std::io::stderr(),
+        "plainweave: {me:?} blocks in a destructor while it panics and waits for {whom}, which cannot come: \
+         a panicking fiber holds its worker. Aborting."
+    );
+    std::process::abort()
+}
+
+/// The suspend primitive: gives the worker back until somebody wakes the fiber, or `deadline` (nanoseconds since the
+/// pool's epoch, `NEVER` for none) has come. True: it has come. May return without cause.
+///
+/// While a timer is armed the fiber stays with the worker whose wheel holds it, also where it could move.
+pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
+    header.own.reason.set(reason);
+    if deadline == NEVER {
+        header.switch(Switch::Park);
+        return false;
+    }
+    let pin = Pin::new(header);
+    header.own.timer_fired.set(false);
+    let target = TimerTarget::Fiber(FiberTask::raw(header));
+    let key = header.worker().timers.borrow_mut().insert(deadline, target);
+    header.switch(Switch::Park);
+    let fired = header.own.timer_fired.get();
+    if !fired {
+        header.worker().timers.borrow_mut().remove(key);
+    }
+    drop(pin);
+    fired
+}
+
+/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation.
+pub(crate) struct Pin<'a>(Option<&'a Header>);
+
+impl<'a> Pin<'a> {
+    pub(crate) fn new(header: &'a Header) -> Self {
+        if header.anchor().is_some() {
+            return Self(None);
+        }
+        header.set_anchor(Some(header.worker().id));
+        Self(Some(header))
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        if let Some(header) = self.0 {
+            header.set_anchor(None);
+        }
+    }
+}
+
+/// A duration in nanoseconds; five centuries are for ever.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
+}
+
+/// `park`: waits for the caller's token.
+pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
+    match suspendable() {
+        Some(h) => until(Reason::Park, None, true, limit, || h.token.swap(false, Ordering::AcqRel).then_some(())),
+        None => {
+            let me = this_thread();
+            until(Reason::Park, None, true, limit, || me.token.swap(false, Ordering::AcqRel).then_some(()))
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Cancellation and deadlines: a tree of scopes, an ordinary error at the leaves.
+//!
+//! * A fiber can be told to stop by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope
+//!   it belongs to (a [`Node`]). The next call that would block, or the one that is blocked, returns an error made from
+//!   [`Interrupt`]. Nothing is unwound by force.
+//! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into scopes, and every
+//!   blocking call arms one timer for the nearest.
+//!
+//! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3. wake
+//! the fibers, cancel the children. A fiber enters a node under the same lock and looks at the word before it blocks
+//! *after* it has registered where wakers find it (`block`), so either step 2 sees it or it sees the word.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use slab::Slab;
+
+use crate::fiber::FiberHandle;
+
+/// Why a fiber was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// Somebody asked for it.
+    Requested,
+    /// A sibling in the same scope panicked.
+    SiblingPanicked,
+    /// The scope's own body panicked.
+    ScopePanicked,
+    /// The runtime is shutting down.
+    Shutdown,
+}
+
+/// The typed source of the error that a cancelled call returns: `is_cancelled` finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Why.
+    pub reason: CancelReason,
+}
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            CancelReason::Requested => "the fiber was cancelled",
+            CancelReason::SiblingPanicked => "the fiber was cancelled because a sibling in its scope panicked",
+            CancelReason::ScopePanicked => "the fiber was cancelled because its scope panicked",
+            CancelReason::Shutdown => "the fiber was cancelled because the runtime is shutting down",
+        })
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
+/// Whether an error says that the calling fiber was cancelled (a deadline is [`io::ErrorKind::TimedOut`] instead).
+#[must_use]
+pub fn is_cancelled(error: &io::Error) -> bool {
+    cancel_reason(error).is_some()
+}
+
+/// Why the calling fiber was cancelled, if that is what the error says.
+#[must_use]
+pub fn cancel_reason(error: &io::Error) -> Option<CancelReason> {
+    error.get_ref()?.downcast_ref::<Cancelled>().map(|c| c.reason)
+}
+
+/// What ends a wait before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    Cancelled(CancelReason),
+    TimedOut,
+}
+
+impl From<Interrupt> for io::Error {
+    fn from(interrupt: Interrupt) -> Self {
+        match interrupt {
+            // `Other`: never `Interrupted`, which std's helpers retry.
+            Interrupt::Cancelled(reason) => io::Error::other(Cancelled { reason }),
+            Interrupt::TimedOut => io::Error::new(io::ErrorKind::TimedOut, "deadline exceeded"),
+        }
+    }
+}
+
+/// "Not cancelled", or the first reason given.
+#[derive(Debug, Default)]
+pub(crate) struct Word(AtomicU8);
+
+impl Word {
+    /// Any thread. True for the first that sets it.
+    pub(crate) fn set(&self, reason: CancelReason) -> bool {
+        let code = match reason {
+            CancelReason::Requested => 1,
+            CancelReason::SiblingPanicked => 2,
+            CancelReason::ScopePanicked => 3,
+            CancelReason::Shutdown => 4,
+        };
+        self.0.compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Any thread.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<CancelReason> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            1 => Some(CancelReason::Requested),
+            2 => Some(CancelReason::SiblingPanicked),
+            3 => Some(CancelReason::ScopePanicked),
+            _ => Some(CancelReason::Shutdown),
+        }
+    }
+}
+
+/// A scope in the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    word: Word,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    members: Slab<FiberHandle>,
+    children: Vec<Weak<Node>>,
+}
+
+impl Node {
+    /// A scope below `parent`, cancelled already if that is.
+    pub(crate) fn below(parent: Option<&Arc<Node>>) -> Arc<Node> {
+        let node = Arc::new(Node::default());
+        if let Some(parent) = parent {
+            let mut inner = parent.lock();
+            inner.children.retain(|c| c.strong_count() > 0);
+            inner.children.push(Arc::downgrade(&node));
+            drop(inner);
+            if let Some(reason) = parent.word.get() {
+                node.word.set(reason);
+            }
+        }
+        node
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Any thread. The fiber is woken when the node is cancelled; the key is for `leave`.
+    pub(crate) fn enter(&self, fiber: FiberHandle) -> usize {
+        self.lock().members.insert(fiber)
+    }
+
+    /// Any thread.
+    pub(crate) fn leave(&self, key: usize) {
+        // Dropped after the lock: the last reference to a fiber may run a destructor.
+        let fiber = self.lock().members.try_remove(key);
+        drop(fiber);
+    }
+
+    #[inline]
+    pub(crate) fn cancelled(&self) -> Option<CancelReason> {
+        self.word.get()
+    }
+
+    /// Any thread. Cancels the scope, the fibers in it and the scopes below.
+    pub(crate) fn cancel(&self, reason: CancelReason) {
+        if !self.word.set(reason) {
+            return;
+        }
+        let (fibers, children): (Vec<_>, Vec<_>) = {
+            let inner = self.lock();
+            (inner.members.iter().map(|(_, f)| f.clone()).collect(), inner.children.clone())
+        };
+        fibers.iter().for_each(FiberHandle::wake);
+        children.iter().filter_map(Weak::upgrade).for_each(|c| c.cancel(reason));
+    }
+}

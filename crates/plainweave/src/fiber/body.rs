@@ -1,0 +1,183 @@
+//! The typed part of a fiber: its closure, its result, and the handle that waits for it.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::join::{Finished, Join};
+use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable};
+use crate::block::{self, Waker};
+use crate::cancel::{CancelReason, Interrupt};
+use crate::scope::ScopeData;
+
+/// How a fiber ended, if not with a value.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It panicked, with this payload.
+    Panicked(Box<dyn Any + Send>),
+    /// It could not start.
+    Refused(io::Error),
+}
+
+#[repr(C)]
+struct Packet<T> {
+    header: Header,
+    join: Join<Waker>,
+    scope: Option<Arc<ScopeData>>,
+    result: UnsafeCell<Option<Result<T, Failure>>>,
+}
+
+#[repr(C)]
+struct Body<T, F> {
+    packet: Packet<T>,
+    /// Until the fiber starts.
+    start: UnsafeCell<Option<F>>,
+}
+
+struct Types<T, F>(PhantomData<(T, F)>);
+
+impl<T, F: FnOnce() -> T> Types<T, F> {
+    const VTABLE: VTable = VTable { run: run::<T, F>, refuse: refuse::<T, F>, free: free::<T, F> };
+}
+
+/// Makes a fiber, ready to be pushed, and its handle.
+///
+/// # Safety
+/// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for the
+/// fiber. They are `Send`, or the fiber is anchored to this thread's worker for good and the handle stays there.
+pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
+    birth: Birth,
+    scope: Option<Arc<ScopeData>>,
+    f: F,
+) -> (FiberTask, RawJoin<T>) {
+    let header = Header::new(birth, &Types::<T, F>::VTABLE);
+    let packet = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
+    let body = Box::into_raw(Box::new(Body { packet, start: UnsafeCell::new(Some(f)) }));
+    // SAFETY: a box is not null. The header is the first field of the first field of repr(C) structs. It starts with two
+    // references: one for the task, one for the handle.
+    unsafe {
+        let header = NonNull::new_unchecked(body.cast::<Header>());
+        (FiberTask::new(header), RawJoin { packet: header.cast(), _owns: PhantomData })
+    }
+}
+
+/// On the fiber's stack.
+unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
+    // SAFETY: made by `create` with these types; the fiber runs once.
+    let body = unsafe { header.cast::<Body<T, F>>().as_ref() };
+    // SAFETY: only the fiber's start takes the closure.
+    let f = unsafe { (*body.start.get()).take() }.expect("a fiber starts once");
+    let result = catch_unwind(AssertUnwindSafe(f)).map_err(Failure::Panicked);
+    finish(&body.packet, result);
+}
+
+unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error) {
+    // SAFETY: as in `run`; the fiber will not start.
+    let body = unsafe { header.cast::<Body<T, F>>().as_ref() };
+    // SAFETY: as in `run`.
+    let f = unsafe { (*body.start.get()).take() };
+    // A destructor that panics must not take the worker with it.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(f)));
+    finish(&body.packet, Err(Failure::Refused(error)));
+}
+
+unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>) {
+    // SAFETY: the last reference is gone; made by `Box::into_raw` in `create`. Closure and result were taken or dropped.
+    drop(unsafe { Box::from_raw(header.cast::<Body<T, F>>().as_ptr()) });
+}
+
+/// Keeps the result and tells whoever waits. Nothing of `'scope` is touched after the scope has been told.
+fn finish<T>(packet: &Packet<T>, result: Result<T, Failure>) {
+    let panicked = result.is_err();
+    if panicked && let Some(scope) = &packet.scope {
+        scope.node.cancel(CancelReason::SiblingPanicked);
+    }
+    // SAFETY: nobody reads the result before `finish` says DONE.
+    unsafe { *packet.result.get() = Some(result) };
+    match packet.join.finish() {
+        Finished::Kept => {}
+        Finished::Wake(waker) => waker.wake(),
+        Finished::Abandoned => drop_result(packet),
+    }
+    if let Some(scope) = &packet.scope {
+        scope.child_ended();
+    }
+}
+
+/// The owner of the result, when nobody asks for it.
+fn drop_result<T>(packet: &Packet<T>) {
+    // SAFETY: `fiber/join` gives the result to one owner.
+    match unsafe { (*packet.result.get()).take() } {
+        Some(Err(Failure::Panicked(payload))) if packet.scope.is_some() => {
+            packet.scope.as_ref().into_iter().for_each(|s| s.keep_panic(payload));
+            return;
+        }
+        // A destructor that panics must not unwind into the worker.
+        result => drop(catch_unwind(AssertUnwindSafe(|| drop(result)))),
+    }
+}
+
+/// The one handle that may wait for a fiber's result. Counted; typed in the result only.
+pub(crate) struct RawJoin<T> {
+    packet: NonNull<Packet<T>>,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: it hands the result over, so `T: Send` is what it takes.
+unsafe impl<T: Send> Send for RawJoin<T> {}
+// SAFETY: `&RawJoin` gives access to atomics only.
+unsafe impl<T: Send> Sync for RawJoin<T> {}
+
+impl<T> RawJoin<T> {
+    fn packet(&self) -> &Packet<T> {
+        // SAFETY: counted.
+        unsafe { self.packet.as_ref() }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.packet().header
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.packet().join.is_done()
+    }
+
+    /// Waits for the result. `heed` tells whether the caller's cancellation and deadline end the wait.
+    pub(crate) fn wait(&self, heed: bool) -> Result<(), Interrupt> {
+        let join = &self.packet().join;
+        if join.is_done() || !join.wait(Waker::current()) {
+            return Ok(());
+        }
+        let waited = block::until(Reason::Join, Some(self.header()), heed, None, || join.is_done().then_some(()));
+        if waited.is_err() && !join.retract() {
+            return Ok(());
+        }
+        waited
+    }
+
+    /// After `wait`: the result, once.
+    pub(crate) fn take(&self) -> Result<T, Failure> {
+        // SAFETY: DONE was seen and this handle has not been dropped: the result is its own.
+        unsafe { (*self.packet().result.get()).take() }.expect("a result is taken once")
+    }
+}
+
+impl<T> Drop for RawJoin<T> {
+    fn drop(&mut self) {
+        if self.packet().join.abandon() {
+            drop_result(self.packet());
+        }
+        // The handle's count, adopted and given up.
+        drop(FiberHandle(self.packet.cast()));
+    }
+}
+
+impl<T> std::fmt::Debug for RawJoin<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.header().fmt(f)
+    }
+}

@@ -1,0 +1,160 @@
+//! What runs next: one small trait, one small file a policy.
+//!
+//! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
+//! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what only
+//! the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push with whom
+//! to wake ([`Wake`]) and leaves the waking to `park`.
+//!
+//! **Anchored tasks** ([`Task::anchor`]) may run on one worker only. The loop pushes such a task on that worker alone
+//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look.
+
+mod fifo;
+mod lifo_slot;
+mod stealing;
+#[cfg(test)]
+mod tests;
+
+pub use fifo::Fifo;
+pub use lifo_slot::LifoSlot;
+
+/// A worker's number within its pool, from 0.
+pub type WorkerId = usize;
+
+/// What a policy may ask of a task.
+pub trait Task: Send {
+    /// The one worker that may run it, if it is bound to one.
+    fn anchor(&self) -> Option<WorkerId>;
+    /// Where it ran last.
+    fn last_worker(&self) -> Option<WorkerId>;
+    /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the first.
+    fn stamp(&self) -> u64;
+    /// Gives it a time stamp.
+    fn set_stamp(&self, now: u64);
+}
+
+/// The machine as a policy sees it.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Workers in the pool, at least one.
+    pub workers: usize,
+}
+
+/// Why a task is pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It has never run.
+    Spawned,
+    /// It was waiting for something that has come.
+    Woken,
+    /// It ran until now and gives way.
+    Yielded,
+}
+
+/// Whom a push should wake, if asleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Nobody: the pushing worker itself will come to it at once.
+    None,
+    /// Any worker that could take it.
+    Any,
+    /// This worker.
+    Worker(WorkerId),
+}
+
+/// How hard a pop should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Own and shared queues.
+    Quick,
+    /// Other workers' queues as well.
+    Search,
+}
+
+/// What the loop lends to a policy: its last reading of the clock, random numbers, counters. One a worker.
+#[derive(Debug)]
+pub struct Cx {
+    now: u64,
+    random: u64,
+    /// Times this worker looked into another's queue.
+    pub steal_attempts: u64,
+    /// Tasks taken from others.
+    pub steals: u64,
+}
+
+impl Cx {
+    /// `seed` makes a run's draws repeatable.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // Splitmix's finaliser: neighbouring seeds give unrelated sequences; never zero, which xorshift cannot leave.
+        let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self { now: 0, random: (z ^ (z >> 31)) | 1, steal_attempts: 0, steals: 0 }
+    }
+
+    /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The loop (or a test) has read the clock.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// A number below `n`, which is not 0 (Marsaglia's xorshift64*, Lemire's reduction).
+    pub fn below(&mut self, n: usize) -> usize {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        let high = self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        ((high * n as u64) >> 32) as usize
+    }
+}
+
+/// A scheduling policy. See the module's page for the division of labour.
+pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
+    /// What distinguishes presets of the policy.
+    type Params: Send;
+    /// The owner's half.
+    type Local: Send;
+
+    /// The shared half.
+    fn new(params: Self::Params, topology: &Topology) -> Self;
+
+    /// The owner's half of `worker`; called once for each worker.
+    fn attach(&self, worker: WorkerId) -> Self::Local;
+
+    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. An anchored
+    /// task comes with the half of its anchor.
+    fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake;
+
+    /// The next task for the owner of `local`.
+    fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T>;
+
+    /// Any thread. False only if a `pop` with [`Effort::Search`] by `worker` could find nothing but tasks pushed after
+    /// this look (its own local half aside): a worker's last look before it sleeps.
+    fn maybe_ready(&self, worker: WorkerId) -> bool;
+
+    /// Gives up every task in `local`, and in the shared half, to `sink`.
+    fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T));
+}
+
+/// A policy that `Runtime::builder().policy(name)` knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// The name to choose it by.
+    pub name: &'static str,
+    /// What it does and where it comes from, one line.
+    pub summary: &'static str,
+}
+
+/// The policies that can be chosen by name; the first is the default.
+pub const KNOWN: [Known; 2] = [
+    Known { name: "fifo", summary: "local queues in arrival order, half of the oldest stolen from a random victim" },
+    Known {
+        name: "lifo-slot",
+        summary: "fifo, but what was woken last runs next, three times in a row at most (Go, Tokio)",
+    },
+];
