@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::sync::{Parker, Unparker};
 
 use crate::cancel::Interrupt;
-use crate::fiber::{self, FiberHandle, FiberTask, Header, NEVER, Reason, Switch};
+use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::worker::TimerTarget;
+use std::ptr::NonNull;
 
 /// How long a panicking fiber may hold its thread where a time-out is a possible answer.
 pub(crate) const PANICKING_WAIT: Duration = Duration::from_secs(1);
@@ -192,7 +193,7 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
 
 /// Whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
 fn hopeless(me: &Header, target: Option<&Header>) -> bool {
-    target.is_some_and(|t| t.pool() == me.pool() && t.anchor() == Some(me.worker().id) && t.state_is_live())
+    target.is_some_and(|t| t.pool() == me.pool() && t.anchor() == Some(me.worker().id) && t.is_live())
 }
 
 #[cold]
@@ -219,7 +220,7 @@ pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     }
     let pin = Pin::new(header);
     header.own.timer_fired.set(false);
-    let target = TimerTarget::Fiber(FiberTask::raw(header));
+    let target = TimerTarget::Fiber(NonNull::from(header));
     let key = header.worker().timers.borrow_mut().insert(deadline, target);
     header.switch(Switch::Park);
     let fired = header.own.timer_fired.get();

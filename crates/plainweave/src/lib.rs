@@ -1,11 +1,53 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 
-pub(crate) mod fiber;
 #[cfg(not(loom))]
-pub(crate) mod io;
-pub(crate) mod park;
-pub(crate) mod queue;
-pub(crate) mod shim;
+mod block;
 #[cfg(not(loom))]
-pub(crate) mod stack;
-pub(crate) mod timer;
+mod blocking;
+#[cfg(not(loom))]
+mod cancel;
+mod fiber;
+#[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
+mod io;
+#[cfg(not(loom))]
+pub mod net;
+mod park;
+#[cfg(not(loom))]
+pub mod policy;
+#[cfg(not(loom))]
+mod pool;
+mod queue;
+#[cfg(not(loom))]
+mod runtime;
+#[cfg(not(loom))]
+mod scope;
+mod shim;
+#[cfg(not(loom))]
+pub mod signal;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+pub mod thread;
+#[cfg(not(loom))]
+pub mod time;
+mod timer;
+#[cfg(not(loom))]
+mod worker;
+
+#[cfg(not(loom))]
+mod api {
+    pub use crate::blocking::blocking;
+    pub use crate::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
+    pub use crate::fiber::{FiberTask, Movement, Reason};
+    pub use crate::io::probe::Choice as Io;
+    pub use crate::runtime::{Metrics, Runtime, RuntimeBuilder, Shutdown, metrics, run};
+    pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+    pub use crate::thread::{
+        Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,
+        spawn_local, yield_now,
+    };
+}
+#[cfg(not(loom))]
+pub use api::*;

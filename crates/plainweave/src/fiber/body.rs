@@ -55,7 +55,7 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
     let header = Header::new(birth, &Types::<T, F>::VTABLE);
-    let packet = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
+    let packet: Packet<T> = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
     let body = Box::into_raw(Box::new(Body { packet, start: UnsafeCell::new(Some(f)) }));
     // SAFETY: a box is not null. The header is the first field of the first field of repr(C) structs. It starts with two
     // references: one for the task, one for the handle.
@@ -111,13 +111,10 @@ fn finish<T>(packet: &Packet<T>, result: Result<T, Failure>) {
 /// The owner of the result, when nobody asks for it.
 fn drop_result<T>(packet: &Packet<T>) {
     // SAFETY: `fiber/join` gives the result to one owner.
-    match unsafe { (*packet.result.get()).take() } {
-        Some(Err(Failure::Panicked(payload))) if packet.scope.is_some() => {
-            packet.scope.as_ref().into_iter().for_each(|s| s.keep_panic(payload));
-            return;
-        }
+    match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
+        (Some(Err(Failure::Panicked(payload))), Some(scope)) => scope.keep_panic(payload),
         // A destructor that panics must not unwind into the worker.
-        result => drop(catch_unwind(AssertUnwindSafe(|| drop(result)))),
+        (result, _) => drop(catch_unwind(AssertUnwindSafe(|| drop(result)))),
     }
 }
 

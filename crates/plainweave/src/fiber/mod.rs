@@ -28,8 +28,7 @@ use crate::cancel::{Interrupt, Node, Word};
 use crate::policy::{Ready, Task, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::{Link, Linked};
-use crate::stack::Stack;
-use crate::stack::overflow::OverflowInfo;
+use crate::stack::{OverflowInfo, Stack};
 use crate::worker::WorkerCtx;
 use state::State;
 
@@ -97,7 +96,8 @@ pub(crate) struct Header {
     pub(crate) cancel: Word,
     /// The token of `park` and `unpark`.
     pub(crate) token: AtomicBool,
-    /// Bytes of stack, 0 for the pool's default size.
+    /// Bytes of stack wanted, 0 for the pool's default.
+    pub(crate) stack_size: usize,
     pub(crate) own: Own,
     name: Option<Box<str>>,
 }
@@ -134,6 +134,7 @@ unsafe impl Sync for Header {}
 pub(crate) struct Birth {
     pub(crate) pool: NonNull<PoolShared>,
     pub(crate) name: Option<Box<str>>,
+    pub(crate) stack_size: usize,
     pub(crate) movement: Movement,
     pub(crate) anchor: Option<WorkerId>,
     pub(crate) node: Option<Arc<Node>>,
@@ -169,6 +170,7 @@ impl Header {
             stamp: AtomicU64::new(0),
             cancel: Word::default(),
             token: AtomicBool::new(false),
+            stack_size: birth.stack_size,
             own: Own {
                 worker: Cell::new(ptr::null()),
                 yielder: Cell::new(ptr::null()),
@@ -225,6 +227,11 @@ impl Header {
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
         self.cancel.get().or_else(by_scope).map(Interrupt::Cancelled)
+    }
+
+    /// Any thread, for reports.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.state.is_finished()
     }
 
     /// The fiber itself: back to the worker.
@@ -342,11 +349,6 @@ impl FiberTask {
     /// A reference of its own to the same fiber.
     pub(crate) fn handle(&self) -> FiberHandle {
         FiberHandle::from_ref(self.header())
-    }
-
-    /// The raw pointer, for wait queues of the worker (timers, operations) that the fiber empties before it goes on.
-    pub(crate) fn raw(header: &Header) -> NonNull<Header> {
-        NonNull::from(header)
     }
 }
 

@@ -68,6 +68,11 @@ impl State {
         self.0.store(FINISHED, Ordering::Release);
     }
 
+    /// Any thread.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.0.load(Ordering::Acquire) & FINISHED != 0
+    }
+
     /// Any thread, for reports: a glance that may be outdated.
     pub(crate) fn is_parked(&self) -> bool {
         self.0.load(Ordering::Relaxed) & PARKED != 0

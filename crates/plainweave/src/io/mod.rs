@@ -7,7 +7,14 @@
 pub(crate) mod driver;
 pub(crate) mod epoll;
 pub(crate) mod op;
+pub(crate) mod parked;
+pub(crate) mod probe;
+pub(crate) mod release;
+mod ring;
+pub(crate) mod sim;
 pub(crate) mod source;
+pub(crate) mod uring;
+pub(crate) mod wait;
 mod waiters;
 pub(crate) mod wakeup;
 

@@ -1,7 +1,7 @@
 //! A descriptor that fibers block on: owned, shared by clones of a stream, closable while others wait on it.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A non-blocking descriptor with the state that outlives one call.
@@ -14,7 +14,7 @@ pub(crate) struct Source {
     /// Never used twice in a process; drivers key their registrations with it, not with the descriptor's number.
     id: u64,
     closed: AtomicBool,
-    /// One bit a worker (modulo 64) whose driver keeps a registration to be forgotten when the source goes.
+    /// One bit a driver (its tag modulo 64) that keeps a registration, to be forgotten when the source goes.
     registered: AtomicU64,
 }
 
@@ -35,14 +35,9 @@ impl Source {
         self.id
     }
 
-    /// A driver notes that it keeps state for this source; `worker` is that driver's worker.
-    pub(crate) fn note_registration(&self, worker: usize) {
-        self.registered.fetch_or(1 << (worker % 64), Ordering::Relaxed);
-    }
-
-    /// Which workers (modulo 64) hold a registration.
-    pub(crate) fn registrations(&self) -> u64 {
-        self.registered.load(Ordering::Relaxed)
+    /// A driver notes that it keeps state for this source.
+    pub(crate) fn note_registration(&self, driver_tag: usize) {
+        self.registered.fetch_or(1 << (driver_tag % 64), Ordering::Relaxed);
     }
 
     /// Any thread. Marks the source closed and shuts the socket down so that every blocked call returns.
@@ -65,7 +60,33 @@ impl Source {
         Ok(())
     }
 
-    pub(crate) fn into_fd(self) -> OwnedFd {
-        self.fd
+    /// Tells the drivers that keep state for this source. A driver of the calling fiber's own worker is told at once.
+    fn forget(&self) {
+        let tags = self.registered.swap(0, Ordering::Relaxed);
+        if tags == 0 {
+            return;
+        }
+        if let Some(ctx) = crate::fiber::current_worker()
+            && let Ok(mut driver) = ctx.driver.try_borrow_mut()
+            && tags == 1 << (ctx.driver_tag % 64)
+        {
+            driver.forget(self.id, None);
+            if ctx.driver_tag < 64 {
+                return;
+            }
+        }
+        super::release::post(self.id, tags);
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.forget();
     }
 }

@@ -124,7 +124,7 @@ impl<T: Task> Shared<T> {
     }
 }
 
-impl<T> Lanes<T> {
+impl<T: Task> Lanes<T> {
     /// Tasks the owner holds.
     pub(super) fn len(&self) -> usize {
         self.anchored.len() + self.ring.len()

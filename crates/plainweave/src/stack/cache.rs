@@ -33,12 +33,7 @@ impl StackCache {
     /// Any thread. An empty cache.
     pub(crate) fn new(pool: Arc<StackPool>) -> StackCache {
         let count = pool.enroll();
-        StackCache {
-            stacks: Vec::with_capacity(CAPACITY),
-            count,
-            pool,
-            not_sync: PhantomData,
-        }
+        StackCache { stacks: Vec::with_capacity(CAPACITY), count, pool, not_sync: PhantomData }
     }
 
     /// Owner only. A stack with no owner; a few ns when one is cached.

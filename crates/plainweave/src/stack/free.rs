@@ -38,13 +38,7 @@ impl FreeLists {
     /// No stacks.
     pub(super) fn new() -> Self {
         let (hot, warm, cold) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self {
-            hot,
-            warm,
-            cold,
-            idle: 0,
-            tidied: Instant::now(),
-        }
+        Self { hot, warm, cold, idle: 0, tidied: Instant::now() }
     }
 
     /// The stack most likely to be in the processor's cache, or at least in memory.

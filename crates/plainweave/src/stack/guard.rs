@@ -71,20 +71,8 @@ pub(super) struct Guards {
 
 impl Guards {
     pub(super) fn new(mode: GuardMode) -> Self {
-        let kind = if mode == GuardMode::Mprotect {
-            GuardKind::Mprotect
-        } else {
-            GuardKind::Madvise
-        };
-        Self {
-            mode,
-            kind,
-            maps: MapBudget {
-                limit: None,
-                granted: 0,
-            },
-            light: madvise_guard,
-        }
+        let kind = if mode == GuardMode::Mprotect { GuardKind::Mprotect } else { GuardKind::Madvise };
+        Self { mode, kind, maps: MapBudget { limit: None, granted: 0 }, light: madvise_guard }
     }
 
     /// For tests: a `vm.max_map_count` of one's own.

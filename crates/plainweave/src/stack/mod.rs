@@ -113,12 +113,7 @@ pub(crate) struct StackConfig {
 
 impl Default for StackConfig {
     fn default() -> Self {
-        Self {
-            size: DEFAULT_SIZE,
-            guard: GuardMode::Auto,
-            max_free: 8192,
-            max_stacks: 1 << 20,
-        }
+        Self { size: DEFAULT_SIZE, guard: GuardMode::Auto, max_free: 8192, max_stacks: 1 << 20 }
     }
 }
 
@@ -174,10 +169,7 @@ impl Stack {
 
     /// A second handle to the same slot, for asking about it. Never given out.
     fn alias(&self) -> Stack {
-        Stack {
-            base: self.base,
-            meta: self.meta,
-        }
+        Stack { base: self.base, meta: self.meta }
     }
 
     /// Any thread. Usable bytes, the guard not included; a colour of up to 768 bytes is taken off.

@@ -146,10 +146,7 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Self {
-            bytes: [0; 512],
-            len: 0,
-        }
+        Self { bytes: [0; 512], len: 0 }
     }
 
     fn text(&mut self, text: &[u8]) {
@@ -239,10 +236,7 @@ pub(crate) struct AltStack {
 pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     let not_send = std::marker::PhantomData;
     if alt_stack().ss_flags & libc::SS_DISABLE == 0 {
-        return Ok(AltStack {
-            mapping: None,
-            not_send,
-        });
+        return Ok(AltStack { mapping: None, not_send });
     }
     // The kernel's minimum grows with the processor's vector registers; a previous handler may want to print a
     // backtrace.
@@ -252,25 +246,14 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     let guard = page_size();
     let mapping = Mapping::new(guard + size, libc::PROT_NONE)?;
     mapping.open(guard)?;
-    let stack = libc::stack_t {
-        ss_sp: mapping.start().wrapping_add(guard).cast(),
-        ss_flags: 0,
-        ss_size: size,
-    };
+    let stack = libc::stack_t { ss_sp: mapping.start().wrapping_add(guard).cast(), ss_flags: 0, ss_size: size };
     // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has withdrawn it.
     check(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
-    Ok(AltStack {
-        mapping: Some(mapping),
-        not_send,
-    })
+    Ok(AltStack { mapping: Some(mapping), not_send })
 }
 
 fn alt_stack() -> libc::stack_t {
-    let mut stack = libc::stack_t {
-        ss_sp: ptr::null_mut(),
-        ss_flags: libc::SS_DISABLE,
-        ss_size: 0,
-    };
+    let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
     // SAFETY: a null new stack only asks.
     unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
     stack
@@ -289,11 +272,7 @@ impl Drop for AltStack {
         let stack = alt_stack();
         let ours = mapping.start().addr()..mapping.start().addr() + mapping.len();
         if ours.contains(&stack.ss_sp.addr()) {
-            let none = libc::stack_t {
-                ss_sp: ptr::null_mut(),
-                ss_flags: libc::SS_DISABLE,
-                ss_size: 0,
-            };
+            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
             // SAFETY: withdraws the stack before its mapping goes.
             unsafe { libc::sigaltstack(&none, ptr::null_mut()) };
         }

@@ -89,25 +89,15 @@ impl StackPool {
 
     pub(super) fn with_guards(config: StackConfig, guards: Guards) -> io::Result<StackPool> {
         static IDS: AtomicU32 = AtomicU32::new(1);
-        let config = StackConfig {
-            size: checked_size(config.size)?,
-            ..config
-        };
+        let config = StackConfig { size: checked_size(config.size)?, ..config };
         if config.max_stacks == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a runtime needs at least one fiber stack",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a runtime needs at least one fiber stack"));
         }
         let pool = StackPool {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
             free: Mutex::new(FreeLists::new()),
-            growth: Mutex::new(Growth {
-                slabs: Vec::new(),
-                guards,
-                slots: 0,
-            }),
+            growth: Mutex::new(Growth { slabs: Vec::new(), guards, slots: 0 }),
             caches: Mutex::default(),
             high_water: AtomicUsize::new(0),
         };
@@ -141,11 +131,7 @@ impl StackPool {
     /// Clears the owner of a stack that comes back.
     #[inline]
     pub(super) fn disown(&self, stack: &Stack) {
-        debug_assert_eq!(
-            stack.meta().pool.load(Ordering::Relaxed),
-            self.id,
-            "a stack of another pool"
-        );
+        debug_assert_eq!(stack.meta().pool.load(Ordering::Relaxed), self.id, "a stack of another pool");
         stack.set_owner(std::ptr::null());
     }
 
@@ -176,11 +162,7 @@ impl StackPool {
             let (warm, hot) = free.surplus(self.config.max_free);
             // The clock is read only when there may be something to cool.
             let spare = free.hot.len() > ALWAYS_HOT;
-            let idle = if spare {
-                free.idle(Instant::now(), 2 * IDLE, COOL_IN_PASSING)
-            } else {
-                Vec::new()
-            };
+            let idle = if spare { free.idle(Instant::now(), 2 * IDLE, COOL_IN_PASSING) } else { Vec::new() };
             (warm, hot, idle)
         };
         self.empty(warm, hot);
@@ -251,10 +233,7 @@ impl StackPool {
                 growth.slots += 1;
                 return Ok(stack);
             }
-            let slots = growth
-                .slabs
-                .last()
-                .map_or(FIRST_SLOTS, |slab| (slab.slots() * 2).min(MAX_SLOTS));
+            let slots = growth.slabs.last().map_or(FIRST_SLOTS, |slab| (slab.slots() * 2).min(MAX_SLOTS));
             let slab = Slab::map(Geometry { size: self.config.size }, slots.min(max - growth.slots))?;
             growth.slabs.push(slab);
         }
@@ -264,17 +243,11 @@ impl StackPool {
     pub(crate) fn stats(&self) -> StackStats {
         let (hot, pooled): (Vec<Stack>, usize) = {
             let free = locked(&self.free);
-            (
-                free.hot.iter().rev().take(ALWAYS_HOT).map(Stack::alias).collect(),
-                free.len(),
-            )
+            (free.hot.iter().rev().take(ALWAYS_HOT).map(Stack::alias).collect(), free.len())
         };
         // A stack may be taken while it is asked: what is found is then the depth of its new fiber, true all the same.
         hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
-        let cached: usize = locked(&self.caches)
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .sum();
+        let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let growth = locked(&self.growth);
         let free = (pooled + cached).min(growth.slots);
         StackStats {

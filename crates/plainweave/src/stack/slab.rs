@@ -48,11 +48,7 @@ pub(super) fn page_size() -> usize {
 
 /// Turns the `0` / `-1` of a system call into a result.
 pub(super) fn check(code: libc::c_int) -> io::Result<()> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A private anonymous mapping, unmapped on drop.
@@ -74,10 +70,7 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self {
-            start: NonNull::new(start.cast()).expect("mmap does not map null"),
-            len,
-        })
+        Ok(Self { start: NonNull::new(start.cast()).expect("mmap does not map null"), len })
     }
 
     pub(super) fn start(&self) -> *mut u8 {
@@ -173,14 +166,7 @@ impl Slab {
             size: geometry.size,
             meta: meta.start().cast(),
         })?;
-        Ok(Slab {
-            memory,
-            meta,
-            geometry,
-            slots,
-            carved: 0,
-            registration,
-        })
+        Ok(Slab { memory, meta, geometry, slots, carved: 0, registration })
     }
 
     /// How many slots it has.
@@ -203,10 +189,7 @@ impl Slab {
         let colour = self.carved % COLOURS * COLOUR;
         self.carved += 1;
         let base = NonNull::new(slot.wrapping_add(stride - colour)).expect("a slot does not end at null");
-        Ok(Some(Stack {
-            base,
-            meta: NonNull::from(meta),
-        }))
+        Ok(Some(Stack { base, meta: NonNull::from(meta) }))
     }
 
     /// The metadata of the carved slots, valid as long as the slab is mapped.
@@ -239,11 +222,7 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
         let pages = CHUNK.min(len / page - first);
         // SAFETY: the kernel writes one byte per page, `pages` at most `CHUNK` of them; it only looks at the range.
         let code = unsafe {
-            libc::mincore(
-                start.wrapping_add(first * page).cast(),
-                pages * page,
-                resident.as_mut_ptr().cast(),
-            )
+            libc::mincore(start.wrapping_add(first * page).cast(), pages * page, resident.as_mut_ptr().cast())
         };
         if code != 0 {
             return 0;

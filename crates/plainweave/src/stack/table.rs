@@ -117,10 +117,7 @@ impl Entry {
 /// Any thread, not from a signal handler. Makes a slab findable.
 pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(index) = ENTRIES
-        .iter()
-        .position(|entry| entry.start.load(Ordering::Relaxed) == 0)
-    else {
+    let Some(index) = ENTRIES.iter().position(|entry| entry.start.load(Ordering::Relaxed) == 0) else {
         let message = format!("this process has {CAPACITY} slabs of fiber stacks; use fewer runtimes, or larger ones");
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
     };
@@ -132,12 +129,7 @@ pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
 /// Any thread, not from a signal handler. Forgets a slab; it is unmapped only afterwards.
 pub(super) fn unregister(registration: &Registration) {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    ENTRIES[registration.0].write(&SlabRange {
-        start: 0,
-        slots: 0,
-        size: 0,
-        meta: std::ptr::null_mut(),
-    });
+    ENTRIES[registration.0].write(&SlabRange { start: 0, slots: 0, size: 0, meta: std::ptr::null_mut() });
 }
 
 /// Any thread, signal handlers included. The slot that holds an address.

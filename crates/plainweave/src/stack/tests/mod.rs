@@ -9,11 +9,7 @@ use super::*;
 
 /// A configuration small enough to look at.
 fn config(size: usize) -> StackConfig {
-    StackConfig {
-        size,
-        max_stacks: 10_000,
-        ..StackConfig::default()
-    }
+    StackConfig { size, max_stacks: 10_000, ..StackConfig::default() }
 }
 
 fn take(pool: &StackPool, count: usize) -> Vec<Stack> {

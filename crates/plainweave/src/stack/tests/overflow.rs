@@ -11,12 +11,7 @@ const CASE: &str = "PLAINWEAVE_STACK_TEST";
 
 fn run(case: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("the test binary"));
-    command.args([
-        "--exact",
-        "stack::tests::overflow::child",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
+    command.args(["--exact", "stack::tests::overflow::child", "--nocapture", "--test-threads=1"]);
     command.env(CASE, case).output().expect("a child")
 }
 
@@ -28,11 +23,7 @@ fn stderr(output: &Output) -> String {
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     let frame = std::hint::black_box([depth; 256]);
-    if depth == u64::MAX {
-        0
-    } else {
-        recurse(depth + 1) + std::hint::black_box(frame)[7]
-    }
+    if depth == u64::MAX { 0 } else { recurse(depth + 1) + std::hint::black_box(frame)[7] }
 }
 
 /// Overflows a fiber called `name` (none if empty) on a stack of this pool.
@@ -41,11 +32,7 @@ fn overflow_on(pool: &StackPool, name: &str) {
     let _alt = ensure_alt_stack().expect("an alternate stack");
     let _others: Vec<Stack> = (0..70).map(|_| pool.take().expect("stack")).collect();
     let stack = pool.take().expect("stack");
-    let info = OverflowInfo {
-        name_ptr: name.as_ptr(),
-        name_len: name.len(),
-        id: 4711,
-    };
+    let info = OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id: 4711 };
     if !name.is_empty() {
         stack.set_owner(std::ptr::from_ref(&info).cast());
     }
@@ -69,13 +56,7 @@ extern "C" fn exit_with_43(_: libc::c_int) {
 
 extern "C" fn exit_with_42(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's siginfo, handed on; `_exit` may be called in a handler.
-    unsafe {
-        libc::_exit(if signal == libc::SIGSEGV && (*info).si_addr().addr() == NOWHERE {
-            42
-        } else {
-            1
-        })
-    }
+    unsafe { libc::_exit(if signal == libc::SIGSEGV && (*info).si_addr().addr() == NOWHERE { 42 } else { 1 }) }
 }
 
 fn set_action(handler: usize, flags: libc::c_int) {
@@ -92,20 +73,13 @@ fn set_action(handler: usize, flags: libc::c_int) {
 #[test]
 fn child() {
     let Ok(case) = std::env::var(CASE) else { return };
-    let mprotect = StackConfig {
-        guard: GuardMode::Mprotect,
-        ..config(64 << 10)
-    };
+    let mprotect = StackConfig { guard: GuardMode::Mprotect, ..config(64 << 10) };
     match case.as_str() {
         "overflow" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver"),
         "overflow, mprotect" => overflow_on(&StackPool::new(mprotect).expect("pool"), "weaver"),
         "overflow, no owner" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), ""),
         "overflow, own alternate stack" => {
-            let none = libc::stack_t {
-                ss_sp: std::ptr::null_mut(),
-                ss_flags: libc::SS_DISABLE,
-                ss_size: 0,
-            };
+            let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
             // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
             unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
             overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver");
@@ -167,11 +141,7 @@ fn locked_memory() -> ! {
     let pool = StackPool::with_guards(config(1 << 20), Guards::new(GuardMode::Auto)).expect("pool");
     let guard = pool.stats().guard;
     let stack = pool.take().expect("stack");
-    assert_eq!(
-        stack.high_water(),
-        0,
-        "a lazily committed stack stays so under mlockall"
-    );
+    assert_eq!(stack.high_water(), 0, "a lazily committed stack stays so under mlockall");
     // Now the slab is locked after it was made: guards are refused until it is unlocked again.
     // SAFETY: as above.
     if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } != 0 {
@@ -202,10 +172,7 @@ fn an_overflow_names_the_fiber_and_aborts() {
         assert!(usize::from_str_radix(address, 16).is_ok(), "{case}: {address}");
     }
     let text = stderr(&run("overflow, no owner"));
-    assert!(
-        text.contains("plainweave: a fiber has overflowed its stack of 64 KiB at 0x"),
-        "{text}"
-    );
+    assert!(text.contains("plainweave: a fiber has overflowed its stack of 64 KiB at 0x"), "{text}");
 }
 
 #[test]
@@ -231,11 +198,7 @@ fn locked_memory_gets_guards_all_the_same() {
 #[test]
 fn an_alternate_stack_is_made_once_and_withdrawn() {
     std::thread::spawn(|| {
-        let none = libc::stack_t {
-            ss_sp: std::ptr::null_mut(),
-            ss_flags: libc::SS_DISABLE,
-            ss_size: 0,
-        };
+        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
         unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
         let first = ensure_alt_stack().expect("ours");

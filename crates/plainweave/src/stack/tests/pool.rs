@@ -15,18 +15,9 @@ fn sizes_are_checked_and_rounded() {
     let error = StackPool::new(config(MIN_SIZE - 1)).expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("16384"), "{error}");
-    assert_eq!(
-        StackPool::new(config(MAX_SIZE + 1)).expect_err("too large").kind(),
-        ErrorKind::InvalidInput
-    );
-    let none = StackConfig {
-        max_stacks: 0,
-        ..config(SIZE)
-    };
-    assert_eq!(
-        StackPool::new(none).expect_err("no stacks").kind(),
-        ErrorKind::InvalidInput
-    );
+    assert_eq!(StackPool::new(config(MAX_SIZE + 1)).expect_err("too large").kind(), ErrorKind::InvalidInput);
+    let none = StackConfig { max_stacks: 0, ..config(SIZE) };
+    assert_eq!(StackPool::new(none).expect_err("no stacks").kind(), ErrorKind::InvalidInput);
 
     let pool = StackPool::new(config(MIN_SIZE + 1)).expect("pool");
     assert_eq!(pool.config().size, MIN_SIZE + page_size());
@@ -62,10 +53,7 @@ fn the_guard_faults_and_the_stack_does_not() {
             assert!(writable(bottom) && writable(bottom.wrapping_add(SIZE - 1)));
             assert!(!writable(bottom.wrapping_sub(1)) && !writable(bottom.wrapping_sub(GUARD_SIZE)));
             stack.shrink(0);
-            assert!(
-                !writable(bottom.wrapping_sub(1)),
-                "a guard survives the return of the pages"
-            );
+            assert!(!writable(bottom.wrapping_sub(1)), "a guard survives the return of the pages");
         }
         stacks.into_iter().for_each(|stack| pool.put(stack));
     }
@@ -76,10 +64,7 @@ fn stacks_begin_at_four_distances_from_the_page() {
     use corosensei::stack::Stack as _;
     let pool = StackPool::new(config(SIZE)).expect("pool");
     let stacks = take(&pool, 8);
-    let colours: HashSet<usize> = stacks
-        .iter()
-        .map(|stack| stack.top().addr().get() - stack.base().get())
-        .collect();
+    let colours: HashSet<usize> = stacks.iter().map(|stack| stack.top().addr().get() - stack.base().get()).collect();
     assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
     for stack in &stacks {
         assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
@@ -124,11 +109,7 @@ fn owners_are_listed_until_the_stack_comes_back() {
 
 #[test]
 fn the_bound_is_an_error_and_a_put_lifts_it() {
-    let pool = StackPool::new(StackConfig {
-        max_stacks: 10,
-        ..config(SIZE)
-    })
-    .expect("pool");
+    let pool = StackPool::new(StackConfig { max_stacks: 10, ..config(SIZE) }).expect("pool");
     let mut stacks = take(&pool, 10);
     let error = pool.take().expect_err("bound");
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
@@ -150,11 +131,7 @@ fn slabs_double() {
 
 #[test]
 fn above_max_free_stacks_come_back_cold() {
-    let pool = StackPool::new(StackConfig {
-        max_free: 4,
-        ..config(SIZE)
-    })
-    .expect("pool");
+    let pool = StackPool::new(StackConfig { max_free: 4, ..config(SIZE) }).expect("pool");
     let stacks = take(&pool, 10);
     let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
     stacks.iter().for_each(|stack| touch(stack, SIZE));
@@ -183,10 +160,7 @@ fn idle_stacks_are_trimmed_and_used_ones_are_not() {
     used.into_iter().rev().for_each(|stack| pool.put(stack));
     pool.tidy_at(start + 20 * IDLE);
     assert_eq!(deep(), ALWAYS_HOT + 32, "40 were idle");
-    assert!(
-        aliases[..40].iter().all(|stack| stack.high_water() == WARM_BYTES),
-        "those put first"
-    );
+    assert!(aliases[..40].iter().all(|stack| stack.high_water() == WARM_BYTES), "those put first");
     pool.tidy_at(start + 30 * IDLE);
     assert_eq!(deep(), ALWAYS_HOT, "a small stock stays hot");
     assert_eq!(pool.stats().high_water, 100 << 10);
@@ -335,8 +309,5 @@ fn mprotect_stops_before_the_mapping_limit() {
     // Other tests map and unmap meanwhile, so only roughly.
     assert!((100..1100).contains(&stacks.len()), "{}", stacks.len());
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    assert!(
-        pool.take().map(|stack| pool.put(stack)).is_ok(),
-        "what there is goes round"
-    );
+    assert!(pool.take().map(|stack| pool.put(stack)).is_ok(), "what there is goes round");
 }

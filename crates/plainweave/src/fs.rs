@@ -1,0 +1,146 @@
+//! Files, off the workers: each call runs on the blocking pool and owns its buffer meanwhile, so the caller may leave.
+//! On a plain thread the calls are `std`'s.
+
+use std::fs::Metadata;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::blocking;
+
+/// The most that one read or write moves: a bound on the buffer that goes to the blocking pool.
+const PIECE: usize = 256 * 1024;
+
+/// An open file. Reads and writes go to a cursor of this handle's own.
+#[derive(Debug)]
+pub struct File {
+    file: Arc<std::fs::File>,
+    cursor: u64,
+}
+
+impl File {
+    /// Opens for reading.
+    ///
+    /// # Errors
+    /// As `std`'s; the caller was cancelled or ran into its deadline.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_owned();
+        blocking(move || std::fs::File::open(path))?.map(Self::from_std)
+    }
+
+    /// Creates, or truncates, for writing.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_owned();
+        blocking(move || std::fs::File::create(path))?.map(Self::from_std)
+    }
+
+    /// Takes over a file of `std`'s; the cursor starts at 0.
+    #[must_use]
+    pub fn from_std(file: std::fs::File) -> Self {
+        Self { file: Arc::new(file), cursor: 0 }
+    }
+
+    /// Size, times, kind.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        let file = self.file.clone();
+        blocking(move || file.metadata())?
+    }
+
+    /// Reads at a position, at most 256 KiB; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (file, mut owned) = (self.file.clone(), vec![0; buf.len().min(PIECE)]);
+        let read = blocking(move || file.read_at(&mut owned, offset).map(|n| (owned, n)))?;
+        let (owned, n) = read?;
+        buf[..n].copy_from_slice(&owned[..n]);
+        Ok(n)
+    }
+
+    /// Writes at a position, at most 256 KiB. A cancelled write may still take place.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let (file, owned) = (self.file.clone(), buf[..buf.len().min(PIECE)].to_vec());
+        blocking(move || file.write_at(&owned, offset))?
+    }
+
+    /// Waits until everything written is on the disk.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn sync_all(&self) -> io::Result<()> {
+        let file = self.file.clone();
+        blocking(move || file.sync_all())?
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.read_at(buf, self.cursor)?;
+        self.cursor += n as u64;
+        Ok(n)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.write_at(buf, self.cursor)?;
+        self.cursor += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
+        let (base, delta) = match pos {
+            SeekFrom::Start(n) => (n, 0),
+            SeekFrom::Current(d) => (self.cursor, d),
+            SeekFrom::End(d) => (self.metadata()?.len(), d),
+        };
+        let target = base.checked_add_signed(delta);
+        let target = target.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start"))?;
+        self.cursor = target;
+        Ok(target)
+    }
+}
+
+/// A whole file.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let path = path.as_ref().to_owned();
+    blocking(move || std::fs::read(path))?
+}
+
+/// A whole file.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_vec());
+    blocking(move || std::fs::write(path, contents))?
+}
+
+/// Size, times, kind; follows links.
+///
+/// # Errors
+/// As for [`File::open`].
+pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    let path = path.as_ref().to_owned();
+    blocking(move || std::fs::metadata(path))?
+}

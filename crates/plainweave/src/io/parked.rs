@@ -1,0 +1,136 @@
+//! A parked connection: an idle connection that needs no stack (DESIGN D13).
+//!
+//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
+//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime each end the parking,
+//! by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before it
+//! starts, so requests on long-lived connections spread over the workers although started fibers stay where they are.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use slab::Slab;
+
+use super::driver::Submitted;
+use super::op::{Interest, Op, Operation, RawResult, Waiter};
+use super::source::Source;
+use crate::cancel::{CancelReason, Interrupt};
+use crate::fiber::{NEVER, body};
+use crate::timer::TimerKey;
+use crate::worker::{TimerTarget, WorkerCtx};
+
+type Resume = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// See the module's page. Pinned in its box while the driver has the operation.
+pub(crate) struct Parked {
+    op: Operation,
+    /// Keeps the descriptor open while the operation is at the driver.
+    _source: Arc<Source>,
+    resume: Option<Resume>,
+    timer: Option<TimerKey>,
+    interrupt: Option<Interrupt>,
+    key: usize,
+}
+
+/// A worker's parked connections, so that shutdown finds them.
+#[derive(Default)]
+pub(crate) struct List(Slab<NonNull<Parked>>);
+
+/// A fiber of `ctx`'s worker. Parks the connection until it is readable or `idle_ns` has passed.
+pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: Resume) {
+    let op = Operation::new(Op::Poll(Interest::Read), &source);
+    let parked = Box::new(Parked { op, _source: source, resume: Some(resume), timer: None, interrupt: None, key: 0 });
+    let mut parked = NonNull::from(Box::leak(parked));
+    // SAFETY: just made; this worker's alone until the operation completes.
+    let p = unsafe { parked.as_mut() };
+    p.op.waiter.set(Waiter::Parked(parked.cast()));
+    p.key = ctx.parked.borrow_mut().0.insert(parked);
+    if idle_ns != NEVER {
+        let deadline = ctx.now().saturating_add(idle_ns);
+        p.timer = Some(ctx.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
+    }
+    ctx.shared().parked.fetch_add(1, Ordering::AcqRel);
+    let op = NonNull::from(&p.op);
+    // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
+    let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
+    match submitted {
+        // SAFETY: done, so the driver no longer has the operation.
+        Submitted::Done(result) => unsafe { Parked::completed(parked, result, ctx) },
+        Submitted::Pending if ctx.pool().is_closing() => {
+            let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
+            // SAFETY: pending.
+            unsafe { Parked::end(parked, shutdown, ctx) };
+        }
+        Submitted::Pending => {}
+    }
+}
+
+/// The worker, when its pool is closing.
+pub(crate) fn cancel_all(ctx: &WorkerCtx) {
+    let all: Vec<_> = ctx.parked.borrow().0.iter().map(|(key, p)| (key, *p)).collect();
+    for (key, parked) in all {
+        // A completion may have freed it meanwhile; then it is no longer on the list.
+        if ctx.parked.borrow().0.get(key) == Some(&parked) {
+            // SAFETY: on the list, so alive and at the driver.
+            unsafe { Parked::end(parked, Interrupt::Cancelled(CancelReason::Shutdown), ctx) };
+        }
+    }
+}
+
+impl Parked {
+    /// # Safety
+    /// The connection is parked at `ctx`'s driver.
+    unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, ctx: &WorkerCtx) {
+        // SAFETY: alive until completed, which only this worker does.
+        let (op, first) = unsafe {
+            let p = this.as_mut();
+            (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
+        };
+        if first {
+            // SAFETY: pending, by the caller's promise; cancelled once.
+            unsafe { ctx.cancel(op) };
+        }
+    }
+
+    /// Its idle time is over.
+    ///
+    /// # Safety
+    /// The connection is parked at `ctx`'s driver, and its timer has just left the wheel.
+    pub(crate) unsafe fn expired(mut this: NonNull<Self>, ctx: &WorkerCtx) {
+        // SAFETY: alive, by the caller's promise.
+        unsafe {
+            this.as_mut().timer = None;
+            Self::end(this, Interrupt::TimedOut, ctx);
+        }
+    }
+
+    /// The operation is over: a fresh fiber takes the connection.
+    ///
+    /// # Safety
+    /// Called once, when the driver has let go of the operation, on its worker.
+    pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, ctx: &WorkerCtx) {
+        // SAFETY: made by `Box::leak` in `park`; nobody else uses it any more.
+        let mut parked = unsafe { Box::from_raw(this.as_ptr()) };
+        if let Some(timer) = parked.timer.take() {
+            ctx.timers.borrow_mut().remove(timer);
+        }
+        ctx.parked.borrow_mut().0.remove(parked.key);
+        let outcome = match (result, parked.interrupt) {
+            (0.., _) => Ok(()),
+            (_, Some(interrupt)) => Err(interrupt.into()),
+            (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
+        };
+        let resume = parked.resume.take();
+        drop(parked);
+        if let Some(resume) = resume {
+            let birth = ctx.pool().birth(Some(ctx), None, NEVER);
+            // SAFETY: the closure is 'static and Send.
+            let (task, handle) = unsafe { body::create(birth, None, move || resume(outcome)) };
+            ctx.pool().launch(task, Some(ctx));
+            drop(handle);
+        }
+        // Only now: a closing pool must see the connection or the fiber that has it.
+        ctx.shared().parked.fetch_sub(1, Ordering::AcqRel);
+    }
+}

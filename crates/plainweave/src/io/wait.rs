@@ -1,0 +1,146 @@
+//! One blocking I/O call, from whoever makes it.
+//!
+//! A fiber: 1. cancelled or late already: an error, nothing is started. 2. The operation goes to the worker's driver; most
+//! are done at once. 3. Else the fiber suspends until the driver has completed it. If cancellation or a deadline comes
+//! first, the fiber **itself** (it runs on the worker whose driver has the operation: it is pinned there) asks the driver
+//! to cancel, and goes on waiting for the one completion. Only then may it touch its buffer again.
+//!
+//! **Completion wins** (D5): bytes received or a descriptor accepted are delivered even if the cancellation came first; it
+//! surfaces at the next call.
+//!
+//! A plain thread, or a fiber that panics: the non-blocking system call and `poll(2)`.
+
+use std::io;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use super::driver::Submitted;
+use super::op::{Interest, Op, Operation, RawResult, Waiter};
+use super::source::Source;
+use crate::block::{self, Pin};
+use crate::cancel::Interrupt;
+use crate::fiber::{Header, NEVER, Reason};
+
+/// Any thread or fiber. Performs `op`; `limit` is the call's own time-out.
+///
+/// # Safety
+/// The pointers in `op` are valid until this returns.
+pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -> io::Result<u32> {
+    source.check_open()?;
+    let operation = Operation::new(op, source);
+    let result = match block::suspendable() {
+        // SAFETY: the caller's promise.
+        Some(header) => unsafe { on_fiber(header, &operation, limit) },
+        // SAFETY: the caller's promise.
+        None => unsafe { on_thread(&operation, limit) },
+    };
+    match result {
+        // A stream closed under the call ends like this; say what happened.
+        Ok(0) | Err(_) if source.is_closed() => source.check_open().map(|()| 0),
+        Ok(n) => Ok(n),
+        Err(error) => Err(error),
+    }
+}
+
+/// # Safety
+/// The operation's pointers are valid until this returns.
+unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+    if let Some(interrupt) = header.cancelled() {
+        return Err(interrupt.into());
+    }
+    let ctx = header.worker();
+    let mut deadline = header.own.deadline.get();
+    if limit.is_some() || deadline != NEVER {
+        let now = ctx.now();
+        if now >= deadline {
+            return Err(Interrupt::TimedOut.into());
+        }
+        deadline = deadline.min(limit.map_or(NEVER, |l| now.saturating_add(block::nanos(l))));
+    }
+    let _pin = Pin::new(header);
+    let op = NonNull::from(operation);
+    operation.waiter.set(Waiter::Fiber(NonNull::from(header).cast()));
+    // SAFETY: this frame does not end before the completion has been seen.
+    let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
+    match submitted {
+        Submitted::Done(result) => outcome(result, None),
+        // SAFETY: as above.
+        Submitted::Pending => unsafe { wait(header, operation, deadline) },
+    }
+}
+
+/// # Safety
+/// The operation is at the driver of the fiber's worker.
+unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io::Result<u32> {
+    let mut interrupt = None;
+    let mut late = false;
+    loop {
+        if let Some(result) = operation.result.get() {
+            return outcome(result, interrupt);
+        }
+        if interrupt.is_none() {
+            interrupt = header.cancelled().or(late.then_some(Interrupt::TimedOut));
+            if interrupt.is_some() {
+                deadline = NEVER;
+                // SAFETY: no completion has been seen, so it is pending, and cancelled once.
+                unsafe { header.worker().cancel(NonNull::from(operation)) };
+                continue;
+            }
+        }
+        late = block::suspend(header, Reason::Io, deadline);
+    }
+}
+
+fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {
+    match (result, interrupt) {
+        (0.., _) => Ok(result as u32),
+        (_, Some(interrupt)) if result == -libc::ECANCELED || result == -libc::EINTR => Err(interrupt.into()),
+        _ => Err(io::Error::from_raw_os_error(-result)),
+    }
+}
+
+/// # Safety
+/// As for `perform`.
+unsafe fn on_thread(operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+    let own = limit.and_then(|l| Instant::now().checked_add(l));
+    let deadline = block::earliest(block::thread_deadline(), own);
+    let interest = operation.op.interest();
+    let mut ready = false;
+    loop {
+        let result = match operation.op {
+            Op::Poll(_) if ready => 0,
+            // SAFETY: the caller's promise.
+            _ => unsafe { operation.attempt() },
+        };
+        if result != -libc::EAGAIN && result != -libc::EWOULDBLOCK {
+            return outcome(result, None);
+        }
+        poll(operation.fd, interest, deadline)?;
+        ready = true;
+    }
+}
+
+/// A plain thread waits for readiness.
+fn poll(fd: i32, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
+    let events = if interest == Interest::Read { libc::POLLIN } else { libc::POLLOUT };
+    loop {
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|l| l.is_zero()) {
+            return Err(Interrupt::TimedOut.into());
+        }
+        // Rounded up: a wait never ends before its deadline.
+        let ms = left.map_or(-1, |l| i32::try_from(l.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        let mut entry = libc::pollfd { fd, events, revents: 0 };
+        // SAFETY: one valid entry.
+        match unsafe { libc::poll(&mut entry, 1, ms) } {
+            1.. => return Ok(()),
+            0 => {}
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! TCP in the shape of `std::net`: calls that block the calling fiber, not its worker.
+//!
+//! Also for plain threads, which wait by `poll(2)`. Cancellation and deadlines come as errors
+//! ([`crate::is_cancelled`], [`std::io::ErrorKind::TimedOut`]). A stream is shared by `&`: `Read` and `Write` are
+//! implemented for `&TcpStream` too, and one fiber may read while another writes.
+
+mod addr;
+mod listener;
+mod parked;
+mod stream;
+
+pub use addr::ToSocketAddrs;
+pub use listener::{Incoming, TcpListener};
+pub use parked::{HasStream, on_readable};
+pub use stream::TcpStream;

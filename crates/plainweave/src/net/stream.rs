@@ -1,0 +1,314 @@
+//! A TCP connection.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::addr::{self, ToSocketAddrs};
+use crate::block;
+use crate::io::op::Op;
+use crate::io::source::Source;
+use crate::io::wait::perform;
+
+/// No time-out.
+const NONE: u64 = u64::MAX;
+/// The most buffers that one vectored call hands to the kernel (its own limit, IOV_MAX, is the same).
+const MAX_IOV: usize = 1024;
+
+/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor; it is closed when the last is dropped.
+#[derive(Debug)]
+pub struct TcpStream {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    source: Arc<Source>,
+    read_timeout: AtomicU64,
+    write_timeout: AtomicU64,
+}
+
+impl TcpStream {
+    /// Any thread or fiber. Connects to the first address that answers.
+    ///
+    /// # Errors
+    /// The last address' error; the caller was cancelled or ran into its deadline.
+    pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        addr::each(&addr, |addr| Self::connect_to(addr, None))
+    }
+
+    /// As [`TcpStream::connect`] to one address, for at most this long.
+    ///
+    /// # Errors
+    /// As for `connect`; [`io::ErrorKind::TimedOut`].
+    pub fn connect_timeout(addr: &SocketAddr, limit: Duration) -> io::Result<Self> {
+        Self::connect_to(*addr, Some(limit))
+    }
+
+    fn connect_to(addr: SocketAddr, limit: Option<Duration>) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+        let source = Source::new(socket.into());
+        let addr = SockAddr::from(addr);
+        let op = Op::Connect { addr: addr.as_ptr().cast(), len: addr.len() };
+        // SAFETY: `addr` outlives the call.
+        unsafe { perform(&source, op, limit) }?;
+        Ok(Self::of(source))
+    }
+
+    /// Takes a descriptor that is in non-blocking mode.
+    pub(super) fn of(source: Source) -> Self {
+        let shared = Shared {
+            source: Arc::new(source),
+            read_timeout: AtomicU64::new(NONE),
+            write_timeout: AtomicU64::new(NONE),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes over a connection of `std`'s; it becomes non-blocking.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::of(Source::new(stream.into())))
+    }
+
+    /// Hands the connection to `std`, in blocking mode. Other clones keep theirs, which shares that mode: use them no
+    /// more.
+    ///
+    /// # Errors
+    /// The system call's, or that no descriptor is left.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        let fd = self.as_fd().try_clone_to_owned()?;
+        let stream = std::net::TcpStream::from(fd);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
+    pub(super) fn source(&self) -> &Arc<Source> {
+        &self.shared.source
+    }
+
+    /// Another handle to the same connection, time-outs included. (Unlike `std`'s it shares the descriptor too.)
+    ///
+    /// # Errors
+    /// None today; `std`'s signature.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { shared: self.shared.clone() })
+    }
+
+    /// Any thread or fiber. Ends the connection for every user of it: whoever is blocked in it wakes with an error, later
+    /// calls fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
+    pub fn close(&self) {
+        self.source().close();
+    }
+
+    /// Shuts down reading, writing or both, as `std`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.sock().shutdown(how)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.sock().peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The local address.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.sock().local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn sock(&self) -> SockRef<'_> {
+        SockRef::from(self)
+    }
+
+    /// Whether small writes are sent at once (TCP_NODELAY).
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.sock().set_tcp_nodelay(on)
+    }
+
+    /// Whether TCP_NODELAY is set.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.sock().tcp_nodelay()
+    }
+
+    /// The longest that a read may wait; `None` for no limit. Unlike `std`'s, a late read says
+    /// [`io::ErrorKind::TimedOut`].
+    ///
+    /// # Errors
+    /// A limit of zero.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set_limit(&self.shared.read_timeout, limit)
+    }
+
+    /// The longest that a write may wait; `None` for no limit.
+    ///
+    /// # Errors
+    /// A limit of zero.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set_limit(&self.shared.write_timeout, limit)
+    }
+
+    /// See [`TcpStream::set_read_timeout`].
+    #[must_use]
+    pub fn read_timeout(&self) -> Option<Duration> {
+        limit(&self.shared.read_timeout)
+    }
+
+    /// See [`TcpStream::set_write_timeout`].
+    #[must_use]
+    pub fn write_timeout(&self) -> Option<Duration> {
+        limit(&self.shared.write_timeout)
+    }
+
+    /// Waits until a read would find something, without a buffer.
+    ///
+    /// # Errors
+    /// As a read.
+    pub fn wait_readable(&self) -> io::Result<()> {
+        let op = Op::Poll(crate::io::op::Interest::Read);
+        // SAFETY: no pointers.
+        unsafe { perform(self.source(), op, self.read_timeout()) }.map(drop)
+    }
+
+    fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
+        // SAFETY: `perform` does not return while the kernel may write to the buffer.
+        unsafe { perform(self.source(), op, self.read_timeout()) }.map(|n| n as usize)
+    }
+
+    fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let op = Op::Send { buf: buf.as_ptr(), len: buf.len() };
+        // SAFETY: `perform` does not return while the kernel may read the buffer.
+        unsafe { perform(self.source(), op, self.write_timeout()) }.map(|n| n as usize)
+    }
+
+    fn recv_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
+        let mut msg = message(bufs.as_mut_ptr().cast(), bufs.len());
+        // SAFETY: message and buffers outlive the call, which does not return while the kernel may use them.
+        unsafe { perform(self.source(), Op::RecvVectored { msg: &raw mut msg }, self.read_timeout()) }
+            .map(|n| n as usize)
+    }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
+        let msg = message(bufs.as_ptr().cast_mut().cast(), bufs.len());
+        // SAFETY: message and buffers outlive the call, which does not return while the kernel may use them.
+        unsafe { perform(self.source(), Op::SendVectored { msg: &raw const msg }, self.write_timeout()) }
+            .map(|n| n as usize)
+    }
+}
+
+/// A message header over buffers of `std`'s, which have the layout of `iovec`.
+fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
+    // SAFETY: all zeroes is a valid header: no name, no control data.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = iov;
+    msg.msg_iovlen = count.min(MAX_IOV);
+    msg
+}
+
+fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
+    if limit == Some(Duration::ZERO) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero; None means no time-out"));
+    }
+    word.store(limit.map_or(NONE, block::nanos), Ordering::Relaxed);
+    Ok(())
+}
+
+fn limit(word: &AtomicU64) -> Option<Duration> {
+    let ns = word.load(Ordering::Relaxed);
+    (ns != NONE).then(|| Duration::from_nanos(ns))
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.recv_vectored(bufs)
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.recv_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source().as_fd()
+    }
+}
+
+impl AsRawFd for TcpStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.source().raw()
+    }
+}

@@ -1,0 +1,333 @@
+//! A pool: workers, the fibers that run on them, and what other threads may touch of both.
+//!
+//! A fiber becomes ready by [`make_ready`], wherever the waker runs:
+//! * anchored here: onto this worker's own lane;
+//! * anchored elsewhere: into that worker's inbox, and a signal if it sleeps;
+//! * movable: to the policy, with this worker's own half if the waker runs on one of the pool's workers.
+//!
+//! # How a pool ends (D14)
+//! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are born cancelled.
+//! 2. The closer waits until as many fibers have ended as were spawned, at most until its deadline.
+//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left behind,
+//!    with the pool: stacks, ring and all. So is everything when fibers are left that wait for ever.
+//!
+//! Counting: each worker counts what it spawned and what ended on it, in words that only it writes. The closer reads all
+//! "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in between.
+
+use std::collections::HashMap;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use slab::Slab;
+
+use crate::blocking::BlockingPool;
+use crate::cancel::{CancelReason, Node};
+use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement};
+use crate::io::release::Released;
+use crate::io::wakeup::Wakeup;
+use crate::park::Idle;
+use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
+use crate::queue::inbox::Inbox;
+use crate::stack::{Stack, StackConfig, StackPool};
+use crate::worker::WorkerCtx;
+
+/// What all threads may touch of a pool.
+pub(crate) struct PoolShared {
+    pub(crate) epoch: Instant,
+    pub(crate) movement: Movement,
+    pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
+    pub(crate) idle: Idle,
+    pub(crate) stacks: Arc<StackPool>,
+    /// Pools of other stack sizes, made on demand; sizes are powers of two.
+    sized: Mutex<HashMap<usize, Arc<StackPool>>>,
+    outside: Box<dyn PushOutside>,
+    spawned_outside: AtomicU64,
+    next_anchor: AtomicUsize,
+    closing: AtomicBool,
+    stopping: AtomicBool,
+    /// Told when a fiber ends while the pool is closing.
+    ended: (Mutex<()>, Condvar),
+    pub(crate) blocking: BlockingPool,
+}
+
+/// What all threads may touch of a worker.
+pub(crate) struct WorkerShared {
+    inbox: Inbox<FiberTask>,
+    wakeup: OnceLock<Arc<Wakeup>>,
+    /// Started fibers, for shutdown. Locked by their worker twice in a fiber's life, so hardly ever contended.
+    pub(crate) registry: Mutex<Slab<NonNullHeader>>,
+    pub(crate) released: Arc<Released>,
+    /// Written by the worker alone.
+    pub(crate) spawned: AtomicU64,
+    /// Written by the worker alone.
+    pub(crate) finished: AtomicU64,
+    /// Written by the worker alone.
+    pub(crate) switches: AtomicU64,
+    /// Written by the worker alone.
+    pub(crate) sleeps: AtomicU64,
+    /// Connections parked in the worker's driver; written by the worker alone.
+    pub(crate) parked: AtomicU64,
+    pub(crate) driver_name: OnceLock<&'static str>,
+}
+
+/// A fiber on record: alive, because it is removed under the same lock before it is freed.
+pub(crate) struct NonNullHeader(pub(crate) NonNull<Header>);
+// SAFETY: used under the registry's lock only, to take a counted reference.
+unsafe impl Send for NonNullHeader {}
+
+impl WorkerShared {
+    fn new() -> Self {
+        Self {
+            inbox: Inbox::new(),
+            wakeup: OnceLock::new(),
+            registry: Mutex::new(Slab::new()),
+            released: Arc::default(),
+            spawned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+            driver_name: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {
+        &self.inbox
+    }
+
+    pub(crate) fn set_wakeup(&self, wakeup: Arc<Wakeup>) {
+        let _ = self.wakeup.set(wakeup);
+    }
+
+    /// Any thread. Ends the worker's sleep in its driver.
+    pub(crate) fn signal(&self) {
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
+        }
+    }
+}
+
+/// Adds to a word that only the caller writes.
+#[inline]
+pub(crate) fn bump(word: &AtomicU64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+}
+
+/// A policy's door for threads outside the pool.
+trait PushOutside: Send + Sync {
+    fn push(&self, task: FiberTask, why: Ready) -> Wake;
+}
+
+struct Outside<P> {
+    policy: Arc<P>,
+    cx: Mutex<Cx>,
+}
+
+impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
+    fn push(&self, task: FiberTask, why: Ready) -> Wake {
+        let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
+        self.policy.push(&mut cx, None, task, why)
+    }
+}
+
+/// What a pool is made with.
+pub(crate) struct PoolConfig {
+    pub(crate) workers: usize,
+    pub(crate) movement: Movement,
+    pub(crate) stack: StackConfig,
+    pub(crate) blocking_threads: usize,
+    pub(crate) seed: u64,
+}
+
+impl PoolShared {
+    pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            epoch: Instant::now(),
+            movement: config.movement,
+            workers: (0..config.workers).map(|_| CachePadded::new(WorkerShared::new())).collect(),
+            idle: Idle::new(config.workers),
+            stacks: Arc::new(StackPool::new(config.stack.clone())?),
+            sized: Mutex::new(HashMap::new()),
+            outside: Box::new(Outside { policy, cx: Mutex::new(Cx::new(config.seed ^ u64::MAX)) }),
+            spawned_outside: AtomicU64::new(0),
+            next_anchor: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            ended: (Mutex::new(()), Condvar::new()),
+            blocking: BlockingPool::new(config.blocking_threads),
+        }))
+    }
+
+    /// What a fiber of this pool is born with, apart from its scope. `here`: the spawning fiber's worker, if it belongs
+    /// to this pool.
+    pub(crate) fn birth(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> Birth {
+        let anchor = (self.movement == Movement::Never).then(|| match here {
+            Some(ctx) => ctx.id,
+            None => self.next_anchor.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
+        });
+        let pool = NonNull::from(self);
+        Birth { pool, name: None, stack_size: 0, movement: self.movement, anchor, node, deadline }
+    }
+
+    /// Counts and queues a new fiber.
+    pub(crate) fn launch(&self, task: FiberTask, here: Option<&WorkerCtx>) {
+        match here {
+            Some(ctx) => bump(&ctx.shared().spawned),
+            None => {
+                self.spawned_outside.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        make_ready(task, Ready::Spawned, here);
+    }
+
+    /// Does what a policy's push asks for.
+    #[inline]
+    pub(crate) fn act_on(&self, wake: Wake) {
+        match wake {
+            Wake::None => {}
+            Wake::Any => {
+                if let Some(worker) = self.idle.wake_any() {
+                    self.workers[worker].signal();
+                }
+            }
+            Wake::Worker(worker) => {
+                if self.idle.wake_worker(worker) {
+                    self.workers[worker].signal();
+                }
+            }
+        }
+    }
+
+    /// Any thread. Fibers spawned and not ended; exact when nothing runs.
+    pub(crate) fn live(&self) -> u64 {
+        let ended: u64 = self.workers.iter().map(|w| w.finished.load(Ordering::Acquire)).sum();
+        let spawned: u64 = self.workers.iter().map(|w| w.spawned.load(Ordering::Acquire)).sum();
+        (spawned + self.spawned_outside.load(Ordering::Acquire)).saturating_sub(ended)
+    }
+
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// A worker, when a fiber has ended while the pool is closing.
+    pub(crate) fn fiber_ended_late(&self) {
+        drop(self.ended.0.lock());
+        self.ended.1.notify_all();
+    }
+
+    /// Cancels every fiber, those to come included.
+    pub(crate) fn cancel_all(&self, reason: CancelReason) {
+        self.closing.store(true, Ordering::SeqCst);
+        for worker in &self.workers {
+            let fibers: Vec<FiberHandle> = {
+                let registry = worker.registry.lock().unwrap_or_else(|e| e.into_inner());
+                // SAFETY: a fiber leaves the registry, under this lock, before it gives up its own reference.
+                registry.iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
+            };
+            for fiber in fibers {
+                fiber.header().cancel.set(reason);
+                fiber.wake();
+            }
+            // Parked connections are the worker's to cancel.
+            worker.signal();
+        }
+    }
+
+    /// Waits until no fiber and no parked connection is left, at most until `deadline`.
+    pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
+        let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
+        loop {
+            let parked: u64 = self.workers.iter().map(|w| w.parked.load(Ordering::Acquire)).sum();
+            let left = self.live() + parked;
+            let now = Instant::now();
+            if left == 0 || now >= deadline {
+                return left;
+            }
+            // The bound covers an end between the look and the wait.
+            let wait = (deadline - now).min(Duration::from_millis(5));
+            guard = self.ended.1.wait_timeout(guard, wait).unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    /// Tells the workers to leave their loops.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.workers.iter().for_each(|w| w.signal());
+    }
+
+    /// A worker. A stack of an unusual size.
+    pub(crate) fn take_sized(&self, size: usize) -> io::Result<Stack> {
+        let size = size.next_power_of_two();
+        let pool = {
+            let mut sized = self.sized.lock().unwrap_or_else(|e| e.into_inner());
+            match sized.get(&size) {
+                Some(pool) => pool.clone(),
+                None => {
+                    let config = StackConfig { size, max_free: 16, ..self.stacks.config().clone() };
+                    let pool = Arc::new(StackPool::new(config)?);
+                    sized.insert(size, pool.clone());
+                    pool
+                }
+            }
+        };
+        pool.take()
+    }
+
+    /// A worker. Gives such a stack back.
+    pub(crate) fn put_sized(&self, stack: Stack) {
+        let pool = self.sized.lock().unwrap_or_else(|e| e.into_inner()).get(&stack.size()).cloned();
+        match pool {
+            Some(pool) => pool.put(stack),
+            None => debug_assert!(false, "a stack of no pool"),
+        }
+    }
+}
+
+/// Any thread that has the right to queue the fiber. `here` is the worker it runs on, if any.
+#[inline]
+pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
+    let pool_ptr = task.header().pool();
+    let local = here.filter(|ctx| std::ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
+    match (local, task.header().anchor()) {
+        (Some(ctx), Some(anchor)) if anchor != ctx.id => post(ctx.pool(), anchor, task),
+        (Some(ctx), _) => {
+            let wake = ctx.push_local(task, why);
+            ctx.pool().act_on(wake);
+        }
+        (None, anchor) => {
+            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
+            // may change at any moment, hence the reference.
+            let pool = unsafe {
+                Arc::increment_strong_count(pool_ptr.as_ptr());
+                Arc::from_raw(pool_ptr.as_ptr())
+            };
+            match anchor {
+                Some(anchor) => post(&pool, anchor, task),
+                None => pool.act_on(pool.outside.push(task, why)),
+            }
+        }
+    }
+}
+
+fn post(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
+    pool.workers[worker].inbox.push(task);
+    if pool.idle.wake_worker(worker) {
+        pool.workers[worker].signal();
+    }
+}
+
+impl std::fmt::Debug for PoolShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a pool of {} workers", self.workers.len())
+    }
+}

@@ -1,0 +1,491 @@
+//! Building a runtime, running code on it, and ending it.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle as OsJoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::cancel::CancelReason;
+use crate::fiber::{self, FiberTask, Movement};
+use crate::io::probe::{self, Choice as Io};
+use crate::policy::{Fifo, KNOWN, LifoSlot, Policy, Topology};
+use crate::pool::{PoolConfig, PoolShared};
+use crate::scope::{Scope, scope_on};
+use crate::stack::StackConfig;
+use crate::thread::{Builder as FiberBuilder, JoinHandle};
+use crate::worker::{self, Worker};
+
+/// The most threads that serve `blocking` calls, unless the builder says otherwise.
+const BLOCKING_THREADS: usize = 64;
+/// The most workers.
+const MAX_WORKERS: usize = 1024;
+/// How long a dropped runtime waits for its fibers after cancelling them.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// Settings of a runtime to be built. See [`Runtime::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RuntimeBuilder {
+    workers: Option<usize>,
+    io: Io,
+    policy: String,
+    movement: Movement,
+    stack: StackConfig,
+    blocking_threads: usize,
+    shutdown: Duration,
+    seed: u64,
+    name: String,
+}
+
+impl RuntimeBuilder {
+    fn new() -> Self {
+        Self {
+            workers: None,
+            io: Io::Auto,
+            policy: KNOWN[0].name.to_owned(),
+            movement: Movement::BeforeStart,
+            stack: StackConfig::default(),
+            blocking_threads: BLOCKING_THREADS,
+            shutdown: SHUTDOWN,
+            seed: 0,
+            name: "plainweave".to_owned(),
+        }
+    }
+
+    /// OS threads that run fibers, 1 to 1,024. Default: the CPUs that this process may use (affinity mask and cgroup
+    /// quota).
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// The I/O driver.
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// The scheduling policy, by one of the names in [`KNOWN`]. An unknown name is an error of `build`.
+    pub fn policy(mut self, name: impl Into<String>) -> Self {
+        self.policy = name.into();
+        self
+    }
+
+    /// When fibers change workers: [`Movement::BeforeStart`] (the default) or [`Movement::Never`].
+    ///
+    /// # Panics
+    /// With `Movement::Anytime`, which only [`Self::movement_anytime`] gives.
+    pub fn movement(mut self, movement: Movement) -> Self {
+        assert_ne!(movement, Movement::Anytime, "Movement::Anytime is unsafe on shared thread-local storage");
+        self.movement = movement;
+        self
+    }
+
+    /// Lets started fibers move to other workers too, so that none waits behind a busy one.
+    ///
+    /// # Safety
+    /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
+    /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
+    /// compiler keeps the address of a thread-local across calls.
+    pub unsafe fn movement_anytime(mut self) -> Self {
+        self.movement = Movement::Anytime;
+        self
+    }
+
+    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this call;
+    /// once fibers can have storage of their own (and that is the default) this chooses the faster switch instead.
+    ///
+    /// # Safety
+    /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
+    /// `tracing` span) across a suspension, unless guards of one worker end in the reverse order of their beginnings.
+    pub unsafe fn shared_tls(self) -> Self {
+        self
+    }
+
+    /// Bytes of stack for each fiber, 16 KiB to 1 GiB; virtual, taken from the machine page by page as it is used.
+    /// Default: 256 KiB, 1 MiB in debug builds.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack.size = bytes;
+        self
+    }
+
+    /// The most fibers that may have a stack at once; a fiber that starts beyond it fails, which its `join` tells.
+    /// Default: 1,048,576.
+    pub fn max_fibers(mut self, fibers: usize) -> Self {
+        self.stack.max_stacks = fibers;
+        self
+    }
+
+    /// The most threads that serve [`crate::blocking`], at least 1. Default: 64.
+    pub fn blocking_threads(mut self, threads: usize) -> Self {
+        self.blocking_threads = threads;
+        self
+    }
+
+    /// How long a dropped runtime waits for its cancelled fibers before it leaves them behind. Default: 10 s.
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown = limit;
+        self
+    }
+
+    /// Seeds the policies' draws.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The workers' thread name. Default: `plainweave`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Builds and starts the runtime with the policy named.
+    ///
+    /// # Errors
+    /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is not
+    /// to be had; no threads, descriptors or memory.
+    pub fn build(self) -> io::Result<Runtime> {
+        match self.policy.as_str() {
+            "fifo" => self.build_with::<Fifo<FiberTask>>(()),
+            "lifo-slot" => self.build_with::<LifoSlot<FiberTask>>(()),
+            other => {
+                let names: Vec<_> = KNOWN.iter().map(|k| k.name).collect();
+                Err(invalid(format!("no scheduling policy is called '{other}'; there are: {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// Builds and starts the runtime with a policy of your own. [`Self::policy`]'s name is not looked at.
+    ///
+    /// # Errors
+    /// As for [`Self::build`].
+    pub fn build_with<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
+        let mut choice = self.io.or_forced_by_environment()?;
+        let workers = self.checked_workers(choice)?;
+        if let Io::Sim { seed } = &mut choice {
+            *seed ^= self.seed;
+        }
+        let policy = Arc::new(P::new(params, &Topology { workers }));
+        let config = PoolConfig {
+            workers,
+            movement: self.movement,
+            stack: self.stack.clone(),
+            blocking_threads: self.blocking_threads,
+            seed: self.seed,
+        };
+        let pool = PoolShared::new(&config, policy.clone())?;
+        let mut runtime = Runtime {
+            pool,
+            threads: Vec::with_capacity(workers),
+            shutdown: self.shutdown,
+            driver: "none",
+            fallback: None,
+            policy: self.policy.clone(),
+        };
+        self.start_workers(&mut runtime, choice, &policy)?;
+        Ok(runtime)
+    }
+
+    fn checked_workers(&self, choice: Io) -> io::Result<usize> {
+        let sim = matches!(choice, Io::Sim { .. });
+        let default = if sim { 1 } else { available_cpus() };
+        let workers = self.workers.unwrap_or(default);
+        if !(1..=MAX_WORKERS).contains(&workers) {
+            return Err(invalid(format!("workers: {workers} is out of range, 1 to {MAX_WORKERS}")));
+        }
+        if sim && workers != 1 {
+            return Err(invalid(format!("workers: the simulated driver runs one worker, not {workers}")));
+        }
+        if self.blocking_threads == 0 {
+            return Err(invalid("blocking_threads: at least 1".to_owned()));
+        }
+        Ok(workers)
+    }
+
+    /// Drivers are opened on their own threads (a ring wants its single issuer), so each thread reports back. On any
+    /// failure the dropped `runtime` stops those that have started.
+    fn start_workers<P: Policy<FiberTask>>(
+        &self,
+        runtime: &mut Runtime,
+        choice: Io,
+        policy: &Arc<P>,
+    ) -> io::Result<()> {
+        static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
+        let (report, reports) = mpsc::channel();
+        for id in 0..runtime.pool.workers.len() {
+            let (pool, policy, report, seed) = (runtime.pool.clone(), policy.clone(), report.clone(), self.seed);
+            let body = move || {
+                let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
+                let opened = worker::prepare_thread()
+                    .and_then(|alt| probe::open(choice, pool.epoch, tag).map(|driver| (alt, driver)));
+                match opened {
+                    Ok((_alt_stack, (driver, fallback))) => {
+                        let name = driver.name();
+                        let worker = Worker::new(id, pool, policy, driver, tag, seed);
+                        let _ = report.send(Ok((name, fallback)));
+                        worker.run()
+                    }
+                    Err(error) => {
+                        let _ = report.send(Err(error));
+                        0
+                    }
+                }
+            };
+            runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
+        }
+        drop(report);
+        for report in reports.iter().take(runtime.pool.workers.len()) {
+            let (name, fallback) = report?;
+            runtime.driver = name;
+            runtime.fallback = runtime.fallback.take().or(fallback);
+        }
+        Ok(())
+    }
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// CPUs by affinity mask and cgroup quota.
+fn available_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
+}
+
+/// A pool of workers that run fibers.
+///
+/// Dropping it cancels every fiber, waits for them (ten seconds, or [`RuntimeBuilder::shutdown_timeout`]) and ends the
+/// workers; [`Runtime::shutdown`] does the same and tells what was left.
+///
+/// # Panics
+/// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
+#[derive(Debug)]
+pub struct Runtime {
+    pool: Arc<PoolShared>,
+    threads: Vec<OsJoinHandle<usize>>,
+    shutdown: Duration,
+    driver: &'static str,
+    fallback: Option<String>,
+    policy: String,
+}
+
+/// What a shutdown left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Fibers (and parked connections) that had not ended by the deadline. Their stacks are leaked.
+    pub leaked_fibers: u64,
+    /// Workers that were stuck in a fiber; their threads go on.
+    pub leaked_workers: usize,
+    /// I/O operations that were in flight on workers that ended; their rings are leaked.
+    pub leaked_operations: usize,
+}
+
+/// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Fibers spawned and not ended.
+    pub live_fibers: u64,
+    /// Idle connections that wait without a fiber.
+    pub parked_connections: u64,
+    /// Fibers that have ended.
+    pub finished_fibers: u64,
+    /// Switches to fibers, counted in strides.
+    pub switches: u64,
+    /// Times a worker went to sleep.
+    pub sleeps: u64,
+    /// Workers asleep now.
+    pub sleeping_workers: usize,
+    /// Stacks in use.
+    pub stacks_in_use: usize,
+    /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
+    pub stack_high_water: usize,
+}
+
+impl Runtime {
+    /// The settings, all with defaults.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+
+    /// A runtime with default settings.
+    ///
+    /// # Errors
+    /// As for [`RuntimeBuilder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Any thread. Runs `f` on a fiber and waits for its value; `f` may borrow.
+    ///
+    /// # Panics
+    /// With `f`'s panic, or if the fiber could not start.
+    pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
+        // SAFETY: this call does not return before the fiber has ended, whatever happens.
+        let handle = unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) };
+        match handle.join_always() {
+            Ok(value) => value,
+            Err(error) => match error.into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => panic!("{error}"),
+            },
+        }
+    }
+
+    /// Any thread. Starts a fiber; see [`crate::spawn`].
+    pub fn spawn<T, F>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // SAFETY: 'static and Send.
+        unsafe { FiberBuilder::new().spawn_unchecked(&self.pool, f) }
+    }
+
+    /// Any thread. Starts a fiber with a name or a stack size.
+    ///
+    /// # Errors
+    /// The stack size is out of range.
+    pub fn spawn_with<T, F>(&self, builder: FiberBuilder, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        builder.spawn_on(&self.pool, f)
+    }
+
+    /// Any thread. A scope whose fibers run here; see [`crate::scope`].
+    pub fn scope<'env, T>(&self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+        scope_on(self.pool.clone(), f)
+    }
+
+    /// The driver that serves it: `uring`, `epoll` or `sim`.
+    #[must_use]
+    pub fn driver(&self) -> &'static str {
+        self.driver
+    }
+
+    /// Why it is not io_uring, if that was tried and refused.
+    #[must_use]
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.pool.workers.len()
+    }
+
+    /// Any thread. Figures of the moment.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        metrics_of(&self.pool)
+    }
+
+    /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. What has not ended by
+    /// then is left behind, with its stack and its ring, and counted.
+    ///
+    /// # Panics
+    /// On one of its own fibers.
+    pub fn shutdown(mut self, limit: Duration) -> Shutdown {
+        self.end(limit)
+    }
+
+    fn end(&mut self, limit: Duration) -> Shutdown {
+        let own_fiber = fiber::current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
+        assert!(!own_fiber, "a runtime was dropped by one of its own fibers, which it would have to wait for");
+        let deadline = Instant::now() + limit;
+        self.pool.cancel_all(CancelReason::Shutdown);
+        let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
+        self.pool.stop();
+        self.pool.blocking.close();
+        for thread in self.threads.drain(..) {
+            // With all fibers ended the workers are about to leave; else give the stuck ones no more time.
+            while left.leaked_fibers > 0
+                && !thread.is_finished()
+                && Instant::now() < deadline + Duration::from_millis(100)
+            {
+                self.pool.stop();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if left.leaked_fibers > 0 && !thread.is_finished() {
+                left.leaked_workers += 1;
+            } else {
+                left.leaked_operations += thread.join().unwrap_or(0);
+            }
+        }
+        if left.leaked_fibers > 0 {
+            // Fibers left behind point at it.
+            std::mem::forget(self.pool.clone());
+        }
+        left
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.end(self.shutdown);
+        }
+    }
+}
+
+fn metrics_of(pool: &PoolShared) -> Metrics {
+    let sum = |f: fn(&crate::pool::WorkerShared) -> &std::sync::atomic::AtomicU64| -> u64 {
+        pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
+    };
+    let stacks = pool.stacks.stats();
+    Metrics {
+        live_fibers: pool.live(),
+        parked_connections: sum(|w| &w.parked),
+        finished_fibers: sum(|w| &w.finished),
+        switches: sum(|w| &w.switches),
+        sleeps: sum(|w| &w.sleeps),
+        sleeping_workers: pool.idle.sleepers(),
+        stacks_in_use: stacks.in_use,
+        stack_high_water: stacks.high_water,
+    }
+}
+
+/// A fiber. Figures of the runtime it runs on; `None` on a plain thread.
+#[must_use]
+pub fn metrics() -> Option<Metrics> {
+    try_current_pool().map(|pool| metrics_of(&pool))
+}
+
+/// Any thread. Builds a runtime with default settings, runs `f` on a fiber of it, and shuts it down.
+///
+/// # Panics
+/// With `f`'s panic; if the runtime cannot be built, with a message that says why.
+pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
+    match Runtime::new() {
+        Ok(runtime) => runtime.run(f),
+        Err(error) => panic!("cannot start a runtime: {error}"),
+    }
+}
+
+/// The pool that the calling fiber runs on.
+pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
+    fiber::current_worker().map(|ctx| ctx.pool_arc().clone())
+}
+
+pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
+    try_current_pool().unwrap_or_else(|| no_runtime(what))
+}
+
+#[cold]
+pub(crate) fn no_runtime(what: &str) -> ! {
+    panic!(
+        "plainweave::{what} was called from outside a runtime: call it on a fiber (within plainweave::run or \
+         Runtime::run), or use Runtime::{what}"
+    )
+}

@@ -1,0 +1,116 @@
+//! Signals, waited for like anything else.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use signal_hook::low_level::{pipe, unregister};
+use signal_hook::{SigId, consts};
+
+use crate::io::op::Op;
+use crate::io::source::Source;
+use crate::io::wait::perform;
+
+/// "Terminate", as `kill` sends it.
+pub const SIGTERM: i32 = consts::SIGTERM;
+/// "Interrupt", as Ctrl-C sends it.
+pub const SIGINT: i32 = consts::SIGINT;
+/// "Hang up", by custom "reload".
+pub const SIGHUP: i32 = consts::SIGHUP;
+/// For the application.
+pub const SIGUSR1: i32 = consts::SIGUSR1;
+/// For the application.
+pub const SIGUSR2: i32 = consts::SIGUSR2;
+
+/// Catches signals from its making to its drop; their default actions do not take place. (The process keeps a handler
+/// that ignores them afterwards.)
+#[derive(Debug)]
+pub struct Signals {
+    caught: Vec<Caught>,
+    bell: Mutex<()>,
+    pipe: Source,
+}
+
+#[derive(Debug)]
+struct Caught {
+    signal: i32,
+    id: SigId,
+    pipe: Source,
+}
+
+impl Signals {
+    /// Starts to catch these signals.
+    ///
+    /// # Errors
+    /// A signal that cannot be caught, or no descriptor left.
+    pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
+        let (bell, rung) = nonblocking_pair()?;
+        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Source::new(rung.into()) };
+        for signal in signals {
+            let (write, read) = nonblocking_pair()?;
+            // Its own pipe tells which signal it was; the common one wakes whoever waits.
+            let id = pipe::register(signal, write)?;
+            this.caught.push(Caught { signal, id, pipe: Source::new(read.into()) });
+            pipe::register(signal, bell.try_clone()?)?;
+        }
+        Ok(this)
+    }
+
+    /// Any thread or fiber. Waits for one of the signals; several of one kind that come together count once.
+    ///
+    /// # Errors
+    /// The caller was cancelled or ran into its deadline.
+    pub fn wait(&self) -> io::Result<i32> {
+        self.wait_for(None)
+    }
+
+    /// [`Signals::wait`], for at most this long.
+    ///
+    /// # Errors
+    /// As for `wait`; [`io::ErrorKind::TimedOut`].
+    pub fn wait_timeout(&self, limit: Duration) -> io::Result<i32> {
+        self.wait_for(Some(limit))
+    }
+
+    fn wait_for(&self, limit: Option<Duration>) -> io::Result<i32> {
+        loop {
+            if let Some(signal) = self.pending() {
+                return Ok(signal);
+            }
+            let mut buf = [0u8; 64];
+            let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
+            // SAFETY: `perform` does not return while the kernel may write to the buffer.
+            unsafe { perform(&self.pipe, op, limit) }?;
+        }
+    }
+
+    fn pending(&self) -> Option<i32> {
+        let _one = self.bell.lock().unwrap_or_else(|e| e.into_inner());
+        self.caught.iter().find(|c| drain(&c.pipe)).map(|c| c.signal)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.caught.iter().for_each(|c| drop(unregister(c.id)));
+    }
+}
+
+fn nonblocking_pair() -> io::Result<(UnixStream, OwnedFd)> {
+    let (write, read) = UnixStream::pair()?;
+    write.set_nonblocking(true)?;
+    read.set_nonblocking(true)?;
+    Ok((write, read.into()))
+}
+
+/// Empties a pipe; whether there was anything in it.
+fn drain(pipe: &Source) -> bool {
+    let mut some = false;
+    let mut buf = [0u8; 64];
+    while matches!(rustix::io::read(pipe, &mut buf), Ok(1..)) {
+        some = true;
+    }
+    some
+}

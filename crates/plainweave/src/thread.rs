@@ -1,0 +1,382 @@
+//! Fibers in the shape of `std::thread`.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::block::{self, ThreadEntry};
+use crate::cancel::{CancelReason, Interrupt};
+use crate::fiber::body::{self, Failure, RawJoin};
+use crate::fiber::{self, FiberHandle, Header, Movement, NEVER, Switch};
+use crate::pool::PoolShared;
+use crate::runtime;
+
+/// Waits for a fiber. Dropping it detaches the fiber.
+#[derive(Debug)]
+pub struct JoinHandle<T>(RawJoin<T>);
+
+/// Waits for a fiber of this worker whose result need not be `Send`. Dropping it detaches the fiber.
+#[derive(Debug)]
+pub struct LocalJoinHandle<T> {
+    raw: RawJoin<T>,
+    _here: PhantomData<*const ()>,
+}
+
+macro_rules! handle_methods {
+    ($handle:ident, $raw:tt) => {
+        impl<T> $handle<T> {
+            /// Any thread or fiber. Waits for the fiber's end and gives its value.
+            ///
+            /// # Errors
+            /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline,
+            /// then the fiber goes on, detached.
+            pub fn join(self) -> Result<T, JoinError> {
+                self.$raw.wait(true).map_err(JoinError::interrupted)?;
+                self.$raw.take().map_err(JoinError::failed)
+            }
+
+            /// Any thread. Asks the fiber to stop: the blocking call that it is in, or its next, returns an error that
+            /// [`crate::is_cancelled`] recognises.
+            pub fn cancel(&self) {
+                self.fiber().cancel();
+            }
+
+            /// Any thread. Whether the fiber has ended.
+            #[must_use]
+            pub fn is_finished(&self) -> bool {
+                self.$raw.is_done()
+            }
+
+            /// The fiber's handle, for `unpark` and the like.
+            #[must_use]
+            pub fn fiber(&self) -> Fiber {
+                Fiber::of(self.$raw.header())
+            }
+        }
+    };
+}
+
+handle_methods!(JoinHandle, 0);
+handle_methods!(LocalJoinHandle, raw);
+
+impl<T> JoinHandle<T> {
+    /// Waits whatever happens to the caller.
+    pub(crate) fn join_always(self) -> Result<T, JoinError> {
+        self.0.wait(false).map_err(JoinError::interrupted)?;
+        self.0.take().map_err(JoinError::failed)
+    }
+}
+
+/// Why `join` has no value to give.
+#[derive(Debug)]
+pub struct JoinError(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Failed(Failure),
+    Interrupted(Interrupt),
+}
+
+impl JoinError {
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self(Kind::Failed(failure))
+    }
+
+    pub(crate) fn interrupted(interrupt: Interrupt) -> Self {
+        Self(Kind::Interrupted(interrupt))
+    }
+
+    /// The fiber panicked.
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        matches!(self.0, Kind::Failed(Failure::Panicked(_)))
+    }
+
+    /// The fiber could not start: no stack was to be had.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.0, Kind::Failed(Failure::Refused(_)))
+    }
+
+    /// The *joining* fiber was cancelled; the other goes on.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Kind::Interrupted(Interrupt::Cancelled(_)))
+    }
+
+    /// The *joining* fiber or thread ran into its deadline; the other goes on.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self.0, Kind::Interrupted(Interrupt::TimedOut))
+    }
+
+    /// The panic's payload, for [`std::panic::resume_unwind`].
+    ///
+    /// # Errors
+    /// The error itself, if it is not a panic.
+    pub fn into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
+        match self.0 {
+            Kind::Failed(Failure::Panicked(payload)) => Ok(payload),
+            other => Err(Self(other)),
+        }
+    }
+
+    pub(crate) fn into_io(self) -> io::Error {
+        match self.0 {
+            Kind::Interrupted(interrupt) => interrupt.into(),
+            Kind::Failed(Failure::Refused(error)) => error,
+            Kind::Failed(Failure::Panicked(payload)) => {
+                io::Error::other(format!("a fiber panicked: {}", panic_text(&*payload)))
+            }
+        }
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Failed(Failure::Panicked(payload)) => write!(f, "the fiber panicked: {}", panic_text(&**payload)),
+            Kind::Failed(Failure::Refused(error)) => write!(f, "the fiber could not start: {error}"),
+            Kind::Interrupted(interrupt) => io::Error::from(*interrupt).fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// How a fiber is made: its name and the size of its stack.
+///
+/// ```
+/// plainweave::run(|| {
+///     let deep = plainweave::Builder::new().name("deep").stack_size(4 << 20);
+///     assert_eq!(deep.spawn(|| 7).unwrap().join().unwrap(), 7);
+/// });
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    name: Option<Box<str>>,
+    stack_size: usize,
+}
+
+impl Builder {
+    /// No name, the runtime's stack size.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name that reports and the overflow message show.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into().into_boxed_str());
+        self
+    }
+
+    /// Bytes of stack, rounded up to a power of two. Such stacks come from a pool of their size, not from the workers'
+    /// caches: for the few fibers that go deep.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = bytes;
+        self
+    }
+
+    /// A fiber. Spawns a fiber on its runtime, like [`spawn`].
+    ///
+    /// # Errors
+    /// The stack size is out of range, or the caller runs on no runtime.
+    pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let pool = runtime::try_current_pool().ok_or_else(|| io::Error::other("spawn: no runtime here"))?;
+        self.spawn_on(&pool, f)
+    }
+
+    /// As [`spawn_local`].
+    ///
+    /// # Errors
+    /// The stack size is out of range, the caller is no fiber, or one that may move.
+    pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
+        let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
+        let ctx = me.worker();
+        if me.anchor() != Some(ctx.id) {
+            let message = "spawn_local: the calling fiber may move to another worker (Movement::Anytime)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        self.check()?;
+        let mut birth = ctx.pool().birth(Some(ctx), None, NEVER);
+        birth.name = self.name;
+        birth.stack_size = self.stack_size;
+        birth.anchor = Some(ctx.id);
+        birth.movement = Movement::Never;
+        // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
+        let (task, raw) = unsafe { body::create(birth, None, f) };
+        ctx.pool().launch(task, Some(ctx));
+        Ok(LocalJoinHandle { raw, _here: PhantomData })
+    }
+
+    pub(crate) fn spawn_on<T, F>(self, pool: &PoolShared, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.check()?;
+        // SAFETY: 'static and Send.
+        Ok(unsafe { self.spawn_unchecked(pool, f) })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let range = crate::stack::MIN_SIZE..=crate::stack::MAX_SIZE;
+        if self.stack_size != 0 && !range.contains(&self.stack_size) {
+            let message = format!("a fiber stack has {} to {} bytes", range.start(), range.end());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `body::create`.
+    pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
+        let here = fiber::current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
+        let mut birth = pool.birth(here, None, NEVER);
+        birth.name = self.name;
+        birth.stack_size = self.stack_size;
+        // SAFETY: the caller's promise.
+        let (task, raw) = unsafe { body::create(birth, None, f) };
+        pool.launch(task, here);
+        JoinHandle(raw)
+    }
+}
+
+/// A fiber. Starts another on the same runtime; from a plain thread use [`crate::Runtime::spawn`].
+///
+/// The new fiber is detached from the caller's scope and deadline: it ends by itself, by its handle's `cancel` or with
+/// the runtime. It may run on any worker until it first runs (see [`Movement`]).
+///
+/// # Panics
+/// If called from outside a runtime.
+pub fn spawn<T, F>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("spawn"));
+    // SAFETY: 'static and Send.
+    unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
+}
+
+/// A fiber. Starts another on the same *worker*, where it stays: closure and result need not be `Send`.
+///
+/// # Panics
+/// If called from outside a fiber, or by a fiber that may move ([`Movement::Anytime`]).
+pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHandle<T> {
+    Builder::new().spawn_local(f).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Lets other fibers run. On a plain thread, other threads. Never an error: a cancelled fiber goes on.
+#[inline]
+pub fn yield_now() {
+    match block::suspendable() {
+        Some(header) => header.switch(Switch::Yield),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads too.
+///
+/// # Errors
+/// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+pub fn park() -> io::Result<()> {
+    Ok(block::park(None)?)
+}
+
+/// [`park`], for at most this long.
+///
+/// # Errors
+/// As for `park`; [`io::ErrorKind::TimedOut`] when the time is over.
+pub fn park_timeout(limit: Duration) -> io::Result<()> {
+    Ok(block::park(Some(limit))?)
+}
+
+/// The calling fiber, or the calling plain thread.
+#[must_use]
+pub fn current() -> Fiber {
+    match fiber::current() {
+        Some(header) => Fiber::of(header),
+        None => Fiber(Inner::Thread(block::this_thread())),
+    }
+}
+
+/// Whether the caller runs on a fiber.
+#[must_use]
+pub fn on_fiber() -> bool {
+    fiber::current().is_some()
+}
+
+/// A handle to a fiber (or to a plain thread that uses this crate's waits), as [`std::thread::Thread`].
+#[derive(Clone, Debug)]
+pub struct Fiber(Inner);
+
+#[derive(Clone, Debug)]
+enum Inner {
+    Fiber(FiberHandle),
+    Thread(Arc<ThreadEntry>),
+}
+
+impl Fiber {
+    pub(crate) fn of(header: &Header) -> Self {
+        Self(Inner::Fiber(FiberHandle::from_ref(header)))
+    }
+
+    /// Any thread. Leaves the token that ends the fiber's [`park`], now or when it next calls it.
+    pub fn unpark(&self) {
+        match &self.0 {
+            Inner::Fiber(fiber) => {
+                // The token alone wakes nobody; what was written before is visible to whoever takes it.
+                fiber.header().token.store(true, Ordering::Release);
+                fiber.wake();
+            }
+            Inner::Thread(entry) => {
+                entry.token.store(true, Ordering::Release);
+                block::Waker::Thread(entry.clone()).wake();
+            }
+        }
+    }
+
+    /// Any thread. Asks a fiber to stop: the blocking call that it is in, or its next, returns an error that
+    /// [`crate::is_cancelled`] recognises. Plain threads cannot be cancelled.
+    pub fn cancel(&self) {
+        if let Inner::Fiber(fiber) = &self.0 {
+            fiber.header().cancel.set(CancelReason::Requested);
+            fiber.wake();
+        }
+    }
+
+    /// Its number, unique among the fibers of the process; 0 for a plain thread.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        match &self.0 {
+            Inner::Fiber(fiber) => fiber.header().id(),
+            Inner::Thread(_) => 0,
+        }
+    }
+
+    /// Its name, if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Inner::Fiber(fiber) => fiber.header().name(),
+            Inner::Thread(entry) => entry.thread.name(),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which under the simulating driver is
+//! a virtual one: ask [`now`] rather than `Instant::now`.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::block;
+use crate::cancel::Interrupt;
+use crate::fiber::{self, NEVER, Reason};
+
+/// Any thread or fiber. The time on the caller's clock.
+#[must_use]
+pub fn now() -> Instant {
+    match fiber::current() {
+        Some(header) => {
+            let ctx = header.worker();
+            ctx.pool().epoch + Duration::from_nanos(ctx.now())
+        }
+        None => Instant::now(),
+    }
+}
+
+/// Any thread or fiber. Waits for at least this long.
+///
+/// # Errors
+/// The caller was cancelled, or its deadline came first.
+pub fn sleep(duration: Duration) -> io::Result<()> {
+    sleep_until(now().checked_add(duration).ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+/// Any thread or fiber. Waits until `time`, and not shorter.
+///
+/// # Errors
+/// As for [`sleep`].
+pub fn sleep_until(time: Instant) -> io::Result<()> {
+    let Some(header) = block::suspendable() else {
+        let woken = || (Instant::now() >= time).then_some(());
+        let left = time.saturating_duration_since(Instant::now());
+        return match block::until(Reason::Sleep, None, true, Some(left), woken) {
+            Err(Interrupt::TimedOut) if Instant::now() >= time => Ok(()),
+            other => Ok(other?),
+        };
+    };
+    let target = to_ns(header.worker().pool().epoch, time);
+    let own = header.own.deadline.get();
+    loop {
+        if let Some(interrupt) = header.cancelled() {
+            return Err(interrupt.into());
+        }
+        let now = header.worker().now();
+        if now >= target {
+            return Ok(());
+        }
+        if now >= own {
+            return Err(Interrupt::TimedOut.into());
+        }
+        block::suspend(header, Reason::Sleep, target.min(own));
+    }
+}
+
+/// Any thread or fiber. Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into
+/// scopes, fails with [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the nearest counts.
+pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
+    let _restore = Restore::set(deadline);
+    f()
+}
+
+/// [`with_deadline`], counted from now.
+pub fn with_timeout<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
+    match now().checked_add(limit) {
+        Some(deadline) => with_deadline(deadline, f),
+        None => f(),
+    }
+}
+
+/// The deadline before, put back whatever happens.
+enum Restore {
+    Fiber(u64),
+    Thread(Option<Instant>),
+}
+
+impl Restore {
+    fn set(deadline: Instant) -> Self {
+        match fiber::current() {
+            Some(header) => {
+                let before = header.own.deadline.get();
+                header.own.deadline.set(before.min(to_ns(header.worker().pool().epoch, deadline)));
+                Restore::Fiber(before)
+            }
+            None => {
+                let before = block::set_thread_deadline(None);
+                block::set_thread_deadline(block::earliest(before, Some(deadline)));
+                Restore::Thread(before)
+            }
+        }
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        match self {
+            Restore::Fiber(before) => fiber::current().into_iter().for_each(|h| h.own.deadline.set(*before)),
+            Restore::Thread(before) => {
+                block::set_thread_deadline(*before);
+            }
+        }
+    }
+}
+
+fn to_ns(epoch: Instant, time: Instant) -> u64 {
+    block::nanos(time.saturating_duration_since(epoch)).min(NEVER - 1)
+}

@@ -1,0 +1,430 @@
+//! A worker: one OS thread that runs fibers, one at a time.
+//!
+//! One turn of the loop: 1. what others put into the inbox goes through the policy. 2. When it is due, a look at driver
+//! and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride halves its way down to 1), so
+//! busy fibers never starve the network. 3. The policy's next task runs until it switches back. With nothing to run the
+//! worker searches (`Effort::Search`), then sleeps in its driver as `park` prescribes.
+//!
+//! Fibers reach their worker through [`WorkerCtx`], which knows neither policy nor task type; the loop itself is
+//! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for the
+//! length of one call that runs no user code.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::cancel::CancelReason;
+use crate::fiber::{self, FiberTask, Header, Movement, Switch};
+use crate::io::driver::{Completion, Driver, Wait};
+use crate::io::op::Waiter;
+use crate::io::parked::{self, Parked};
+use crate::park::Slept;
+use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::pool::{NonNullHeader, PoolShared, WorkerShared, bump};
+use crate::stack::{self, Stack, StackCache};
+use crate::timer::Wheel;
+
+/// Switches between two looks at driver and timers, at most.
+const STRIDE: u32 = 64;
+/// A stride that took longer than this is halved.
+const STRIDE_NS: u64 = 200_000;
+
+/// What an expired timer wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimerTarget {
+    /// A fiber that waits in `block::suspend`, where the timer is removed before it goes on.
+    Fiber(NonNull<Header>),
+    /// A parked connection, which removes its timer before it is freed.
+    Parked(NonNull<Parked>),
+}
+
+/// What fibers, timers and completions see of their worker. Its thread only.
+pub(crate) struct WorkerCtx {
+    pub(crate) id: WorkerId,
+    pool: Arc<PoolShared>,
+    /// Marks sources that this worker's driver keeps state for; unique in the process.
+    pub(crate) driver_tag: usize,
+    pub(crate) driver: RefCell<Box<dyn Driver>>,
+    pub(crate) timers: RefCell<Wheel<TimerTarget>>,
+    pub(crate) parked: RefCell<parked::List>,
+    stacks: RefCell<StackCache>,
+    done: RefCell<Vec<Completion>>,
+    half: Rc<dyn PushLocal>,
+}
+
+impl WorkerCtx {
+    #[inline]
+    pub(crate) fn pool(&self) -> &PoolShared {
+        &self.pool
+    }
+
+    pub(crate) fn pool_arc(&self) -> &Arc<PoolShared> {
+        &self.pool
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &WorkerShared {
+        &self.pool.workers[self.id]
+    }
+
+    /// Nanoseconds since the pool's epoch, read now.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.driver.borrow().now()
+    }
+
+    pub(crate) fn push_local(&self, task: FiberTask, why: Ready) -> Wake {
+        self.half.push(task, why)
+    }
+
+    /// Cancels an operation of this worker's driver.
+    ///
+    /// # Safety
+    /// As for [`Driver::cancel`].
+    pub(crate) unsafe fn cancel(&self, op: crate::io::driver::OpRef) {
+        let mut done = self.done.take();
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.borrow_mut().cancel(op, &mut done) };
+        self.deliver(done);
+    }
+
+    /// Looks at driver and timers; sleeps in the driver as `wait` says. Whatever has happened becomes ready.
+    fn turn(&self, wait: Wait) {
+        if wait != Wait::No || self.driver.borrow().wants_poll() {
+            let mut done = self.done.take();
+            if let Err(error) = self.driver.borrow_mut().poll(wait, &mut done) {
+                // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.
+                debug_assert!(false, "driver poll: {error}");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            self.deliver(done);
+        }
+        self.shared().released.drain(|source| self.driver.borrow_mut().forget(source, None));
+        let now = self.now();
+        self.half.set_now(now);
+        if self.timers.borrow().next_wake().is_some_and(|t| t <= now) {
+            // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
+            let mut expired = Vec::new();
+            self.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
+            expired.into_iter().for_each(|t| self.expire(t));
+        }
+    }
+
+    fn expire(&self, target: TimerTarget) {
+        match target {
+            TimerTarget::Fiber(header) => {
+                // SAFETY: the fiber is suspended in the call that armed the timer.
+                let header = unsafe { header.as_ref() };
+                header.own.timer_fired.set(true);
+                fiber::wake(header, Some(self));
+            }
+            // SAFETY: it removes its timer before it is freed.
+            TimerTarget::Parked(parked) => unsafe { Parked::expired(parked, self) },
+        }
+    }
+
+    /// Hands completions to those who wait, and gives the empty list back.
+    fn deliver(&self, mut done: Vec<Completion>) {
+        for Completion { op, result } in done.drain(..) {
+            // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
+            let waiter = unsafe {
+                op.as_ref().result.set(Some(result));
+                op.as_ref().waiter.get()
+            };
+            match waiter {
+                Waiter::Nobody => {}
+                // SAFETY: the operation lies in the frame of that fiber, which has not ended.
+                Waiter::Fiber(header) => fiber::wake(unsafe { header.cast().as_ref() }, Some(self)),
+                // SAFETY: the operation lies in that box, which this call consumes.
+                Waiter::Parked(parked) => unsafe { Parked::completed(parked.cast(), result, self) },
+            }
+        }
+        // Keep the larger buffer: a delivery may itself have cancelled something.
+        if self.done.borrow().capacity() < done.capacity() {
+            self.done.replace(done);
+        }
+    }
+
+    /// The stack for a fiber that starts.
+    fn take_stack(&self, size: usize) -> io::Result<Stack> {
+        if size == 0 { self.stacks.borrow_mut().take() } else { self.pool.take_sized(size) }
+    }
+
+    fn put_stack(&self, stack: Stack, size: usize) {
+        if size == 0 { self.stacks.borrow_mut().put(stack) } else { self.pool.put_sized(stack) }
+    }
+}
+
+/// The door through which fibers push, whatever the policy.
+trait PushLocal {
+    fn push(&self, task: FiberTask, why: Ready) -> Wake;
+    fn set_now(&self, now: u64);
+}
+
+/// A worker's half of the policy.
+struct Half<P: Policy<FiberTask>> {
+    policy: Arc<P>,
+    inner: RefCell<(P::Local, Cx)>,
+}
+
+impl<P: Policy<FiberTask>> PushLocal for Half<P> {
+    #[inline]
+    fn push(&self, task: FiberTask, why: Ready) -> Wake {
+        let (local, cx) = &mut *self.inner.borrow_mut();
+        self.policy.push(cx, Some(local), task, why)
+    }
+
+    fn set_now(&self, now: u64) {
+        self.inner.borrow_mut().1.set_now(now);
+    }
+}
+
+impl<P: Policy<FiberTask>> Half<P> {
+    #[inline]
+    fn pop(&self, effort: Effort) -> Option<FiberTask> {
+        let (local, cx) = &mut *self.inner.borrow_mut();
+        self.policy.pop(cx, local, effort)
+    }
+}
+
+/// The loop of one worker.
+pub(crate) struct Worker<P: Policy<FiberTask>> {
+    ctx: WorkerCtx,
+    half: Rc<Half<P>>,
+    /// Switches until the next look at driver and timers.
+    budget: Cell<u32>,
+    stride: Cell<u32>,
+    last_turn: Cell<u64>,
+    searching: Cell<bool>,
+    closed: Cell<bool>,
+}
+
+impl<P: Policy<FiberTask>> Worker<P> {
+    /// On the worker's own thread.
+    pub(crate) fn new(
+        id: WorkerId,
+        pool: Arc<PoolShared>,
+        policy: Arc<P>,
+        driver: Box<dyn Driver>,
+        driver_tag: usize,
+        seed: u64,
+    ) -> Self {
+        let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
+        let half = Rc::new(Half { policy, inner });
+        let shared = &pool.workers[id];
+        shared.set_wakeup(driver.wakeup());
+        let _ = shared.driver_name.set(driver.name());
+        crate::io::release::register(driver_tag, &shared.released);
+        let ctx = WorkerCtx {
+            id,
+            driver_tag,
+            driver: RefCell::new(driver),
+            timers: RefCell::new(Wheel::new()),
+            parked: RefCell::default(),
+            stacks: RefCell::new(StackCache::new(pool.stacks.clone())),
+            done: RefCell::default(),
+            half: half.clone(),
+            pool,
+        };
+        Self {
+            ctx,
+            half,
+            budget: Cell::new(STRIDE),
+            stride: Cell::new(STRIDE),
+            last_turn: Cell::new(0),
+            searching: Cell::new(false),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// Runs until the pool stops. Returns the operations still in flight.
+    pub(crate) fn run(self) -> usize {
+        let pool = self.ctx.pool.clone();
+        while !pool.is_stopping() {
+            self.take_inbox();
+            self.look_if_due();
+            match self.half.pop(Effort::Quick) {
+                Some(task) => self.resume(task),
+                None => self.idle(),
+            }
+        }
+        let in_flight = self.ctx.driver.borrow().in_flight();
+        let Self { ctx, half, .. } = self;
+        drop(ctx);
+        if let Ok(half) = Rc::try_unwrap(half).map_err(|_| ()) {
+            // What is left never ran, or never will again: leaked, as D14 says.
+            half.policy.drain(half.inner.into_inner().0, &mut std::mem::forget);
+        }
+        in_flight
+    }
+
+    #[inline]
+    fn take_inbox(&self) {
+        for task in self.ctx.shared().inbox().take_all() {
+            let wake = self.half.push(task, Ready::Woken);
+            self.ctx.pool.act_on(wake);
+        }
+    }
+
+    #[inline]
+    fn look_if_due(&self) {
+        let left = self.budget.get() - 1;
+        self.budget.set(left);
+        if left == 0 {
+            self.look();
+        }
+    }
+
+    /// The regular look at driver and timers; adapts the stride to how long fibers run.
+    fn look(&self) {
+        let shared = self.ctx.shared();
+        let stride = u64::from(self.stride.get());
+        shared.switches.store(shared.switches.load(Ordering::Relaxed) + stride, Ordering::Relaxed);
+        let now = self.ctx.now();
+        let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
+        self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
+        self.budget.set(self.stride.get());
+        self.ctx.turn(Wait::No);
+        self.last_turn.set(now);
+        if self.ctx.pool.is_closing() {
+            self.close();
+        }
+    }
+
+    /// Once, when the pool is closing: parked connections end.
+    fn close(&self) {
+        if !self.closed.replace(true) {
+            parked::cancel_all(&self.ctx);
+        }
+    }
+
+    fn idle(&self) {
+        let (ctx, pool) = (&self.ctx, &self.ctx.pool);
+        let mut searching = self.searching.take();
+        if pool.workers.len() > 1 {
+            searching = searching || pool.idle.begin_search();
+            if searching && let Some(task) = self.half.pop(Effort::Search) {
+                return self.found(task);
+            }
+        }
+        pool.idle.begin_sleep(ctx.id, searching);
+        let work = !ctx.shared().inbox().is_empty() || self.half.policy.maybe_ready(ctx.id);
+        if work || pool.is_stopping() || (pool.is_closing() && !self.closed.get()) {
+            pool.idle.cancel_sleep(ctx.id);
+            self.searching.set(true);
+            if pool.is_closing() {
+                self.close();
+            }
+            // What the look saw may be in another thief's hands: let it finish.
+            std::hint::spin_loop();
+            self.settle();
+            return;
+        }
+        let next = ctx.timers.borrow().next_wake();
+        bump(&ctx.shared().sleeps);
+        ctx.turn(next.map_or(Wait::Forever, Wait::Until));
+        self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
+        self.last_turn.set(ctx.now());
+        self.budget.set(self.stride.get());
+        self.settle();
+    }
+
+    /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
+    fn settle(&self) {
+        if !self.searching.get() {
+            return;
+        }
+        self.take_inbox();
+        if let Some(task) = self.half.pop(Effort::Quick) {
+            self.searching.set(false);
+            self.found(task);
+        }
+    }
+
+    /// A searching worker runs what it found; the last searcher sees to it that others search on.
+    fn found(&self, task: FiberTask) {
+        let pool = &self.ctx.pool;
+        if pool.idle.end_search() && self.half.policy.maybe_ready(self.ctx.id) {
+            pool.act_on(Wake::Any);
+        }
+        self.resume(task);
+    }
+
+    #[inline]
+    fn resume(&self, task: FiberTask) {
+        let ctx = &self.ctx;
+        if !task.has_started() && !self.start(&task) {
+            return;
+        }
+        match task.resume(ctx) {
+            Some(Switch::Yield) => {
+                let wake = self.half.push(task, Ready::Yielded);
+                ctx.pool.act_on(wake);
+            }
+            Some(Switch::Park) => {
+                // From a successful `park` on, another worker may run the fiber, and free it.
+                if !task.header().state.park() {
+                    let wake = self.half.push(task, Ready::Woken);
+                    ctx.pool.act_on(wake);
+                }
+            }
+            None => self.retire(task),
+        }
+    }
+
+    /// Gives a new fiber its stack, its anchor and its place on record. False: there is no stack, it has been refused.
+    fn start(&self, task: &FiberTask) -> bool {
+        let (ctx, header) = (&self.ctx, task.header());
+        let stack = match ctx.take_stack(header.stack_size) {
+            Ok(stack) => stack,
+            Err(error) => {
+                // SAFETY: the caller gives the task up when this returns false.
+                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error);
+                self.count_end();
+                return false;
+            }
+        };
+        task.start(stack);
+        if header.movement() == Movement::BeforeStart {
+            header.set_anchor(Some(ctx.id));
+        }
+        let key = {
+            let mut registry = ctx.shared().registry.lock().unwrap_or_else(|e| e.into_inner());
+            registry.insert(NonNullHeader(NonNull::from(header)))
+        };
+        header.own.registered.set(Some((ctx.id, key)));
+        // After it is on record: either `cancel_all` finds it there or it finds the pool closing here.
+        if ctx.pool.is_closing() {
+            header.cancel.set(CancelReason::Shutdown);
+        }
+        true
+    }
+
+    fn retire(&self, task: FiberTask) {
+        let ctx = &self.ctx;
+        if let Some((worker, key)) = task.header().own.registered.take() {
+            ctx.pool.workers[worker].registry.lock().unwrap_or_else(|e| e.into_inner()).remove(key);
+        }
+        let size = task.header().stack_size;
+        if let Some(stack) = task.retire() {
+            ctx.put_stack(stack, size);
+        }
+        self.count_end();
+    }
+
+    fn count_end(&self) {
+        bump(&self.ctx.shared().finished);
+        if self.ctx.pool.is_closing() {
+            self.ctx.pool.fiber_ended_late();
+        }
+    }
+}
+
+/// Readies a worker's thread for fibers: the overflow handler, and a stack for it to run on.
+pub(crate) fn prepare_thread() -> io::Result<stack::AltStack> {
+    stack::install();
+    stack::ensure_alt_stack()
+}
