@@ -17,8 +17,10 @@
 //! ```
 //!
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
+//! [`Limits`] names every bound; [`files`] is the static handler.
 
 pub mod body;
+pub mod files;
 pub mod parse;
 
 mod buffer;
