@@ -52,11 +52,11 @@ impl HeadScanner {
     pub fn scan(&mut self, buf: &[u8], limits: &Limits) -> Result<Scan, Error> {
         while let Some(offset) = memchr(b'\n', &buf[self.next..]) {
             let end = self.next + offset;
+            self.check_size(end + 1, limits)?;
             if end == self.line_start || buf[end - 1] != b'\r' {
                 return Err(Error::bad("a line ends in a bare LF"));
             }
             let empty = end - 1 == self.line_start;
-            self.check_size(end + 1, limits)?;
             if empty && self.lines == 0 {
                 return Ok(Scan::Blank(end + 1));
             }
@@ -132,9 +132,12 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
 /// 505 for a well-formed version that is not ours, 400 for anything else.
 fn bad_version(buf: &[u8]) -> Error {
     let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
-    let word = line.rsplit(|&byte| byte == b' ').next().unwrap_or(line);
-    match word {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+    let mut words = line.split(|&byte| byte == b' ');
+    let (_method, _target, version, more) = (words.next(), words.next(), words.next(), words.next());
+    match version.filter(|_| more.is_none()) {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
             Error::parse(
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 "HTTP/1.0 and HTTP/1.1 are spoken here",

@@ -68,7 +68,8 @@ impl<B: Blocking> StaticFiles<B> {
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
         if path.directory {
-            path.name.extend_from_slice(if path.name.is_empty() { b"" } else { b"/" });
+            path.name
+                .extend_from_slice(if path.name.is_empty() { b"" } else { b"/" });
             path.name.extend_from_slice(INDEX);
         }
         let lookup = Lookup {
