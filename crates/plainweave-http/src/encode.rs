@@ -49,7 +49,7 @@ impl Encoder {
         let (lines, map) = fields;
         if !map.contains_key(header::DATE) {
             self.date.refresh(SystemTime::now());
-            self.line("Date", &self.date.text.clone());
+            append_line(&mut self.out, "Date", &self.date.text);
         }
         if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
             self.line("Server", server.as_bytes());

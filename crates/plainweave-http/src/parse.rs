@@ -184,9 +184,13 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
 
 /// `uri-host [ ":" port ]` by its characters; `@` is not among them (RFC 9110, 4.2.4).
 fn is_host(value: &[u8]) -> bool {
-    value
-        .iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+    value.iter().all(|byte| {
+        matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']')
+            || matches!(
+                byte,
+                b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+            )
+    })
 }
 
 /// The fields that decide where the request ends and what becomes of the connection.
