@@ -1,1 +1,49 @@
-//! HTTP server library on fibers.
+//! HTTP/1 server library for plain blocking handlers.
+//!
+//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. Any stream with time-outs
+//! ([`Transport`]) carries connections: a fiber's, a thread's, a test's.
+//!
+//! ```no_run
+//! use plainweave_http::{Request, Response, Server};
+//!
+//! let server = Server::new(|request: &mut Request<'_>| Response::ok(format!("you asked for {}\n", request.path())));
+//! let listener = std::net::TcpListener::bind("127.0.0.1:8080")?;
+//! std::thread::scope(|scope| {
+//!     for stream in listener.incoming().flatten() {
+//!         scope.spawn(|| server.serve(stream));
+//!     }
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
+//! [`Limits`] names every bound; [`files`] is the static handler.
+
+pub mod body;
+pub mod files;
+pub mod parse;
+
+mod buffer;
+mod conn;
+mod encode;
+mod error;
+mod head;
+mod incoming;
+mod limits;
+mod link;
+mod outgoing;
+mod request;
+mod response;
+mod server;
+mod transport;
+
+pub use bytes::Bytes;
+pub use conn::{ConnState, Next};
+pub use error::Error;
+pub use head::{Framing, RequestHead, Target};
+pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use limits::Limits;
+pub use request::{Handler, Request};
+pub use response::{Body, HeaderLines, Response};
+pub use server::Server;
+pub use transport::Transport;

@@ -1,0 +1,184 @@
+//! The flags of `plainweave web`, as data.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use plainweave_http::Limits;
+
+const EXAMPLES: &str = "\
+Examples:
+  plainweave web                                    the current directory on http://127.0.0.1:8080
+  plainweave web site --listen 8000                 another directory, another port
+  plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
+  plainweave web --io epoll --workers 1             one worker, without io_uring
+  plainweave web --header-timeout 5s --idle-timeout 2m
+
+SIGTERM or SIGINT stops the server gracefully; a second one stops it at once.";
+
+/// Serve the files of a directory over HTTP.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Directory whose files are served; dotfiles are hidden, except /.well-known
+    #[arg(value_name = "DIR", default_value = ".", help_heading = "What to serve")]
+    pub(super) root: PathBuf,
+
+    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(help_heading = "Where to listen")]
+    pub(super) listen: Vec<SocketAddr>,
+
+    #[command(flatten)]
+    pub(super) runtime: RuntimeFlags,
+
+    #[command(flatten)]
+    pub(super) limits: LimitFlags,
+
+    /// How long a stop waits for requests in progress
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "Stopping")]
+    pub(super) grace: Duration,
+}
+
+/// How connections are run.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Runtime")]
+pub(super) struct RuntimeFlags {
+    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota]
+    #[arg(long, value_name = "N")]
+    pub(super) workers: Option<NonZeroUsize>,
+
+    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
+    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
+    pub(super) io: Option<Io>,
+
+    /// Scheduling policy [default: the runtime's]
+    #[arg(long, value_name = "NAME")]
+    pub(super) policy: Option<String>,
+
+    /// Keep a fiber for each idle connection, instead of a few bytes in the driver
+    #[arg(long)]
+    pub(super) fiber_per_connection: bool,
+}
+
+/// An I/O driver by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Io {
+    /// io_uring
+    Uring,
+    /// epoll
+    Epoll,
+}
+
+/// Bounds on what one peer may delay and use.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Time-outs and limits")]
+pub(super) struct LimitFlags {
+    /// For a request's head to arrive, from its first byte; also for a new connection's first byte
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    header_timeout: Duration,
+
+    /// Silence between two requests, after which the connection is closed
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    idle_timeout: Duration,
+
+    /// Silence within a request's body
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    body_timeout: Duration,
+
+    /// For a peer to take any byte of an answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    write_timeout: Duration,
+
+    /// Bytes a second below which a slow sender or reader is cut, once its time-out has passed; 0: never
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    min_rate: u32,
+
+    /// Requests on one connection, then it is closed; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_requests: u32,
+}
+
+impl LimitFlags {
+    /// For the library.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            header_timeout: self.header_timeout,
+            idle_timeout: self.idle_timeout,
+            body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
+            min_rate: self.min_rate,
+            requests: self.max_requests,
+            ..Limits::default()
+        }
+    }
+}
+
+/// `127.0.0.1:80`, `[::1]:80`, or a port alone.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse()
+        .map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
+}
+
+/// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let millis = match unit {
+        "ms" => 1,
+        "s" | "" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    match number.parse::<u32>().map(|number| u64::from(number) * millis) {
+        Ok(1..) => Ok(Duration::from_millis(number.parse::<u64>().unwrap_or(0) * millis)),
+        _ => Err("write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("7", 7_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(millis)));
+        }
+        for text in ["", "s", "0", "0s", "-1s", "1.5s", "1 s", "1d", "99999999999s"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("8000"), Ok("127.0.0.1:8000".parse().unwrap()));
+        assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
+        assert!(address("127.0.0.1").is_err() && address("70000").is_err() && address("").is_err());
+    }
+
+    #[test]
+    fn defaults_are_the_library_s() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
+        assert_eq!(
+            format!("{:?}", flags.limits.limits()),
+            format!("{:?}", Limits::default())
+        );
+    }
+}

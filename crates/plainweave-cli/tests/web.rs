@@ -1,0 +1,156 @@
+//! `plainweave web` as its users run it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command.arg("web").args(args).env_remove("PLAINWEAVE_IO");
+    command
+}
+
+/// Runs to the end; for what ends by itself.
+fn output(args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command(args).output().unwrap();
+    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+/// A server on this package's directory.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    line: String,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut command = command(&[&[env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let after = line.split_once("http://").expect(&line).1;
+        let address = after.split(' ').next().unwrap().parse().unwrap();
+        Self { child, address, line }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    fn signal(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn serves_and_says_what() {
+    let server = Running::start(&[]);
+    for said in [env!("CARGO_MANIFEST_DIR"), "127.0.0.1:", "driver", "workers", "policy"] {
+        assert!(server.line.contains(said), "{}", server.line);
+    }
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let text = rest(stream);
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("name = \"plainweave-cli\""),
+        "{text}"
+    );
+    server.signal();
+    assert_eq!(server.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn stops_gracefully() {
+    let server = Running::start(&[]);
+    let (idle, mut kept, mut busy) = (server.connect(), server.connect(), server.connect());
+    kept.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    kept.read_exact(&mut [0]).unwrap();
+    busy.write_all(b"GET /Cargo.toml HTTP/1.1\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(200)); // The server has the beginning of it in hand.
+    server.signal();
+    assert_eq!(rest(idle), "");
+    assert!(!rest(kept).is_empty());
+    assert!(TcpStream::connect(server.address).is_err());
+    busy.write_all(b"Host: h\r\n\r\n").unwrap();
+    let text = rest(busy);
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"),
+        "{text}"
+    );
+    assert_eq!(server.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_stop_has_a_deadline() {
+    let server = Running::start(&["--grace", "200ms"]);
+    let mut busy = server.connect();
+    busy.write_all(b"GET /").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal();
+    let (code, said) = server.end();
+    assert!(code == Some(0) && said.contains("--grace"), "{code:?} {said}");
+    drop(busy);
+}
+
+#[test]
+fn errors_name_the_remedy() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (args, code, said) in [
+        (&["--listen", &address][..], 1, "choose another with --listen"),
+        (&["--listen", "203.0.113.1:8080"], 1, "no such address"),
+        (&["/no/such/directory"], 1, "give an existing directory"),
+        (&["Cargo.toml"], 1, "give an existing directory"),
+        (&["--listen", "nonsense"], 2, "write ADDRESS:PORT"),
+        (&["--header-timeout", "0"], 2, "positive number"),
+        (&["--workers", "0"], 2, "--workers"),
+        (&["--frobnicate"], 2, "--frobnicate"),
+    ] {
+        let (got, text) = output(args);
+        assert!(got == Some(code) && text.contains(said), "{args:?}: {got:?} {text}");
+    }
+}
+
+#[test]
+fn help_is_complete() {
+    let (code, text) = output(&["--help"]);
+    assert_eq!(code, Some(0));
+    for said in [
+        "What to serve",
+        "Where to listen",
+        "Runtime",
+        "Time-outs and limits",
+        "Examples:",
+        "[default: 10s]",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}

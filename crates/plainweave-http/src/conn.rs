@@ -1,0 +1,274 @@
+//! The life of a connection: read a request, call the handler, write the response.
+//!
+//! Blocking code, in two styles. [`Server::serve`] is a fiber (or a thread) per connection. [`Server::serve_ready`]
+//! is one turn of it: it is called when the stream is readable, answers all that is there and returns. Between turns
+//! a connection is its stream and a [`ConnState`] of eight bytes: no stack, no buffer.
+//!
+//! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+
+use crate::body::{Decoder, Step};
+use crate::buffer::{Buffers, Input};
+use crate::incoming::Incoming;
+use crate::link::{Link, Pace};
+use crate::outgoing::Terms;
+use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
+use crate::{Error, Handler, Request, Response, Server, Transport};
+
+/// What a connection is while it has no request in hand, beside its stream. Made by [`Server::open`].
+#[derive(Debug)]
+pub struct ConnState {
+    /// Requests answered.
+    pub(crate) served: u32,
+    /// What the stream was last told.
+    pub(crate) read_timeout_ms: u32,
+}
+
+/// What becomes of a connection after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Everything received is answered and sent. Call again when the stream is readable; drop it after this time.
+    Park(Duration),
+    /// Drop the stream.
+    Close,
+}
+
+impl<H: Handler> Server<H> {
+    /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Park`] with
+    /// [`Limits::header_timeout`](crate::Limits::header_timeout).
+    pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
+        let set = stream.set_write_timeout(self.limits().write_timeout);
+        set.map_err(|error| Error::io(error, "no write time-out could be set"))?;
+        Ok(ConnState {
+            served: 0,
+            read_timeout_ms: 0,
+        })
+    }
+
+    /// Serves a connection to its end, waiting for one request after the other.
+    pub fn serve<S: Transport>(&self, mut stream: S) {
+        let mut state = match self.open(&mut stream) {
+            Ok(state) => state,
+            Err(error) => return self.report(&error),
+        };
+        let mut timeout = self.limits().header_timeout;
+        while let Ok(true) = stream.wait_readable(timeout) {
+            state.read_timeout_ms = 0; // The wait may have changed it.
+            match self.serve_ready(&mut stream, &mut state) {
+                Next::Park(idle) => timeout = idle,
+                Next::Close => return,
+            }
+        }
+    }
+
+    /// Serves the requests that have arrived. To be called when the stream is readable; blocks (within the limits)
+    /// only in the middle of a request or of an answer.
+    pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
+        self.pool().with(|Buffers { input, encoder }| {
+            let pace = Pace::new(self.limits().write_timeout, self.limits().min_rate);
+            let link = Link {
+                stream,
+                encoder,
+                state,
+                limits: self.limits(),
+                pace,
+                broken: false,
+            };
+            Conn {
+                server: self,
+                link,
+                input,
+                readable: true,
+            }
+            .run()
+        })
+    }
+}
+
+/// A connection with a request in hand, or about to have one.
+struct Conn<'a, S, H> {
+    server: &'a Server<H>,
+    link: Link<'a, S>,
+    input: &'a mut Input,
+    /// There is something to read: true once, at the beginning of a turn.
+    readable: bool,
+}
+
+/// What becomes of a connection after a request.
+enum Turn {
+    Again,
+    Idle,
+    /// The last answer is ready; `linger` when the peer may still be sending.
+    Last {
+        linger: bool,
+    },
+}
+
+enum Head {
+    /// In the buffer, so long.
+    Complete(usize),
+    /// Nothing of it has come.
+    Idle,
+    /// Nor will.
+    End,
+}
+
+impl<S: Transport, H: Handler> Conn<'_, S, H> {
+    fn run(&mut self) -> Next {
+        loop {
+            let turn = match self.exchange() {
+                Ok(Turn::Again) => continue,
+                Ok(last) => self.link.flush().map(|()| last),
+                Err(error) => Err(error),
+            };
+            match turn {
+                Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
+                Ok(Turn::Last { linger: false }) => {}
+                Ok(_) if self.server.is_stopping() => {}
+                Ok(_) => return Next::Park(self.server.limits().idle_timeout),
+                Err(error) => self.fail(&error),
+            }
+            return Next::Close;
+        }
+    }
+
+    /// One request and its response.
+    fn exchange(&mut self) -> Result<Turn, Error> {
+        let len = match self.read_head()? {
+            Head::Complete(len) => len,
+            Head::Idle => return Ok(Turn::Idle),
+            Head::End => return Ok(Turn::Last { linger: false }),
+        };
+        self.input.make_room(len);
+        let (bytes, room) = self.input.split(len);
+        let mut slots = header_slots();
+        let head = parse_head(bytes, &mut slots)?;
+
+        let mut body = Incoming::new(&mut self.link, room, &head)?;
+        let response = answer(self.server, &mut Request::new(&head, &mut body))?;
+        let rest = body.finish()?;
+
+        self.link.state.served = self.link.state.served.saturating_add(1);
+        let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(self.server, self.link.state);
+        let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
+        let terms = Terms {
+            version,
+            head_only,
+            keep_alive,
+            server: self.server.name(),
+        };
+        let keep = self.link.send(response, terms)?;
+
+        self.input.finish(len, rest.range);
+        if !keep {
+            return Ok(Turn::Last {
+                linger: rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty(),
+            });
+        }
+        self.drain(rest.decoder).map_err(|error| error.with_status(None))?;
+        Ok(Turn::Again)
+    }
+
+    /// Reads until a head is complete. Waits only for the rest of one that has begun.
+    fn read_head(&mut self) -> Result<Head, Error> {
+        let limits = self.server.limits();
+        let mut scanner = HeadScanner::default();
+        let mut deadline = None;
+        loop {
+            if !self.input.is_empty() {
+                match scanner.scan(self.input.filled(), limits)? {
+                    Scan::Head(len) => return Ok(Head::Complete(len)),
+                    Scan::Blank(len) => {
+                        self.input.consume(len);
+                        scanner = HeadScanner::default();
+                        continue;
+                    }
+                    Scan::More => {}
+                }
+            }
+            let fresh = self.input.is_empty();
+            if fresh && !std::mem::take(&mut self.readable) {
+                return Ok(Head::Idle);
+            }
+            let timeout = match fresh {
+                true => limits.header_timeout,
+                false => time_left(deadline.get_or_insert_with(|| Instant::now() + limits.header_timeout))?,
+            };
+            match self.link.read(self.input.space(), timeout) {
+                Ok(0) | Err(_) if fresh => return Ok(Head::End),
+                Ok(0) => return Err(Error::closed("the peer left in the middle of a request head")),
+                Ok(len) => self.input.extend(len),
+                Err(error) if error.is_timeout() => return Err(slow_head()),
+                Err(error) => return Err(error),
+            }
+            self.readable = false;
+        }
+    }
+
+    /// Reads and drops what a handler left of a body that is short enough.
+    fn drain(&mut self, mut decoder: Decoder) -> Result<(), Error> {
+        let mut pace = Pace::new(self.link.limits.body_timeout, self.link.limits.min_rate);
+        loop {
+            match decoder.step(self.input.filled(), usize::MAX)? {
+                Step::Data(len) | Step::Framing(len) => self.input.consume(len),
+                Step::Done => return Ok(()),
+                Step::More => {
+                    let timeout = pace
+                        .left()
+                        .ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
+                    let len = self.link.read(self.input.space(), timeout)?;
+                    if len == 0 {
+                        return Err(Error::closed("the peer left in the middle of an unread body"));
+                    }
+                    pace.progress(len);
+                    self.input.extend(len);
+                }
+            }
+        }
+    }
+
+    /// Tells the peer, where it can be told, and ends the connection.
+    fn fail(&mut self, error: &Error) {
+        self.server.report(error);
+        let Some(status) = error.status().filter(|_| !self.link.broken) else {
+            return;
+        };
+        let terms = Terms {
+            version: http::Version::HTTP_11,
+            head_only: false,
+            keep_alive: false,
+            server: self.server.name(),
+        };
+        let sent = self
+            .link
+            .send(Response::plain(status), terms)
+            .and_then(|_| self.link.flush());
+        if sent.is_ok() {
+            self.link.linger(self.input.discard());
+        }
+    }
+}
+
+/// Whether a connection that has served so many requests may serve no other.
+fn is_last<H: Handler>(server: &Server<H>, state: &ConnState) -> bool {
+    let bound = server.limits().requests;
+    server.is_stopping() || (bound > 0 && state.served >= bound)
+}
+
+fn time_left(deadline: &Instant) -> Result<Duration, Error> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(slow_head()) } else { Ok(left) }
+}
+
+fn slow_head() -> Error {
+    Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request head arrives too slowly")
+}
+
+/// Calls the handler; its panic becomes an error here, so that it costs one connection.
+fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> Result<Response, Error> {
+    catch_unwind(AssertUnwindSafe(|| server.handler().handle(request))).map_err(|_| Error::panic())
+}

@@ -1,0 +1,204 @@
+//! Response heads, sans I/O, appended to a buffer that is used again and again.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::{self, HeaderName};
+use http::{HeaderMap, StatusCode};
+
+use crate::Error;
+use crate::response::HeaderLines;
+
+/// Encodes into `out`; answers to pipelined requests pile up there until they are sent together.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    pub(crate) out: Vec<u8>,
+    date: DateCache,
+}
+
+/// How the peer finds the end of the response body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delimiter {
+    /// There is no body and no length is said: 204, 304, or HEAD of a body of unknown length.
+    None,
+    Length(u64),
+    Chunked,
+    /// HTTP/1.0, length not known.
+    Close,
+}
+
+/// The `Connection` field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// The version's default holds: keep it open in HTTP/1.1.
+    Default,
+    KeepAlive,
+    Close,
+}
+
+impl Encoder {
+    /// Appends a head, its empty line included.
+    pub(crate) fn head(
+        &mut self,
+        status: StatusCode,
+        fields: (&HeaderLines, &HeaderMap),
+        delimiter: Delimiter,
+        connection: Connection,
+        server: Option<&str>,
+    ) {
+        self.status_line(status);
+        let (lines, map) = fields;
+        if !map.contains_key(header::DATE) {
+            self.date.refresh(SystemTime::now());
+            append_line(&mut self.out, "Date", &self.date.text);
+        }
+        if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
+            self.line("Server", server.as_bytes());
+        }
+        self.out.extend_from_slice(lines.as_bytes());
+        for (name, value) in map.iter().filter(|(name, _)| !is_ours(name)) {
+            self.line(name.as_str(), value.as_bytes());
+        }
+        match delimiter {
+            Delimiter::Length(len) => self.line("Content-Length", itoa::Buffer::new().format(len).as_bytes()),
+            Delimiter::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Delimiter::None | Delimiter::Close => {}
+        }
+        self.out.extend_from_slice(match connection {
+            Connection::Default => b"\r\n".as_slice(),
+            Connection::KeepAlive => b"Connection: keep-alive\r\n\r\n",
+            Connection::Close => b"Connection: close\r\n\r\n",
+        });
+    }
+
+    /// Appends the interim answer to `Expect: 100-continue`.
+    pub(crate) fn go_on(&mut self) {
+        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    fn status_line(&mut self, status: StatusCode) {
+        if status == StatusCode::OK {
+            return self.out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        }
+        self.out.extend_from_slice(b"HTTP/1.1 ");
+        self.out.extend_from_slice(status.as_str().as_bytes());
+        self.out.push(b' ');
+        self.out
+            .extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn line(&mut self, name: &str, value: &[u8]) {
+        append_line(&mut self.out, name, value);
+    }
+}
+
+fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The fields that only the connection may write: a handler's own would break the framing.
+fn is_ours(name: &HeaderName) -> bool {
+    [
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::TE,
+        header::TRAILER,
+    ]
+    .contains(name)
+        || name == "keep-alive"
+}
+
+/// Appends a field after checking that it is one field and nothing else (RFC 9110, 5.1 and 5.5).
+pub(crate) fn checked_line(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), Error> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::header("not a header name"))?;
+    if is_ours(&name) {
+        return Err(Error::header("a header field that the connection writes itself"));
+    }
+    if value.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+        return Err(Error::header("a header value with a control character"));
+    }
+    append_line(out, name.as_str(), value);
+    Ok(())
+}
+
+/// The text of `Date`, made once a second. It travels with the buffers, so that nobody shares or locks it.
+#[derive(Debug)]
+struct DateCache {
+    second: u64,
+    text: Vec<u8>,
+}
+
+impl Default for DateCache {
+    fn default() -> Self {
+        Self {
+            second: u64::MAX,
+            text: Vec::new(),
+        }
+    }
+}
+
+impl DateCache {
+    fn refresh(&mut self, now: SystemTime) {
+        let second = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        if second != self.second {
+            self.second = second;
+            self.text = http_date(now).into_bytes();
+        }
+    }
+}
+
+/// IMF-fixdate; times before 1970 or after 9999 are moved to these bounds.
+pub(crate) fn http_date(time: SystemTime) -> String {
+    const LAST: Duration = Duration::from_secs(253_402_300_799);
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .min(LAST);
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_would_split_a_response_are_refused() {
+        for value in [&b"a\r\nSet-Cookie: b"[..], b"a\nb", b"a\0b", b"\x7f", b"\r"] {
+            let mut out = Vec::new();
+            assert!(checked_line(&mut out, "X-A", value).is_err_and(|error| error.is_invalid_header()));
+            assert!(out.is_empty());
+        }
+        for name in [
+            "",
+            "a b",
+            "a:",
+            "a\r\n",
+            "content-length",
+            "Transfer-Encoding",
+            "Connection",
+        ] {
+            assert!(checked_line(&mut Vec::new(), name, b"1").is_err(), "{name:?}");
+        }
+        assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn dates_are_made_once_a_second_and_never_panic() {
+        let mut cache = DateCache::default();
+        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        assert_eq!(cache.text, b"Sun, 06 Nov 1994 08:49:37 GMT");
+        let text = cache.text.as_ptr();
+        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_900));
+        assert_eq!(cache.text.as_ptr(), text);
+        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_778));
+        assert!(cache.text.ends_with(b":38 GMT"));
+        assert!(http_date(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).starts_with("Thu, 01 Jan 1970"));
+        assert!(http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)).contains("9999"));
+    }
+}

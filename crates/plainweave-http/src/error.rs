@@ -1,0 +1,173 @@
+//! The library's one error type: opaque, asked by `is_*()`.
+
+use std::sync::Arc;
+use std::{fmt, io};
+
+use http::StatusCode;
+
+/// What went wrong on a connection or with a value given to this library.
+///
+/// An error that was found before the answer began carries the status which the peer is told ([`Error::status`]);
+/// any other ends the connection without a word.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    status: Option<StatusCode>,
+    what: &'static str,
+    source: Option<Arc<io::Error>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Parse,
+    TooLarge,
+    Timeout,
+    Closed,
+    Io,
+    Header,
+    Panic,
+    Body,
+}
+
+impl Error {
+    fn new(kind: Kind, status: Option<StatusCode>, what: &'static str) -> Self {
+        Self {
+            kind,
+            status,
+            what,
+            source: None,
+        }
+    }
+
+    pub(crate) fn parse(status: StatusCode, what: &'static str) -> Self {
+        Self::new(Kind::Parse, Some(status), what)
+    }
+
+    pub(crate) fn bad(what: &'static str) -> Self {
+        Self::parse(StatusCode::BAD_REQUEST, what)
+    }
+
+    pub(crate) fn too_large(status: StatusCode, what: &'static str) -> Self {
+        Self::new(Kind::TooLarge, Some(status), what)
+    }
+
+    pub(crate) fn timeout(status: Option<StatusCode>, what: &'static str) -> Self {
+        Self::new(Kind::Timeout, status, what)
+    }
+
+    pub(crate) fn closed(what: &'static str) -> Self {
+        Self::new(Kind::Closed, None, what)
+    }
+
+    pub(crate) fn header(what: &'static str) -> Self {
+        Self::new(Kind::Header, None, what)
+    }
+
+    pub(crate) fn panic() -> Self {
+        Self::new(
+            Kind::Panic,
+            Some(StatusCode::INTERNAL_SERVER_ERROR),
+            "the handler panicked",
+        )
+    }
+
+    /// A response body that could not be produced as promised.
+    pub(crate) fn body(what: &'static str, source: Option<io::Error>) -> Self {
+        Self {
+            source: source.map(Arc::new),
+            ..Self::new(Kind::Body, None, what)
+        }
+    }
+
+    /// Sorts a transport's error: its time-outs, its vanished peers, the rest.
+    pub(crate) fn io(source: io::Error, what: &'static str) -> Self {
+        use io::ErrorKind as E;
+        let kind = match source.kind() {
+            // std's sockets say WouldBlock when SO_RCVTIMEO or SO_SNDTIMEO has passed.
+            E::TimedOut | E::WouldBlock => Kind::Timeout,
+            E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe | E::NotConnected | E::UnexpectedEof => {
+                Kind::Closed
+            }
+            _ => Kind::Io,
+        };
+        Self {
+            source: Some(Arc::new(source)),
+            ..Self::new(kind, None, what)
+        }
+    }
+
+    /// The same error with the answer it deserves; `None` when it is too late to answer.
+    pub(crate) fn with_status(self, status: Option<StatusCode>) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The status that the peer is told, if it can still be told anything.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    /// The peer's bytes are not HTTP as RFC 9110 and RFC 9112 define it, or are a part of it that is not served.
+    pub fn is_parse(&self) -> bool {
+        self.kind == Kind::Parse
+    }
+
+    /// A limit on the size of a head or a body was passed.
+    pub fn is_too_large(&self) -> bool {
+        self.kind == Kind::TooLarge
+    }
+
+    /// The peer was slower than a time-out or the minimum rate allows.
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Timeout
+    }
+
+    /// The peer went away in the middle of a request or of an answer.
+    pub fn is_closed(&self) -> bool {
+        self.kind == Kind::Closed
+    }
+
+    /// The transport failed in another way; cancellation by the runtime is found through `source()`.
+    pub fn is_io(&self) -> bool {
+        self.kind == Kind::Io
+    }
+
+    /// A header name or value that must not be sent (it has CR, LF or NUL, for instance).
+    pub fn is_invalid_header(&self) -> bool {
+        self.kind == Kind::Header
+    }
+
+    /// The handler panicked; the peer got 500.
+    pub fn is_panic(&self) -> bool {
+        self.kind == Kind::Panic
+    }
+
+    /// The response body ended early or its reader failed; the connection was closed to show it.
+    pub fn is_response_body(&self) -> bool {
+        self.kind == Kind::Body
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// For handlers that read a body with `?`.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            Kind::Timeout => io::ErrorKind::TimedOut,
+            Kind::Closed => io::ErrorKind::UnexpectedEof,
+            Kind::Io | Kind::Panic | Kind::Body => io::ErrorKind::Other,
+            Kind::Parse | Kind::TooLarge | Kind::Header => io::ErrorKind::InvalidData,
+        };
+        Self::new(kind, error)
+    }
+}

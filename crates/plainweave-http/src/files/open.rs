@@ -1,0 +1,92 @@
+//! Opens files beneath a root directory, and nothing else, whatever links and renames happen meanwhile.
+//!
+//! `openat2` with `RESOLVE_BENEATH` does it in one call: links are followed as long as they stay beneath the root
+//! (absolute ones do not). Where a container or an old kernel forbids it, the path is walked component by component
+//! with `O_NOFOLLOW`; links are then not followed at all.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+
+/// `O_NONBLOCK`: opening a FIFO must not wait for its writer.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+const WALK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+/// A rename during the look-up makes the kernel give up with EAGAIN.
+const ATTEMPTS: usize = 8;
+
+/// A directory from which files are opened.
+#[derive(Debug)]
+pub(super) struct Root {
+    directory: OwnedFd,
+    openat2: bool,
+}
+
+impl Root {
+    /// Opens the directory itself; follows links, for whoever configures the root may use them.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let directory = openat(CWD, path, WALK, Mode::empty())?;
+        let probe = openat2(&directory, c".", WALK, Mode::empty(), ResolveFlags::BENEATH);
+        Ok(Self {
+            directory,
+            openat2: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)),
+        })
+    }
+
+    /// Goes the way that does without `openat2`.
+    pub(super) fn walking(self) -> Self {
+        Self { openat2: false, ..self }
+    }
+
+    /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root.
+    pub(super) fn read(&self, name: &[u8]) -> Result<File, Errno> {
+        let name = if name.is_empty() { b"." } else { name };
+        if self.openat2 {
+            self.read_beneath(name)
+        } else {
+            self.read_walking(name)
+        }
+        .map(File::from)
+    }
+
+    fn read_beneath(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 1..ATTEMPTS {
+            match openat2(&self.directory, name, READ, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return done,
+            }
+        }
+        openat2(&self.directory, name, READ, Mode::empty(), resolve)
+    }
+
+    fn read_walking(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let (parents, last) = match memchr::memrchr(b'/', name) {
+            Some(slash) => (&name[..slash], &name[slash + 1..]),
+            None => (&b""[..], name),
+        };
+        let mut here: Option<OwnedFd> = None;
+        for segment in parents
+            .split(|&byte| byte == b'/')
+            .filter(|segment| !segment.is_empty())
+        {
+            here = Some(openat(
+                self.at(here.as_ref()),
+                segment,
+                WALK | OFlags::NOFOLLOW,
+                Mode::empty(),
+            )?);
+        }
+        openat(self.at(here.as_ref()), last, READ | OFlags::NOFOLLOW, Mode::empty())
+    }
+
+    fn at<'a>(&'a self, here: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
+        here.map_or(self.directory.as_fd(), AsFd::as_fd)
+    }
+}

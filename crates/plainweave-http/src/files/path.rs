@@ -1,0 +1,184 @@
+//! From a request's path to the name of a file beneath the root: decoded once, never trusted.
+
+/// Why a path names no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No sensible client sends this: bad percent-encoding, NUL, `..`.
+    Malformed,
+    /// Not for the public: dotfiles, names that hold an encoded slash.
+    Hidden,
+}
+
+/// A path beneath the root: no empty, `.` or `..` segments, no NUL, nothing hidden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FilePath {
+    /// Segments joined by `/`, without one in front or at the end; empty for the root itself.
+    pub(super) name: Vec<u8>,
+    /// The path ended in `/`: a directory is meant.
+    pub(super) directory: bool,
+}
+
+impl FilePath {
+    /// Takes a path that begins with `/` apart. Empty segments are dropped, as most file systems do.
+    pub(super) fn decode(path: &str) -> Result<Self, Refusal> {
+        let mut name = Vec::with_capacity(path.len());
+        for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+            let start = name.len() + usize::from(!name.is_empty());
+            if start > 0 {
+                name.push(b'/');
+            }
+            decode_segment(segment.as_bytes(), &mut name)?;
+            check_segment(&name[start..], start == 0)?;
+        }
+        Ok(Self {
+            name,
+            directory: path.ends_with('/'),
+        })
+    }
+
+    /// The same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front and
+    /// no character that a browser could take for another (`\` is `%5C`), so it never names another host.
+    pub(super) fn as_directory(&self) -> String {
+        let mut url = String::with_capacity(self.name.len() + 2);
+        url.push('/');
+        for &byte in &self.name {
+            match byte {
+                b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b','
+                | b';' | b'=' | b':' | b'@' => url.push(byte as char),
+                _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
+                _ => {
+                    url.push('%');
+                    url.push(HEX[usize::from(byte >> 4)] as char);
+                    url.push(HEX[usize::from(byte & 15)] as char);
+                }
+            }
+        }
+        if !url.ends_with('/') {
+            url.push('/');
+        }
+        url
+    }
+
+    /// What follows the last dot of the last segment.
+    pub(super) fn extension(&self) -> Option<&str> {
+        let last = self.name.rsplit(|&byte| byte == b'/').next()?;
+        let dot = memchr::memrchr(b'.', last).filter(|&dot| dot > 0)?;
+        str::from_utf8(&last[dot + 1..]).ok()
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+fn decode_segment(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let mut bytes = segment.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|&byte| (byte as char).to_digit(16));
+        match (digit(), digit()) {
+            (Some(high), Some(low)) => out.push((high << 4 | low) as u8),
+            _ => return Err(Refusal::Malformed),
+        }
+    }
+    Ok(())
+}
+
+fn check_segment(segment: &[u8], first: bool) -> Result<(), Refusal> {
+    match segment {
+        b"." | b".." => Err(Refusal::Malformed),
+        _ if segment.contains(&0) => Err(Refusal::Malformed),
+        _ if segment.contains(&b'/') => Err(Refusal::Hidden),
+        b".well-known" if first => Ok(()),
+        [b'.', ..] => Err(Refusal::Hidden),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Refusal::{Hidden, Malformed};
+    use super::*;
+
+    #[test]
+    fn safe_paths() {
+        let table: [(&str, Result<&str, Refusal>); 28] = [
+            ("/", Ok("")),
+            ("/a", Ok("a")),
+            ("/a/b.html", Ok("a/b.html")),
+            ("/a/", Ok("a")),
+            ("//a///b", Ok("a/b")),
+            ("/%61%2e%62", Ok("a.b")),
+            ("/a%20b", Ok("a b")),
+            ("/%2541", Ok("%41")), // Decoded once.
+            ("/%25%32%65", Ok("%2e")),
+            ("/a\\..\\b", Ok("a\\..\\b")), // A file name like any other here.
+            ("/...", Err(Hidden)),
+            ("/a..b", Ok("a..b")),
+            ("/.well-known/acme-challenge/x", Ok(".well-known/acme-challenge/x")),
+            ("/..", Err(Malformed)),
+            ("/../etc/passwd", Err(Malformed)),
+            ("/a/../../b", Err(Malformed)),
+            ("/a/./b", Err(Malformed)),
+            ("/%2e%2e/b", Err(Malformed)),
+            ("/.%2E/b", Err(Malformed)),
+            ("/a%00b", Err(Malformed)),
+            ("/%", Err(Malformed)),
+            ("/%4", Err(Malformed)),
+            ("/%zz", Err(Malformed)),
+            ("/%+1", Err(Malformed)),
+            ("/a%2fb", Err(Hidden)),
+            ("/..%2f..%2fetc", Err(Hidden)),
+            ("/.git/config", Err(Hidden)),
+            ("/a/.well-known/x", Err(Hidden)),
+        ];
+        for (path, expected) in table {
+            let got = FilePath::decode(path).map(|path| String::from_utf8(path.name).unwrap());
+            assert_eq!(got.as_deref().map_err(|refusal| *refusal), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn redirects_stay_on_this_host() {
+        for (path, location) in [
+            ("/a", "/a/"),
+            ("//evil.example", "/evil.example/"),
+            ("///evil.example/x", "/evil.example/x/"),
+            ("/\\evil.example", "/%5Cevil.example/"),
+            ("/%5c%5cevil.example", "/%5C%5Cevil.example/"),
+            ("/%0d%0aX:%20y", "/%0D%0AX:%20y/"),
+            ("/gr%C3%BCn", "/gr%C3%BCn/"),
+        ] {
+            assert_eq!(FilePath::decode(path).unwrap().as_directory(), location);
+        }
+    }
+
+    #[test]
+    fn extensions() {
+        for (path, extension) in [
+            ("/a.b/c", None),
+            ("/a.tar.gz", Some("gz")),
+            ("/a.", Some("")),
+            ("/a", None),
+        ] {
+            assert_eq!(FilePath::decode(path).unwrap().extension(), extension, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_leaves_the_root(path in "(/|\\.|%2[ef]|%2F|%5c|%00|%25|a|\\\\){0,24}") {
+            if let Ok(path) = FilePath::decode(&format!("/{path}")) {
+                prop_assert!(!path.name.contains(&0));
+                for segment in path.name.split(|&byte| byte == b'/').filter(|_| !path.name.is_empty()) {
+                    prop_assert!(!segment.is_empty() && segment[0] != b'.', "{:?}", segment);
+                }
+                let url = path.as_directory();
+                prop_assert!(url.starts_with('/') && !url.starts_with("//") && !url.contains('\\'));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A request head as a view of the receive buffer: nothing is copied.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+
+/// The head of one request, borrowed from the buffer it was parsed in.
+#[derive(Debug)]
+pub struct RequestHead<'b> {
+    pub(crate) method: Method,
+    pub(crate) target: Target<'b>,
+    pub(crate) version: Version,
+    pub(crate) headers: &'b [httparse::Header<'b>],
+    pub(crate) host: Option<&'b str>,
+    pub(crate) framing: Framing,
+    pub(crate) keep_alive: bool,
+    pub(crate) expects_continue: bool,
+}
+
+/// The request-target in the four forms of RFC 9112, 3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'b> {
+    /// `/path?query`
+    Origin(&'b str),
+    /// `http://authority/path?query`, as sent to proxies; `rest` begins with `/`, `?` or is empty.
+    Absolute {
+        /// Host and port.
+        authority: &'b str,
+        /// What follows the authority.
+        rest: &'b str,
+    },
+    /// `host:port`, for CONNECT.
+    Authority(&'b str),
+    /// `*`, for OPTIONS.
+    Asterisk,
+}
+
+/// How a request's body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// So many bytes; none when neither length nor coding was given.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+impl<'b> RequestHead<'b> {
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// HTTP/1.0 or HTTP/1.1.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The request-target as sent.
+    pub fn target(&self) -> Target<'b> {
+        self.target
+    }
+
+    /// The path, still percent-encoded, without the query: begins with `/`, or is empty for `*` and `host:port`.
+    pub fn path(&self) -> &'b str {
+        let full = self.path_and_query();
+        let path = full.split_once('?').map_or(full, |(path, _)| path);
+        // RFC 9110, 4.2.3: an empty path is the same as "/".
+        if path.is_empty() && matches!(self.target, Target::Absolute { .. }) {
+            "/"
+        } else {
+            path
+        }
+    }
+
+    /// What follows the first `?`.
+    pub fn query(&self) -> Option<&'b str> {
+        self.path_and_query().split_once('?').map(|(_, query)| query)
+    }
+
+    fn path_and_query(&self) -> &'b str {
+        match self.target {
+            Target::Origin(full) | Target::Absolute { rest: full, .. } => full,
+            Target::Authority(_) | Target::Asterisk => "",
+        }
+    }
+
+    /// Host and port: the target's own in absolute form (RFC 9112, 3.2.2), otherwise those of `Host`.
+    pub fn host(&self) -> Option<&'b str> {
+        match self.target {
+            Target::Absolute { authority, .. } | Target::Authority(authority) => Some(authority),
+            Target::Origin(_) | Target::Asterisk => self.host,
+        }
+    }
+
+    /// How the body is delimited.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Whether the peer would use the connection for another request (RFC 9112, 9.3).
+    pub fn keep_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Whether the peer waits for `100 Continue` before it sends the body.
+    pub fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// The fields as sent, in order.
+    pub fn headers(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + use<'b> {
+        self.headers.iter().map(|header| (header.name, header.value))
+    }
+
+    /// The first value of the field with this name, in any case.
+    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
+        self.header_all(name).next()
+    }
+
+    /// All values of the fields with this name, in any case.
+    pub fn header_all<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        let same = move |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
+        self.headers.iter().filter(same).map(|header| header.value)
+    }
+
+    /// The fields copied into a map, for code that wants the `http` crate's types; allocates.
+    pub fn to_header_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(self.headers.len());
+        for (name, value) in self.headers() {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                map.append(name, value);
+            }
+        }
+        map
+    }
+}

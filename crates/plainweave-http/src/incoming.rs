@@ -1,0 +1,141 @@
+//! A request body as the handler reads it.
+
+use std::io::{self, Read};
+
+use http::StatusCode;
+
+use crate::body::{Decoder, Step};
+use crate::buffer::Room;
+use crate::head::RequestHead;
+use crate::link::{Link, Pace};
+use crate::{Error, Transport};
+
+/// Reads at least this long go past the connection's buffer, straight into the handler's.
+const DIRECT: usize = 4 << 10;
+/// What a handler left of a body is read and dropped up to this length; a longer rest costs the connection.
+const MAX_DRAINED: u64 = 64 << 10;
+
+/// The body of the request at hand. It holds the link, for reading may first have to send.
+pub(crate) struct Incoming<'a, 'l, S> {
+    source: Source<'a, 'l, S>,
+    room: Room<'a>,
+    decoder: Decoder,
+    failed: Option<Error>,
+}
+
+struct Source<'a, 'l, S> {
+    link: &'a mut Link<'l, S>,
+    /// The peer waits for `100 Continue`.
+    expects: bool,
+    pace: Pace,
+}
+
+/// What is left of a body after its handler.
+pub(crate) struct Rest {
+    /// The unused part of the room.
+    pub(crate) range: (usize, usize),
+    pub(crate) decoder: Decoder,
+    /// Too much is left, or what is left cannot be told: the connection cannot be used again.
+    pub(crate) hopeless: bool,
+}
+
+impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
+    pub(crate) fn new(link: &'a mut Link<'l, S>, room: Room<'a>, head: &RequestHead<'_>) -> Result<Self, Error> {
+        let decoder = Decoder::new(head.framing(), link.limits.body_bytes)?;
+        let pace = Pace::new(link.limits.body_timeout, link.limits.min_rate);
+        let source = Source {
+            link,
+            expects: head.expects_continue(),
+            pace,
+        };
+        Ok(Self {
+            source,
+            room,
+            decoder,
+            failed: None,
+        })
+    }
+
+    fn next(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        loop {
+            let filled = &self.room.bytes[self.room.start..self.room.end];
+            match self.decoder.step(filled, buf.len())? {
+                Step::Data(len) => {
+                    buf[..len].copy_from_slice(&filled[..len]);
+                    self.room.start += len;
+                    return Ok(len);
+                }
+                Step::Framing(len) => self.room.start += len,
+                Step::Done => return Ok(0),
+                Step::More if self.decoder.run() > 0 && buf.len() >= DIRECT => {
+                    let max = usize::try_from(self.decoder.run()).unwrap_or(usize::MAX).min(buf.len());
+                    let len = self.source.receive(&mut buf[..max])?;
+                    self.decoder.took(len);
+                    return Ok(len);
+                }
+                Step::More => {
+                    self.room.start = 0;
+                    self.room.end = 0;
+                    self.room.end = self.source.receive(self.room.bytes)?;
+                }
+            }
+        }
+    }
+
+    /// After the handler: the failure that it met, or what it left unread, less what is there to be dropped.
+    pub(crate) fn finish(mut self) -> Result<Rest, Error> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let hopeless = loop {
+            let filled = &self.room.bytes[self.room.start..self.room.end];
+            match self.decoder.step(filled, usize::MAX) {
+                Ok(Step::Data(len) | Step::Framing(len)) => self.room.start += len,
+                Ok(Step::Done) => break false,
+                // Whoever was promised no 100 may or may not send the body.
+                Ok(Step::More) if self.source.expects => break true,
+                Ok(Step::More) => break self.decoder.remaining().is_none_or(|left| left > MAX_DRAINED),
+                Err(_) => break true,
+            }
+        };
+        Ok(Rest {
+            range: (self.room.start, self.room.end),
+            decoder: self.decoder,
+            hopeless,
+        })
+    }
+}
+
+impl<S: Transport> Source<'_, '_, S> {
+    fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        let slow = || Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request body arrives too slowly");
+        if std::mem::take(&mut self.expects) {
+            self.link.encoder.go_on();
+        }
+        let timeout = self.pace.left().ok_or_else(slow)?;
+        match self.link.read(buf, timeout) {
+            Ok(0) => Err(Error::closed("the peer left in the middle of a request body")),
+            Ok(len) => {
+                self.pace.progress(len);
+                Ok(len)
+            }
+            Err(error) if error.is_timeout() => Err(slow()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<S: Transport> Read for Incoming<'_, '_, S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone().into());
+        }
+        self.next(buf).map_err(|error| {
+            self.failed = Some(error.clone());
+            error.into()
+        })
+    }
+}

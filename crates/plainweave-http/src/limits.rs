@@ -1,0 +1,54 @@
+//! Every bound of a connection, in one place, all on by default.
+
+use std::time::Duration;
+
+use crate::parse::MAX_HEADERS;
+
+/// Bounds on what one peer may send, hold and delay.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request head, request line included; more is answered 431.
+    pub head_bytes: usize,
+    /// Bytes of a request line; more is answered 414.
+    pub line_bytes: usize,
+    /// Header fields of a request, at most [`MAX_HEADERS`]; more is answered 431.
+    pub headers: usize,
+    /// Bytes of a request body; more is answered 413.
+    pub body_bytes: u64,
+    /// Requests on one connection before it is closed; 0 for no bound.
+    pub requests: u32,
+    /// From a connection's opening to the first byte, and from a request's first byte to the end of its head; 408.
+    pub header_timeout: Duration,
+    /// Silence allowed between two requests; then the connection is closed.
+    pub idle_timeout: Duration,
+    /// Start of the allowance for a request body, which `min_rate` extends as bytes arrive; 408.
+    pub body_timeout: Duration,
+    /// Longest wait for the peer to take any byte of an answer; with `min_rate`, the start of its allowance.
+    pub write_timeout: Duration,
+    /// Bytes a second below which a body's receiver or sender is cut, once its time-out has passed; 0 switches the
+    /// allowance off: then only silence is bounded.
+    pub min_rate: u32,
+    /// How long the end of a connection in error waits for the peer to read the answer.
+    pub linger_timeout: Duration,
+    /// Bytes read and dropped meanwhile.
+    pub linger_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 16 << 10,
+            line_bytes: 8 << 10,
+            headers: MAX_HEADERS,
+            body_bytes: 16 << 20,
+            requests: 0,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            min_rate: 512,
+            linger_timeout: Duration::from_secs(2),
+            linger_bytes: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One connection's stream while it is busy: reads and writes within the limits, answers gathered before they go.
+
+use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
+
+use crate::encode::Encoder;
+use crate::{ConnState, Error, Limits, Transport};
+
+/// The stream, what is to be sent on it, and the bounds on both.
+pub(crate) struct Link<'a, S> {
+    pub(crate) stream: &'a mut S,
+    pub(crate) encoder: &'a mut Encoder,
+    pub(crate) state: &'a mut ConnState,
+    pub(crate) limits: &'a Limits,
+    /// Of the response that is being sent.
+    pub(crate) pace: Pace,
+    /// A write has failed: what the peer has of our bytes is not known, nothing more can be said.
+    pub(crate) broken: bool,
+}
+
+impl<S: Transport> Link<'_, S> {
+    /// Reads once, after everything that was answered has been sent: who waits for a peer owes it nothing.
+    pub(crate) fn read(&mut self, buf: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        self.flush()?;
+        self.read_timeout(timeout)?;
+        loop {
+            match self.stream.read(buf) {
+                Ok(len) => return Ok(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(error, "the request could not be read")),
+            }
+        }
+    }
+
+    /// Tells the stream only what is new to it: this can be a system call.
+    fn read_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
+        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        if millis != self.state.read_timeout_ms {
+            let timeout = Duration::from_millis(millis.into());
+            self.stream
+                .set_read_timeout(timeout)
+                .map_err(|error| Error::io(error, "no read time-out could be set"))?;
+            self.state.read_timeout_ms = millis;
+        }
+        Ok(())
+    }
+
+    /// Sends what the encoder holds.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.write([b"", b""])
+    }
+
+    /// Sends what the encoder holds and `tail` behind it, together.
+    pub(crate) fn write(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
+        let sent = self.write_all(tail);
+        self.broken |= sent.is_err();
+        sent
+    }
+
+    fn write_all(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
+        if self.encoder.out.is_empty() && tail[0].is_empty() {
+            return Ok(());
+        }
+        let mut slices = [&self.encoder.out, tail[0], tail[1]].map(IoSlice::new);
+        let mut slices = &mut slices[..];
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            let written = match &*slices {
+                [one] => self.stream.write(one),
+                many => self.stream.write_vectored(many),
+            };
+            match written {
+                Ok(0) => return Err(Error::closed("the peer takes nothing more")),
+                Ok(len) => {
+                    IoSlice::advance_slices(&mut slices, len);
+                    self.pace.progress(len);
+                    if !slices.is_empty() {
+                        self.pace.left().ok_or_else(slow_reader)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(error, "the answer could not be sent")),
+            }
+        }
+        self.encoder.out.clear();
+        Ok(())
+    }
+
+    /// Ends our direction, then reads and drops what the peer still sends: a socket closed over unread bytes answers
+    /// with RST, which can destroy the answer before the peer has read it (RFC 9112, 9.6).
+    pub(crate) fn linger(&mut self, scratch: &mut [u8]) {
+        if self.stream.shutdown_write().is_err() {
+            return;
+        }
+        let deadline = Instant::now() + self.limits.linger_timeout;
+        let mut dropped = 0;
+        while dropped < self.limits.linger_bytes {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            match self.read(scratch, left) {
+                Ok(len) if len > 0 => dropped += len,
+                _ => return,
+            }
+        }
+    }
+}
+
+pub(crate) fn slow_reader() -> Error {
+    Error::timeout(None, "the peer reads the answer too slowly")
+}
+
+/// The time that a transfer may still take: `base` for any silence, and in all `base` plus what its bytes earn at
+/// the minimum rate. A peer that drips one byte a second has no credit; one on a slow but honest line does.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    base: Duration,
+    rate: u32,
+    started: Option<Instant>,
+    bytes: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(base: Duration, rate: u32) -> Self {
+        Self {
+            base,
+            rate,
+            started: None,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn progress(&mut self, len: usize) {
+        self.bytes += len as u64;
+    }
+
+    /// How long the next wait may be; `None` when the transfer is too slow. The clock starts at the first question.
+    pub(crate) fn left(&mut self) -> Option<Duration> {
+        let started = *self.started.get_or_insert_with(Instant::now);
+        if self.rate == 0 {
+            return Some(self.base);
+        }
+        let earned = Duration::from_secs(self.bytes / u64::from(self.rate));
+        let left = self.base.saturating_add(earned).checked_sub(started.elapsed())?;
+        Some(left.min(self.base)).filter(|left| !left.is_zero())
+    }
+}

@@ -1,0 +1,142 @@
+//! A response on its way out: framing chosen, head and body sent together, small answers gathered.
+
+use std::io::{self, BufRead};
+
+use http::{StatusCode, Version, header};
+
+use crate::body::{CHUNK_END, LAST_CHUNK, chunk_line};
+use crate::encode::{Connection, Delimiter};
+use crate::link::{Link, Pace, slow_reader};
+use crate::response::{Body, Response};
+use crate::{Error, Transport};
+
+/// Bodies up to this size are copied behind their head; longer ones are sent from where they are.
+const COPIED: usize = 8 << 10;
+/// Answers are gathered up to this size.
+const GATHERED: usize = 64 << 10;
+
+/// What the answer must respect.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) version: Version,
+    /// The request was HEAD.
+    pub(crate) head_only: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) server: Option<&'a str>,
+}
+
+impl<S: Transport> Link<'_, S> {
+    /// Sends a response, or gathers it to be sent with the next ones. Says whether the connection stays open.
+    pub(crate) fn send(&mut self, mut response: Response, terms: Terms<'_>) -> Result<bool, Error> {
+        if response.status.is_informational() {
+            response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        let delimiter = delimiter(&response, terms);
+        let keep = terms.keep_alive && delimiter != Delimiter::Close && !asks_to_close(&response);
+        let connection = match (keep, terms.version) {
+            (false, _) => Connection::Close,
+            (true, Version::HTTP_10) => Connection::KeepAlive,
+            (true, _) => Connection::Default,
+        };
+        self.pace = Pace::new(self.limits.write_timeout, self.limits.min_rate);
+        if self.encoder.out.len() >= GATHERED {
+            self.flush()?;
+        }
+        let mark = self.encoder.out.len();
+        let fields = (&response.lines, &response.headers);
+        self.encoder
+            .head(response.status, fields, delimiter, connection, terms.server);
+        match response.body {
+            _ if terms.head_only || delimiter == Delimiter::None => {}
+            Body::Empty | Body::Omitted(0) => {}
+            Body::Omitted(_) => return Err(self.take_back(mark, Error::body("a body was left out", None))),
+            Body::Bytes(bytes) if bytes.len() <= COPIED => self.encoder.out.extend_from_slice(&bytes),
+            Body::Bytes(bytes) => self.write([&bytes, b""])?,
+            Body::Stream(mut source, Some(len)) => self.stream(&mut *source, len, mark)?,
+            Body::Stream(mut source, None) => self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?,
+        }
+        Ok(keep)
+    }
+
+    /// A body of a promised length; the head goes with its first piece.
+    fn stream(&mut self, source: &mut dyn BufRead, len: u64, mark: usize) -> Result<(), Error> {
+        let mut left = len;
+        while left > 0 {
+            let piece = match fill(source) {
+                Ok([]) => return Err(self.take_back(mark, Error::body("the body ended before its length", None))),
+                Ok(piece) => piece,
+                Err(error) => return Err(self.take_back(mark, error)),
+            };
+            let take = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.pace.left().ok_or_else(slow_reader)?;
+            self.write([&piece[..take], b""])?;
+            source.consume(take);
+            left -= take as u64;
+        }
+        Ok(())
+    }
+
+    /// A body of unknown length. It may be long in coming, so the head does not wait for it.
+    fn stream_open_ended(&mut self, source: &mut dyn BufRead, chunked: bool) -> Result<(), Error> {
+        self.flush()?;
+        loop {
+            let piece = fill(source)?;
+            let len = piece.len();
+            if len == 0 {
+                break;
+            }
+            if chunked {
+                chunk_line(&mut self.encoder.out, len);
+            }
+            // The producer may pause as long as it likes: only the peer is timed.
+            self.pace = Pace::new(self.limits.write_timeout, self.limits.min_rate);
+            self.write([piece, if chunked { CHUNK_END } else { b"" }])?;
+            source.consume(len);
+        }
+        if chunked {
+            self.encoder.out.extend_from_slice(LAST_CHUNK);
+        }
+        Ok(())
+    }
+
+    /// The body failed. As long as its head has not left, the peer can be told 500.
+    fn take_back(&mut self, mark: usize, error: Error) -> Error {
+        if self.encoder.out.len() <= mark {
+            return error;
+        }
+        self.encoder.out.truncate(mark);
+        error.with_status(Some(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+}
+
+/// RFC 9112, 6.
+fn delimiter(response: &Response, terms: Terms<'_>) -> Delimiter {
+    match (response.status, response.body.len()) {
+        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, _) => Delimiter::None,
+        (_, Some(len)) => Delimiter::Length(len),
+        (_, None) if terms.head_only => Delimiter::None,
+        (_, None) if terms.version == Version::HTTP_10 => Delimiter::Close,
+        (_, None) => Delimiter::Chunked,
+    }
+}
+
+fn asks_to_close(response: &Response) -> bool {
+    let values = response.headers.get_all(header::CONNECTION).into_iter();
+    values
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+fn fill(source: &mut dyn BufRead) -> Result<&[u8], Error> {
+    // Twice `fill_buf`: the borrow of a piece returned from the loop would outlive its iteration.
+    loop {
+        match source.fill_buf() {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::body("the body could not be read", Some(error))),
+        }
+    }
+    source
+        .fill_buf()
+        .map_err(|error| Error::body("the body could not be read", Some(error)))
+}

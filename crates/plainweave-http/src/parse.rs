@@ -1,0 +1,321 @@
+//! Request heads, sans I/O, as strict as RFC 9112 allows.
+//!
+//! Two steps, because input arrives in pieces. [`HeadScanner`] looks for the empty line, remembers where it stopped
+//! (so that a peer who sends byte by byte costs linear work) and enforces the size limits while there is nothing to
+//! parse yet. [`parse_head`] then sees a complete head exactly once: `httparse` checks the grammar, the rest of this
+//! file checks what makes two readers of one connection disagree on where a request ends.
+//!
+//! Line ends: CRLF only. RFC 9112, 2.2 lets a recipient take a bare LF; we refuse it, for a proxy in front may not.
+
+use std::mem::MaybeUninit;
+
+use http::{Method, StatusCode, Version};
+use memchr::memchr;
+
+use crate::head::{Framing, RequestHead, Target};
+use crate::{Error, Limits};
+
+/// Most header fields that a request can have, whatever [`Limits::headers`] says.
+pub const MAX_HEADERS: usize = 100;
+
+/// Room for a head's fields; lives on the stack, is not initialised.
+pub type HeaderSlots<'b> = [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS];
+
+/// Fresh [`HeaderSlots`].
+pub fn header_slots<'b>() -> HeaderSlots<'b> {
+    [const { MaybeUninit::uninit() }; MAX_HEADERS]
+}
+
+/// What a look at the buffer found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// No end yet: read more, then scan the longer buffer.
+    More,
+    /// So many bytes of an empty line before the request (RFC 9112, 2.2): drop them, start with a fresh scanner.
+    Blank(usize),
+    /// The head is complete and so long, its empty line included.
+    Head(usize),
+}
+
+/// Finds the end of a head in a buffer that grows.
+#[derive(Clone, Debug, Default)]
+pub struct HeadScanner {
+    /// Nothing before this needs another look.
+    next: usize,
+    line_start: usize,
+    lines: usize,
+}
+
+impl HeadScanner {
+    /// Looks on from where the last look stopped. `buf` begins with the request and holds all that was received of
+    /// it: between two calls it may only have grown.
+    pub fn scan(&mut self, buf: &[u8], limits: &Limits) -> Result<Scan, Error> {
+        while let Some(offset) = memchr(b'\n', &buf[self.next..]) {
+            let end = self.next + offset;
+            self.check_size(end + 1, limits)?;
+            if end == self.line_start || buf[end - 1] != b'\r' {
+                return Err(Error::bad("a line ends in a bare LF"));
+            }
+            let empty = end - 1 == self.line_start;
+            if empty && self.lines == 0 {
+                return Ok(Scan::Blank(end + 1));
+            }
+            if empty {
+                return Ok(Scan::Head(end + 1));
+            }
+            if self.lines > limits.headers.min(MAX_HEADERS) {
+                return Err(too_many());
+            }
+            self.lines += 1;
+            self.next = end + 1;
+            self.line_start = end + 1;
+        }
+        self.next = buf.len();
+        self.check_size(buf.len(), limits)?;
+        Ok(Scan::More)
+    }
+
+    fn check_size(&self, len: usize, limits: &Limits) -> Result<(), Error> {
+        if self.lines == 0 && len > limits.line_bytes {
+            return Err(Error::too_large(
+                StatusCode::URI_TOO_LONG,
+                "the request line is too long",
+            ));
+        }
+        if len > limits.head_bytes {
+            return Err(Error::too_large(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the request head is too large",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn too_many() -> Error {
+    Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many header fields")
+}
+
+/// Parses a complete head, as [`HeadScanner`] delimits it.
+pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<RequestHead<'b>, Error> {
+    let mut raw = httparse::Request::new(&mut []);
+    match raw.parse_with_uninit_headers(buf, slots) {
+        Ok(httparse::Status::Complete(len)) if len == buf.len() => {}
+        Ok(_) => return Err(Error::bad("the head is not one complete request head")),
+        Err(httparse::Error::Version) => return Err(bad_version(buf)),
+        Err(httparse::Error::TooManyHeaders) => return Err(too_many()),
+        Err(_) => return Err(Error::bad("malformed request line or header field")),
+    }
+    let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
+        return Err(Error::bad("malformed request line"));
+    };
+    let headers: &'b [httparse::Header<'b>] = raw.headers;
+    let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| Error::bad("malformed method"))?;
+    let target = parse_target(&method, target)?;
+    let fields = Fields::collect(headers)?;
+    if fields.host.is_none() && version == Version::HTTP_11 {
+        return Err(Error::bad("HTTP/1.1 without Host"));
+    }
+    Ok(RequestHead {
+        framing: fields.framing(version)?,
+        keep_alive: !fields.close && (version == Version::HTTP_11 || fields.keep_alive),
+        expects_continue: fields.expects_continue(version)?,
+        host: fields.host,
+        method,
+        target,
+        version,
+        headers,
+    })
+}
+
+/// 505 for a well-formed version that is not ours, 400 for anything else.
+fn bad_version(buf: &[u8]) -> Error {
+    let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
+    let mut words = line.split(|&byte| byte == b' ');
+    let (_method, _target, version, more) = (words.next(), words.next(), words.next(), words.next());
+    match version.filter(|_| more.is_none()) {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Error::parse(
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                "HTTP/1.0 and HTTP/1.1 are spoken here",
+            )
+        }
+        _ => Error::bad("malformed HTTP version"),
+    }
+}
+
+/// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already refused spaces.
+fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Error> {
+    let bad = Error::bad("malformed request-target");
+    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(bad);
+    }
+    if *method == Method::CONNECT {
+        let port = target
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.is_empty())
+            .map(|(_, port)| port);
+        let valid = port.is_some_and(|port| port.parse::<u16>().is_ok()) && is_host(target.as_bytes());
+        return if valid { Ok(Target::Authority(target)) } else { Err(bad) };
+    }
+    if target.starts_with('/') {
+        return Ok(Target::Origin(target));
+    }
+    if target == "*" {
+        return if *method == Method::OPTIONS {
+            Ok(Target::Asterisk)
+        } else {
+            Err(bad)
+        };
+    }
+    let Some((scheme, after)) = target.split_once("://") else {
+        return Err(bad);
+    };
+    let (authority, rest) = after.split_at(after.find(['/', '?']).unwrap_or(after.len()));
+    let http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    if !http || authority.is_empty() || !is_host(authority.as_bytes()) {
+        return Err(bad);
+    }
+    Ok(Target::Absolute { authority, rest })
+}
+
+/// `uri-host [ ":" port ]` by its characters; `@` is not among them (RFC 9110, 4.2.4).
+fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|byte| {
+        matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']')
+            || matches!(
+                byte,
+                b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+            )
+    })
+}
+
+/// The fields that decide where the request ends and what becomes of the connection.
+#[derive(Default)]
+struct Fields<'b> {
+    host: Option<&'b str>,
+    length: Option<u64>,
+    coding: Option<Coding>,
+    close: bool,
+    keep_alive: bool,
+    expect: Option<&'b [u8]>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    /// `chunked` came last, once, alone.
+    Chunked,
+    /// Codings that we do not decode, the last of them possibly `chunked`.
+    Other,
+}
+
+impl<'b> Fields<'b> {
+    fn collect(headers: &'b [httparse::Header<'b>]) -> Result<Self, Error> {
+        let mut fields = Self::default();
+        for header in headers {
+            let (name, value) = (header.name, header.value);
+            match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => fields.add_host(value)?,
+                6 if name.eq_ignore_ascii_case("expect") => fields.expect = Some(value),
+                10 if name.eq_ignore_ascii_case("connection") => fields.add_connection(value),
+                14 if name.eq_ignore_ascii_case("content-length") => fields.add_length(value)?,
+                17 if name.eq_ignore_ascii_case("transfer-encoding") => fields.add_coding(value)?,
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    fn add_host(&mut self, value: &'b [u8]) -> Result<(), Error> {
+        let text = str::from_utf8(value).ok().filter(|_| is_host(value));
+        match (self.host, text) {
+            (None, Some(text)) => self.host = Some(text),
+            (Some(_), _) => return Err(Error::bad("more than one Host")),
+            (None, None) => return Err(Error::bad("malformed Host")),
+        }
+        Ok(())
+    }
+
+    fn add_connection(&mut self, value: &[u8]) {
+        for option in list(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// RFC 9110, 8.6: repeated lengths are taken when they all say the same.
+    fn add_length(&mut self, value: &[u8]) -> Result<(), Error> {
+        for item in value.split(|&byte| byte == b',') {
+            let number = parse_length(item.trim_ascii()).ok_or(Error::bad("malformed Content-Length"))?;
+            if self.length.is_some_and(|length| length != number) {
+                return Err(Error::bad("Content-Length fields that differ"));
+            }
+            self.length = Some(number);
+        }
+        Ok(())
+    }
+
+    fn add_coding(&mut self, value: &[u8]) -> Result<(), Error> {
+        let before = self.coding;
+        for coding in list(value) {
+            let chunked = coding.eq_ignore_ascii_case(b"chunked");
+            self.coding = match self.coding {
+                Some(Coding::Chunked) => return Err(Error::bad("chunked is not the last transfer coding, once")),
+                None if chunked => Some(Coding::Chunked),
+                _ => Some(Coding::Other),
+            };
+        }
+        if self.coding == before && before.is_none() {
+            return Err(Error::bad("empty Transfer-Encoding"));
+        }
+        Ok(())
+    }
+
+    /// RFC 9112, 6.3.
+    fn framing(&self, version: Version) -> Result<Framing, Error> {
+        match (self.coding, self.length) {
+            (None, length) => Ok(Framing::Length(length.unwrap_or(0))),
+            (Some(_), Some(_)) => Err(Error::bad("both Content-Length and Transfer-Encoding")),
+            (Some(_), None) if version == Version::HTTP_10 => Err(Error::bad("Transfer-Encoding in HTTP/1.0")),
+            (Some(Coding::Chunked), None) => Ok(Framing::Chunked),
+            (Some(Coding::Other), None) => Err(Error::parse(
+                StatusCode::NOT_IMPLEMENTED,
+                "a transfer coding other than chunked",
+            )),
+        }
+    }
+
+    /// RFC 9110, 10.1.1.
+    fn expects_continue(&self, version: Version) -> Result<bool, Error> {
+        match self.expect {
+            None => Ok(false),
+            Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(version == Version::HTTP_11),
+            Some(_) => Err(Error::parse(
+                StatusCode::EXPECTATION_FAILED,
+                "an expectation other than 100-continue",
+            )),
+        }
+    }
+}
+
+/// The non-empty elements of a comma-separated list.
+fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
+}
+
+/// Digits only: no sign, no blank, no overflow.
+fn parse_length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}

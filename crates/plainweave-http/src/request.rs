@@ -1,0 +1,78 @@
+//! What a handler gets.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Deref;
+
+use crate::head::RequestHead;
+
+/// One request: its head by [`Deref`], its body by [`Read`].
+///
+/// Reading the body may suspend the fiber, within the body's time-outs. What is not read is dropped by the
+/// connection.
+pub struct Request<'a> {
+    head: &'a RequestHead<'a>,
+    body: &'a mut dyn Read,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn Read) -> Self {
+        Self { head, body }
+    }
+
+    /// The head, for as long as the request lives, even while the body is read.
+    pub fn head(&self) -> &'a RequestHead<'a> {
+        self.head
+    }
+
+    /// The whole body, refused when it is longer than `limit` bytes.
+    pub fn read_body(&mut self, limit: usize) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        self.take(limit as u64 + 1).read_to_end(&mut body)?;
+        if body.len() > limit {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the body is longer than the handler takes",
+            ));
+        }
+        Ok(body)
+    }
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = RequestHead<'a>;
+
+    fn deref(&self) -> &RequestHead<'a> {
+        self.head
+    }
+}
+
+impl Read for Request<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.body.read(buf)
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("head", self.head)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Answers requests, in plain blocking code. Any `Fn(&mut Request<'_>) -> Response` is one; middleware is a handler
+/// that calls another.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. A panic is answered 500 and costs no more than the connection.
+    fn handle(&self, request: &mut Request<'_>) -> crate::Response;
+}
+
+impl<F> Handler for F
+where
+    F: Fn(&mut Request<'_>) -> crate::Response + Send + Sync + 'static,
+{
+    fn handle(&self, request: &mut Request<'_>) -> crate::Response {
+        self(request)
+    }
+}

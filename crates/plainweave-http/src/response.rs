@@ -1,0 +1,215 @@
+//! What a handler gives back.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+
+use crate::{Error, encode};
+
+/// Bytes that a streamed body is read in.
+const PIECE: usize = 64 << 10;
+
+/// A response: status, fields, body. The connection adds `Date`, `Server`, `Connection` and the body's framing.
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) lines: HeaderLines,
+    pub(crate) body: Body,
+}
+
+impl Response {
+    /// A response without a body.
+    pub fn new(status: StatusCode) -> Self {
+        Self {
+            status,
+            headers: HeaderMap::new(),
+            lines: HeaderLines::default(),
+            body: Body::Empty,
+        }
+    }
+
+    /// 200 with this body.
+    pub fn ok(body: impl Into<Body>) -> Self {
+        Self::new(StatusCode::OK).with_body(body)
+    }
+
+    /// A short plain text.
+    pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
+        let response = Self::new(status).with_body(text.into());
+        response.with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))
+    }
+
+    /// The status said in words, as a plain text.
+    pub fn plain(status: StatusCode) -> Self {
+        Self::text(
+            status,
+            format!(
+                "{} {}\n",
+                status.as_str(),
+                status.canonical_reason().unwrap_or_default()
+            ),
+        )
+    }
+
+    /// Replaces the body.
+    pub fn with_body(self, body: impl Into<Body>) -> Self {
+        Self {
+            body: body.into(),
+            ..self
+        }
+    }
+
+    /// Sets a field.
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Sets the fields that are sent as they are, beside the map.
+    pub fn with_lines(self, lines: HeaderLines) -> Self {
+        Self { lines, ..self }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The fields that were set one by one.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// The fields, to be changed. `Connection: close` is honoured; the body's framing is the connection's own.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
+    /// The body.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+}
+
+impl<B: Into<Body>> From<http::Response<B>> for Response {
+    fn from(response: http::Response<B>) -> Self {
+        let (parts, body) = response.into_parts();
+        let new = Self {
+            headers: parts.headers,
+            ..Self::new(parts.status)
+        };
+        new.with_body(body)
+    }
+}
+
+/// Header fields encoded when they are added, for handlers that count nanoseconds: one buffer, no map.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderLines(Vec<u8>);
+
+impl HeaderLines {
+    /// Appends a field. Refuses names that are none, values with control characters (CR, LF, NUL), and the fields
+    /// that the connection writes itself.
+    pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        encode::checked_line(&mut self.0, name, value.as_ref())
+    }
+
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    /// Appends a field whose name and value (in parts) are ours and valid.
+    pub(crate) fn push_known(&mut self, name: &'static str, value: &[&str]) {
+        for part in [&[name, ": "], value, &["\r\n"]].into_iter().flatten() {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    /// The encoded lines.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A response body.
+#[derive(Default)]
+#[non_exhaustive]
+pub enum Body {
+    /// None: `Content-Length: 0`, where the status allows a body.
+    #[default]
+    Empty,
+    /// In memory: owned, shared or static. Head and body are sent together.
+    Bytes(Bytes),
+    /// Read piece by piece as the peer takes it; chunked (HTTP/1.1) or ended by closing (1.0) when the length is
+    /// not known. One that ends before its length closes the connection; what exceeds it is not sent.
+    Stream(Box<dyn BufRead + Send>, Option<u64>),
+    /// For answers to HEAD: so long would the body be.
+    Omitted(u64),
+}
+
+impl Body {
+    /// Streams a reader; `len` is its length in bytes where it is known.
+    pub fn reader(reader: impl Read + Send + 'static, len: Option<u64>) -> Self {
+        Self::Stream(Box::new(BufReader::with_capacity(PIECE, reader)), len)
+    }
+
+    /// The length in bytes, where it is known.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Stream(_, len) => *len,
+            Self::Omitted(len) => Some(*len),
+        }
+    }
+
+    /// Whether it is known to have no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl From<()> for Body {
+    fn from((): ()) -> Self {
+        Self::Empty
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+}

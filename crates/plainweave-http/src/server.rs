@@ -1,0 +1,106 @@
+//! What all connections of a server share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::HeaderValue;
+
+use crate::buffer::Pool;
+use crate::{Error, Handler, Limits};
+
+type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// A handler, its limits and the buffers its connections borrow. Accepts nothing itself: hand it streams.
+pub struct Server<H> {
+    handler: H,
+    limits: Limits,
+    name: Option<String>,
+    on_error: Option<ErrorHook>,
+    pool: Pool,
+    stopping: AtomicBool,
+}
+
+impl<H: Handler> Server<H> {
+    /// A server with the default limits.
+    pub fn new(handler: H) -> Self {
+        let limits = Limits::default();
+        let pool = Pool::new(limits.head_bytes);
+        Self {
+            handler,
+            limits,
+            name: None,
+            on_error: None,
+            pool,
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Replaces the limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self {
+            pool: Pool::new(limits.head_bytes),
+            limits,
+            ..self
+        }
+    }
+
+    /// Sends a `Server` field.
+    pub fn with_name(self, name: &str) -> Result<Self, Error> {
+        HeaderValue::from_str(name).map_err(|_| Error::header("the server's name is not a header value"))?;
+        Ok(Self {
+            name: Some(name.to_owned()),
+            ..self
+        })
+    }
+
+    /// Calls `hook` for each connection that ended in an error, before the peer is told.
+    pub fn on_error(self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        Self {
+            on_error: Some(Box::new(hook)),
+            ..self
+        }
+    }
+
+    /// From now on every answer is its connection's last, and no connection is parked. Connections that are parked
+    /// already are the caller's to close.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Server::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn report(&self, error: &Error) {
+        if let Some(hook) = &self.on_error {
+            hook(error);
+        }
+    }
+}
+
+impl<H> fmt::Debug for Server<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("limits", &self.limits)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

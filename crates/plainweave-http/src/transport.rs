@@ -1,0 +1,59 @@
+//! What a connection needs of the stream under it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+/// A byte stream with time-outs, in the shape of `std`'s sockets.
+///
+/// A call that outlasts its time-out fails with [`io::ErrorKind::TimedOut`] or, as `std`'s sockets do, with
+/// [`io::ErrorKind::WouldBlock`]; the stream stays usable. `write_vectored` should be a real one: heads and bodies
+/// are sent together through it.
+pub trait Transport: Read + Write {
+    /// Bounds every following read.
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Bounds every following write.
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Ends our direction; the peer reads what was sent, then end of file.
+    fn shutdown_write(&mut self) -> io::Result<()>;
+
+    /// Waits until a read would not block (there is data, end of file or an error), without holding any buffer.
+    /// `Ok(false)`: the time has passed, or the connection is to be closed for another reason while it is idle.
+    ///
+    /// Only [`Server::serve`](crate::Server::serve) asks. The default does not wait: a buffer is then pinned by the
+    /// read that follows.
+    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.set_read_timeout(timeout).map(|()| true)
+    }
+}
+
+/// Threads instead of fibers: for tests, and for programs that want the library alone.
+impl Transport for TcpStream {
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, Some(timeout))
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_write_timeout(self, Some(timeout))
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+        TcpStream::set_read_timeout(self, Some(timeout))?;
+        loop {
+            match self.peek(&mut [0]) {
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

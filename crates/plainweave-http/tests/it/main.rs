@@ -1,0 +1,9 @@
+//! The library from outside: over a scripted stream, over sockets, on a real directory.
+
+mod bodies;
+mod conn;
+mod faults;
+mod files;
+mod heads;
+mod socket;
+mod support;
