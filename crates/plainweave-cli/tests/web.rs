@@ -31,9 +31,7 @@ impl Running {
         let mut command = command(&[&[env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let after = line.split_once("http://").expect(&line).1;
         let address = after.split(' ').next().unwrap().parse().unwrap();
         Self { child, address, line }
@@ -75,14 +73,9 @@ fn serves_and_says_what() {
         assert!(server.line.contains(said), "{}", server.line);
     }
     let mut stream = server.connect();
-    stream
-        .write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    stream.write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     let text = rest(stream);
-    assert!(
-        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("name = \"plainweave-cli\""),
-        "{text}"
-    );
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("name = \"plainweave-cli\""), "{text}");
     server.signal();
     assert_eq!(server.end(), (Some(0), String::new()));
 }
@@ -101,10 +94,7 @@ fn stops_gracefully() {
     assert!(TcpStream::connect(server.address).is_err());
     busy.write_all(b"Host: h\r\n\r\n").unwrap();
     let text = rest(busy);
-    assert!(
-        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"), "{text}");
     assert_eq!(server.end(), (Some(0), String::new()));
 }
 
@@ -143,14 +133,7 @@ fn errors_name_the_remedy() {
 fn help_is_complete() {
     let (code, text) = output(&["--help"]);
     assert_eq!(code, Some(0));
-    for said in [
-        "What to serve",
-        "Where to listen",
-        "Runtime",
-        "Time-outs and limits",
-        "Examples:",
-        "[default: 10s]",
-    ] {
+    for said in ["What to serve", "Where to listen", "Runtime", "Time-outs and limits", "Examples:", "[default: 10s]"] {
         assert!(text.contains(said), "{said}: {text}");
     }
 }

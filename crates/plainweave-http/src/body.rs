@@ -82,11 +82,7 @@ impl Decoder {
             Framing::Length(len) => State::Length(len),
             Framing::Chunked => State::Size { digits: 0, size: 0 },
         };
-        Ok(Self {
-            state,
-            allowed: limit,
-            overhead: 0,
-        })
+        Ok(Self { state, allowed: limit, overhead: 0 })
     }
 
     /// Whether the whole body has passed.
@@ -195,18 +191,12 @@ fn add_digit(digits: u8, size: u64, byte: u8) -> Result<State, Error> {
     if digits == 16 {
         return Err(Error::bad("a chunk size that overflows"));
     }
-    Ok(State::Size {
-        digits: digits + 1,
-        size: size << 4 | u64::from(digit),
-    })
+    Ok(State::Size { digits: digits + 1, size: size << 4 | u64::from(digit) })
 }
 
 fn trailer(total: usize) -> Result<usize, Error> {
     if total == MAX_TRAILERS {
-        return Err(Error::too_large(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "too large a trailer section",
-        ));
+        return Err(Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too large a trailer section"));
     }
     Ok(total + 1)
 }

@@ -21,11 +21,7 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn new(head_bytes: usize) -> Self {
-        Self {
-            bytes: vec![0; head_bytes + BODY_ROOM].into(),
-            start: 0,
-            end: 0,
-        }
+        Self { bytes: vec![0; head_bytes + BODY_ROOM].into(), start: 0, end: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -71,14 +67,7 @@ impl Input {
     pub(crate) fn split(&mut self, head: usize) -> (&[u8], Room<'_>) {
         let (head, rest) = self.bytes[self.start..].split_at_mut(head);
         let end = self.end - self.start - head.len();
-        (
-            head,
-            Room {
-                bytes: rest,
-                start: 0,
-                end,
-            },
-        )
+        (head, Room { bytes: rest, start: 0, end })
     }
 
     /// The request is done: `start..end` of the room behind its head of `head` bytes is left.
@@ -119,19 +108,13 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(head_bytes: usize) -> Self {
         let shards = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
-            head_bytes,
-        }
+        Self { shards: (0..shards).map(|_| Mutex::default()).collect(), head_bytes }
     }
 
     /// Runs `work` with buffers of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
         let pooled = self.shard().lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let new = || Buffers {
-            input: Input::new(self.head_bytes),
-            encoder: Encoder::default(),
-        };
+        let new = || Buffers { input: Input::new(self.head_bytes), encoder: Encoder::default() };
         let mut buffers = pooled.unwrap_or_else(new);
         let result = work(&mut buffers);
         buffers.input.discard();

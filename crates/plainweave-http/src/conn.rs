@@ -43,10 +43,7 @@ impl<H: Handler> Server<H> {
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "no write time-out could be set"))?;
-        Ok(ConnState {
-            served: 0,
-            read_timeout_ms: 0,
-        })
+        Ok(ConnState { served: 0, read_timeout_ms: 0 })
     }
 
     /// Serves a connection to its end, waiting for one request after the other.
@@ -70,21 +67,8 @@ impl<H: Handler> Server<H> {
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
         self.pool().with(|Buffers { input, encoder }| {
             let pace = Pace::new(self.limits().write_timeout, self.limits().min_rate);
-            let link = Link {
-                stream,
-                encoder,
-                state,
-                limits: self.limits(),
-                pace,
-                broken: false,
-            };
-            Conn {
-                server: self,
-                link,
-                input,
-                readable: true,
-            }
-            .run()
+            let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false };
+            Conn { server: self, link, input, readable: true }.run()
         })
     }
 }
@@ -155,19 +139,12 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         self.link.state.served = self.link.state.served.saturating_add(1);
         let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(self.server, self.link.state);
         let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
-        let terms = Terms {
-            version,
-            head_only,
-            keep_alive,
-            server: self.server.name(),
-        };
+        let terms = Terms { version, head_only, keep_alive, server: self.server.name() };
         let keep = self.link.send(response, terms)?;
 
         self.input.finish(len, rest.range);
         if !keep {
-            return Ok(Turn::Last {
-                linger: rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty(),
-            });
+            return Ok(Turn::Last { linger: rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty() });
         }
         self.drain(rest.decoder).map_err(|error| error.with_status(None))?;
         Ok(Turn::Again)
@@ -217,9 +194,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Step::Data(len) | Step::Framing(len) => self.input.consume(len),
                 Step::Done => return Ok(()),
                 Step::More => {
-                    let timeout = pace
-                        .left()
-                        .ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
+                    let timeout = pace.left().ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
                     let len = self.link.read(self.input.space(), timeout)?;
                     if len == 0 {
                         return Err(Error::closed("the peer left in the middle of an unread body"));
@@ -237,16 +212,9 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let Some(status) = error.status().filter(|_| !self.link.broken) else {
             return;
         };
-        let terms = Terms {
-            version: http::Version::HTTP_11,
-            head_only: false,
-            keep_alive: false,
-            server: self.server.name(),
-        };
-        let sent = self
-            .link
-            .send(Response::plain(status), terms)
-            .and_then(|_| self.link.flush());
+        let terms =
+            Terms { version: http::Version::HTTP_11, head_only: false, keep_alive: false, server: self.server.name() };
+        let sent = self.link.send(Response::plain(status), terms).and_then(|_| self.link.flush());
         if sent.is_ok() {
             self.link.linger(self.input.discard());
         }

@@ -82,8 +82,7 @@ impl Encoder {
         self.out.extend_from_slice(b"HTTP/1.1 ");
         self.out.extend_from_slice(status.as_str().as_bytes());
         self.out.push(b' ');
-        self.out
-            .extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        self.out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -101,14 +100,7 @@ fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 
 /// The fields that only the connection may write: a handler's own would break the framing.
 fn is_ours(name: &HeaderName) -> bool {
-    [
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::TE,
-        header::TRAILER,
-    ]
-    .contains(name)
+    [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TE, header::TRAILER].contains(name)
         || name == "keep-alive"
 }
 
@@ -134,18 +126,13 @@ struct DateCache {
 
 impl Default for DateCache {
     fn default() -> Self {
-        Self {
-            second: u64::MAX,
-            text: Vec::new(),
-        }
+        Self { second: u64::MAX, text: Vec::new() }
     }
 }
 
 impl DateCache {
     fn refresh(&mut self, now: SystemTime) {
-        let second = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second != self.second {
             self.second = second;
             self.text = http_date(now).into_bytes();
@@ -156,10 +143,7 @@ impl DateCache {
 /// IMF-fixdate; times before 1970 or after 9999 are moved to these bounds.
 pub(crate) fn http_date(time: SystemTime) -> String {
     const LAST: Duration = Duration::from_secs(253_402_300_799);
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
-        .min(LAST);
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().min(LAST);
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }
 
@@ -174,15 +158,7 @@ mod tests {
             assert!(checked_line(&mut out, "X-A", value).is_err_and(|error| error.is_invalid_header()));
             assert!(out.is_empty());
         }
-        for name in [
-            "",
-            "a b",
-            "a:",
-            "a\r\n",
-            "content-length",
-            "Transfer-Encoding",
-            "Connection",
-        ] {
+        for name in ["", "a b", "a:", "a\r\n", "content-length", "Transfer-Encoding", "Connection"] {
             assert!(checked_line(&mut Vec::new(), name, b"1").is_err(), "{name:?}");
         }
         assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());

@@ -31,12 +31,7 @@ enum Kind {
 
 impl Error {
     fn new(kind: Kind, status: Option<StatusCode>, what: &'static str) -> Self {
-        Self {
-            kind,
-            status,
-            what,
-            source: None,
-        }
+        Self { kind, status, what, source: None }
     }
 
     pub(crate) fn parse(status: StatusCode, what: &'static str) -> Self {
@@ -64,19 +59,12 @@ impl Error {
     }
 
     pub(crate) fn panic() -> Self {
-        Self::new(
-            Kind::Panic,
-            Some(StatusCode::INTERNAL_SERVER_ERROR),
-            "the handler panicked",
-        )
+        Self::new(Kind::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR), "the handler panicked")
     }
 
     /// A response body that could not be produced as promised.
     pub(crate) fn body(what: &'static str, source: Option<io::Error>) -> Self {
-        Self {
-            source: source.map(Arc::new),
-            ..Self::new(Kind::Body, None, what)
-        }
+        Self { source: source.map(Arc::new), ..Self::new(Kind::Body, None, what) }
     }
 
     /// Sorts a transport's error: its time-outs, its vanished peers, the rest.
@@ -90,10 +78,7 @@ impl Error {
             }
             _ => Kind::Io,
         };
-        Self {
-            source: Some(Arc::new(source)),
-            ..Self::new(kind, None, what)
-        }
+        Self { source: Some(Arc::new(source)), ..Self::new(kind, None, what) }
     }
 
     /// The same error with the answer it deserves; `None` when it is too late to answer.

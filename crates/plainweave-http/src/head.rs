@@ -63,11 +63,7 @@ impl<'b> RequestHead<'b> {
         let full = self.path_and_query();
         let path = full.split_once('?').map_or(full, |(path, _)| path);
         // RFC 9110, 4.2.3: an empty path is the same as "/".
-        if path.is_empty() && matches!(self.target, Target::Absolute { .. }) {
-            "/"
-        } else {
-            path
-        }
+        if path.is_empty() && matches!(self.target, Target::Absolute { .. }) { "/" } else { path }
     }
 
     /// What follows the first `?`.

@@ -43,17 +43,8 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
     pub(crate) fn new(link: &'a mut Link<'l, S>, room: Room<'a>, head: &RequestHead<'_>) -> Result<Self, Error> {
         let decoder = Decoder::new(head.framing(), link.limits.body_bytes)?;
         let pace = Pace::new(link.limits.body_timeout, link.limits.min_rate);
-        let source = Source {
-            link,
-            expects: head.expects_continue(),
-            pace,
-        };
-        Ok(Self {
-            source,
-            room,
-            decoder,
-            failed: None,
-        })
+        let source = Source { link, expects: head.expects_continue(), pace };
+        Ok(Self { source, room, decoder, failed: None })
     }
 
     fn next(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
@@ -98,11 +89,7 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
                 Err(_) => break true,
             }
         };
-        Ok(Rest {
-            range: (self.room.start, self.room.end),
-            decoder: self.decoder,
-            hopeless,
-        })
+        Ok(Rest { range: (self.room.start, self.room.end), decoder: self.decoder, hopeless })
     }
 }
 

@@ -37,9 +37,7 @@ impl<S: Transport> Link<'_, S> {
         let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         if millis != self.state.read_timeout_ms {
             let timeout = Duration::from_millis(millis.into());
-            self.stream
-                .set_read_timeout(timeout)
-                .map_err(|error| Error::io(error, "no read time-out could be set"))?;
+            self.stream.set_read_timeout(timeout).map_err(|error| Error::io(error, "no read time-out could be set"))?;
             self.state.read_timeout_ms = millis;
         }
         Ok(())
@@ -123,12 +121,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(base: Duration, rate: u32) -> Self {
-        Self {
-            base,
-            rate,
-            started: None,
-            bytes: 0,
-        }
+        Self { base, rate, started: None, bytes: 0 }
     }
 
     pub(crate) fn progress(&mut self, len: usize) {

@@ -44,8 +44,7 @@ impl<S: Transport> Link<'_, S> {
         }
         let mark = self.encoder.out.len();
         let fields = (&response.lines, &response.headers);
-        self.encoder
-            .head(response.status, fields, delimiter, connection, terms.server);
+        self.encoder.head(response.status, fields, delimiter, connection, terms.server);
         match response.body {
             _ if terms.head_only || delimiter == Delimiter::None => {}
             Body::Empty | Body::Omitted(0) => {}
@@ -136,7 +135,5 @@ fn fill(source: &mut dyn BufRead) -> Result<&[u8], Error> {
             Err(error) => return Err(Error::body("the body could not be read", Some(error))),
         }
     }
-    source
-        .fill_buf()
-        .map_err(|error| Error::body("the body could not be read", Some(error)))
+    source.fill_buf().map_err(|error| Error::body("the body could not be read", Some(error)))
 }

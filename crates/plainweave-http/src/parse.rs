@@ -77,16 +77,10 @@ impl HeadScanner {
 
     fn check_size(&self, len: usize, limits: &Limits) -> Result<(), Error> {
         if self.lines == 0 && len > limits.line_bytes {
-            return Err(Error::too_large(
-                StatusCode::URI_TOO_LONG,
-                "the request line is too long",
-            ));
+            return Err(Error::too_large(StatusCode::URI_TOO_LONG, "the request line is too long"));
         }
         if len > limits.head_bytes {
-            return Err(Error::too_large(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "the request head is too large",
-            ));
+            return Err(Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large"));
         }
         Ok(())
     }
@@ -138,10 +132,7 @@ fn bad_version(buf: &[u8]) -> Error {
         Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            Error::parse(
-                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-                "HTTP/1.0 and HTTP/1.1 are spoken here",
-            )
+            Error::parse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.0 and HTTP/1.1 are spoken here")
         }
         _ => Error::bad("malformed HTTP version"),
     }
@@ -154,10 +145,7 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
         return Err(bad);
     }
     if *method == Method::CONNECT {
-        let port = target
-            .rsplit_once(':')
-            .filter(|(host, _)| !host.is_empty())
-            .map(|(_, port)| port);
+        let port = target.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
         let valid = port.is_some_and(|port| port.parse::<u16>().is_ok()) && is_host(target.as_bytes());
         return if valid { Ok(Target::Authority(target)) } else { Err(bad) };
     }
@@ -165,11 +153,7 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
         return Ok(Target::Origin(target));
     }
     if target == "*" {
-        return if *method == Method::OPTIONS {
-            Ok(Target::Asterisk)
-        } else {
-            Err(bad)
-        };
+        return if *method == Method::OPTIONS { Ok(Target::Asterisk) } else { Err(bad) };
     }
     let Some((scheme, after)) = target.split_once("://") else {
         return Err(bad);
@@ -186,10 +170,7 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|byte| {
         matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']')
-            || matches!(
-                byte,
-                b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
-            )
+            || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
     })
 }
 
@@ -281,10 +262,9 @@ impl<'b> Fields<'b> {
             (Some(_), Some(_)) => Err(Error::bad("both Content-Length and Transfer-Encoding")),
             (Some(_), None) if version == Version::HTTP_10 => Err(Error::bad("Transfer-Encoding in HTTP/1.0")),
             (Some(Coding::Chunked), None) => Ok(Framing::Chunked),
-            (Some(Coding::Other), None) => Err(Error::parse(
-                StatusCode::NOT_IMPLEMENTED,
-                "a transfer coding other than chunked",
-            )),
+            (Some(Coding::Other), None) => {
+                Err(Error::parse(StatusCode::NOT_IMPLEMENTED, "a transfer coding other than chunked"))
+            }
         }
     }
 
@@ -293,20 +273,14 @@ impl<'b> Fields<'b> {
         match self.expect {
             None => Ok(false),
             Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(version == Version::HTTP_11),
-            Some(_) => Err(Error::parse(
-                StatusCode::EXPECTATION_FAILED,
-                "an expectation other than 100-continue",
-            )),
+            Some(_) => Err(Error::parse(StatusCode::EXPECTATION_FAILED, "an expectation other than 100-continue")),
         }
     }
 }
 
 /// The non-empty elements of a comma-separated list.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|item| !item.is_empty())
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }
 
 /// Digits only: no sign, no blank, no overflow.

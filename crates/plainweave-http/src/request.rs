@@ -30,10 +30,7 @@ impl<'a> Request<'a> {
         let mut body = Vec::new();
         self.take(limit as u64 + 1).read_to_end(&mut body)?;
         if body.len() > limit {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the body is longer than the handler takes",
-            ));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the body is longer than the handler takes"));
         }
         Ok(body)
     }
@@ -55,9 +52,7 @@ impl Read for Request<'_> {
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("head", self.head)
-            .finish_non_exhaustive()
+        f.debug_struct("Request").field("head", self.head).finish_non_exhaustive()
     }
 }
 

@@ -24,12 +24,7 @@ pub struct Response {
 impl Response {
     /// A response without a body.
     pub fn new(status: StatusCode) -> Self {
-        Self {
-            status,
-            headers: HeaderMap::new(),
-            lines: HeaderLines::default(),
-            body: Body::Empty,
-        }
+        Self { status, headers: HeaderMap::new(), lines: HeaderLines::default(), body: Body::Empty }
     }
 
     /// 200 with this body.
@@ -45,22 +40,12 @@ impl Response {
 
     /// The status said in words, as a plain text.
     pub fn plain(status: StatusCode) -> Self {
-        Self::text(
-            status,
-            format!(
-                "{} {}\n",
-                status.as_str(),
-                status.canonical_reason().unwrap_or_default()
-            ),
-        )
+        Self::text(status, format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default()))
     }
 
     /// Replaces the body.
     pub fn with_body(self, body: impl Into<Body>) -> Self {
-        Self {
-            body: body.into(),
-            ..self
-        }
+        Self { body: body.into(), ..self }
     }
 
     /// Sets a field.
@@ -98,10 +83,7 @@ impl Response {
 impl<B: Into<Body>> From<http::Response<B>> for Response {
     fn from(response: http::Response<B>) -> Self {
         let (parts, body) = response.into_parts();
-        let new = Self {
-            headers: parts.headers,
-            ..Self::new(parts.status)
-        };
+        let new = Self { headers: parts.headers, ..Self::new(parts.status) };
         new.with_body(body)
     }
 }

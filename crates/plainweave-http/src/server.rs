@@ -25,40 +25,23 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        Self {
-            handler,
-            limits,
-            name: None,
-            on_error: None,
-            pool,
-            stopping: AtomicBool::new(false),
-        }
+        Self { handler, limits, name: None, on_error: None, pool, stopping: AtomicBool::new(false) }
     }
 
     /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Self {
-        Self {
-            pool: Pool::new(limits.head_bytes),
-            limits,
-            ..self
-        }
+        Self { pool: Pool::new(limits.head_bytes), limits, ..self }
     }
 
     /// Sends a `Server` field.
     pub fn with_name(self, name: &str) -> Result<Self, Error> {
         HeaderValue::from_str(name).map_err(|_| Error::header("the server's name is not a header value"))?;
-        Ok(Self {
-            name: Some(name.to_owned()),
-            ..self
-        })
+        Ok(Self { name: Some(name.to_owned()), ..self })
     }
 
     /// Calls `hook` for each connection that ended in an error, before the peer is told.
     pub fn on_error(self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        Self {
-            on_error: Some(Box::new(hook)),
-            ..self
-        }
+        Self { on_error: Some(Box::new(hook)), ..self }
     }
 
     /// From now on every answer is its connection's last, and no connection is parked. Connections that are parked
@@ -98,9 +81,6 @@ impl<H: Handler> Server<H> {
 
 impl<H> fmt::Debug for Server<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("limits", &self.limits)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Server").field("limits", &self.limits).field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -121,8 +121,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
-    text.parse()
-        .map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
+    text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
 }
 
 /// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
@@ -147,13 +146,7 @@ mod tests {
 
     #[test]
     fn times() {
-        for (text, millis) in [
-            ("500ms", 500),
-            ("10s", 10_000),
-            ("7", 7_000),
-            ("2m", 120_000),
-            ("1h", 3_600_000),
-        ] {
+        for (text, millis) in [("500ms", 500), ("10s", 10_000), ("7", 7_000), ("2m", 120_000), ("1h", 3_600_000)] {
             assert_eq!(time(text), Ok(Duration::from_millis(millis)));
         }
         for text in ["", "s", "0", "0s", "-1s", "1.5s", "1 s", "1d", "99999999999s"] {
@@ -176,9 +169,6 @@ mod tests {
             flags: Flags,
         }
         let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
-        assert_eq!(
-            format!("{:?}", flags.limits.limits()),
-            format!("{:?}", Limits::default())
-        );
+        assert_eq!(format!("{:?}", flags.limits.limits()), format!("{:?}", Limits::default()));
     }
 }

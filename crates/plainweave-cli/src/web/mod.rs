@@ -23,28 +23,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let server = Server::new(files).with_limits(flags.limits.limits());
     let server = Arc::new(server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?);
-    let listeners = flags
-        .listen
-        .iter()
-        .map(|address| bind(*address))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let listeners = flags.listen.iter().map(|address| bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
     let stop = Stop::install().context("the signals could not be caught")?;
     say(io::stdout(), &start_line(root, &listeners, &engine)?);
     let finished = engine.run(&server, listeners, stop, flags.grace)?;
     if !finished {
-        say(
-            io::stderr(),
-            "plainweave: stopped with requests in progress; --grace gives them longer",
-        );
+        say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
     Ok(())
 }
 
 fn root_remedy(root: &Path) -> String {
-    format!(
-        "cannot serve {} (give an existing directory: plainweave web DIR)",
-        root.display()
-    )
+    format!("cannot serve {} (give an existing directory: plainweave web DIR)", root.display())
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -63,14 +53,9 @@ fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 fn start_line(root: &Path, listeners: &[TcpListener], engine: &serve::Engine) -> io::Result<String> {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let urls = listeners
-        .iter()
-        .map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
+    let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
     let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
-    Ok(format!(
-        "plainweave web: serving {} on {urls} ({engine})",
-        root.display()
-    ))
+    Ok(format!("plainweave web: serving {} on {urls} ({engine})", root.display()))
 }
 
 /// Writes a line; a closed terminal is no reason to stop.

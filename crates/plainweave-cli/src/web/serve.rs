@@ -85,13 +85,7 @@ fn accept(listener: &TcpListener, server: &Arc<WebServer>, alive: &Sender<Infall
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (connection, alive) = (
-            Connection {
-                stream,
-                server: Arc::clone(server),
-            },
-            alive.clone(),
-        );
+        let (connection, alive) = (Connection { stream, server: Arc::clone(server) }, alive.clone());
         // Where no thread can be had, the connection is closed.
         let _ = thread::Builder::new().spawn(move || {
             Arc::clone(&connection.server).serve(connection);

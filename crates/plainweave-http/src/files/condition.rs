@@ -17,11 +17,7 @@ pub(super) struct Version {
 
 impl Version {
     pub(super) fn of(stat: &Stat) -> Self {
-        Self {
-            seconds: stat.st_mtime,
-            nanos: stat.st_mtime_nsec,
-            size: stat.st_size.try_into().unwrap_or(0),
-        }
+        Self { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec, size: stat.st_size.try_into().unwrap_or(0) }
     }
 
     /// Sent as a strong validator. It is as good as the file system's clock: before Linux 6.13 two writes of one size
@@ -56,13 +52,8 @@ impl Conditions {
             list.extend_from_slice(value);
             list.push(b',');
         }
-        let since = head
-            .header("if-modified-since")
-            .and_then(|value| str::from_utf8(value).ok());
-        Self {
-            none_match,
-            modified_since: since.and_then(|value| httpdate::parse_http_date(value).ok()),
-        }
+        let since = head.header("if-modified-since").and_then(|value| str::from_utf8(value).ok());
+        Self { none_match, modified_since: since.and_then(|value| httpdate::parse_http_date(value).ok()) }
     }
 
     /// Whether the client's copy is still good: 304. If-None-Match decides alone when it is there (13.1.3).
@@ -102,32 +93,14 @@ fn any_match(list: &[u8], etag: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const FILE: Version = Version {
-        seconds: 784_111_777,
-        nanos: 0xab,
-        size: 0x10,
-    };
+    const FILE: Version = Version { seconds: 784_111_777, nanos: 0xab, size: 0x10 };
 
     #[test]
     fn validators() {
         assert_eq!(FILE.etag(), "\"2ebc98a1.ab-10\"");
         assert_eq!(FILE.last_modified(), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert!(
-            Version {
-                seconds: i64::MAX,
-                ..FILE
-            }
-            .last_modified()
-            .ends_with("GMT")
-        );
-        assert!(
-            Version {
-                seconds: i64::MIN,
-                ..FILE
-            }
-            .last_modified()
-            .contains("1970")
-        );
+        assert!(Version { seconds: i64::MAX, ..FILE }.last_modified().ends_with("GMT"));
+        assert!(Version { seconds: i64::MIN, ..FILE }.last_modified().contains("1970"));
     }
 
     #[test]
@@ -152,16 +125,10 @@ mod tests {
     #[test]
     fn times() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let since = |seconds| Conditions {
-            none_match: None,
-            modified_since: Some(at(seconds)),
-        };
+        let since = |seconds| Conditions { none_match: None, modified_since: Some(at(seconds)) };
         assert!(since(784_111_777).not_modified(&FILE));
         assert!(!since(784_111_776).not_modified(&FILE));
-        let both = Conditions {
-            none_match: Some(b"\"x\"".to_vec()),
-            ..since(784_111_777)
-        };
+        let both = Conditions { none_match: Some(b"\"x\"".to_vec()), ..since(784_111_777) };
         assert!(!both.not_modified(&FILE));
     }
 }

@@ -46,19 +46,13 @@ impl StaticFiles {
 impl<B: Blocking> StaticFiles<B> {
     /// Files beneath `root`, read on a pool for blocking work. Fails when `root` is not a directory.
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
-        Ok(Self {
-            root: Arc::new(Root::open(root.as_ref())?),
-            blocking,
-        })
+        Ok(Self { root: Arc::new(Root::open(root.as_ref())?), blocking })
     }
 
     /// Does without `openat2`, as where a container forbids it: then links are not followed.
     pub fn without_links(self) -> Self {
         let open = Arc::try_unwrap(self.root).map(|root| Arc::new(root.walking()));
-        Self {
-            root: open.unwrap_or_else(|shared| shared),
-            ..self
-        }
+        Self { root: open.unwrap_or_else(|shared| shared), ..self }
     }
 
     fn get(&self, head: &RequestHead<'_>) -> Response {
@@ -68,8 +62,7 @@ impl<B: Blocking> StaticFiles<B> {
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
         if path.directory {
-            path.name
-                .extend_from_slice(if path.name.is_empty() { b"" } else { b"/" });
+            path.name.extend_from_slice(if path.name.is_empty() { b"" } else { b"/" });
             path.name.extend_from_slice(INDEX);
         }
         let lookup = Lookup {
@@ -160,11 +153,7 @@ impl Lookup {
         if (piece.len() as u64) < first {
             return Err(Errno::IO); // It shrank: this is no state that its validators name.
         }
-        let content = if version.size == first {
-            Content::Whole(piece)
-        } else {
-            Content::Begun(file, piece)
-        };
+        let content = if version.size == first { Content::Whole(piece) } else { Content::Begun(file, piece) };
         Ok(Found::File(version, content))
     }
 }
@@ -209,12 +198,5 @@ fn fields(version: &Version, content_type: Option<(&str, &str)>) -> HeaderLines 
 fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {
     let guess = extension.and_then(|extension| mime_guess::from_ext(extension).first_raw());
     let essence = guess.unwrap_or("application/octet-stream");
-    (
-        essence,
-        if essence.starts_with("text/") {
-            "; charset=utf-8"
-        } else {
-            ""
-        },
-    )
+    (essence, if essence.starts_with("text/") { "; charset=utf-8" } else { "" })
 }

@@ -13,10 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 /// `O_NONBLOCK`: opening a FIFO must not wait for its writer.
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const WALK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
 /// A rename during the look-up makes the kernel give up with EAGAIN.
 const ATTEMPTS: usize = 8;
@@ -33,10 +30,7 @@ impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let directory = openat(CWD, path, WALK, Mode::empty())?;
         let probe = openat2(&directory, c".", WALK, Mode::empty(), ResolveFlags::BENEATH);
-        Ok(Self {
-            directory,
-            openat2: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)),
-        })
+        Ok(Self { directory, openat2: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)) })
     }
 
     /// Goes the way that does without `openat2`.
@@ -47,12 +41,7 @@ impl Root {
     /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root.
     pub(super) fn read(&self, name: &[u8]) -> Result<File, Errno> {
         let name = if name.is_empty() { b"." } else { name };
-        if self.openat2 {
-            self.read_beneath(name)
-        } else {
-            self.read_walking(name)
-        }
-        .map(File::from)
+        if self.openat2 { self.read_beneath(name) } else { self.read_walking(name) }.map(File::from)
     }
 
     fn read_beneath(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
@@ -72,16 +61,8 @@ impl Root {
             None => (&b""[..], name),
         };
         let mut here: Option<OwnedFd> = None;
-        for segment in parents
-            .split(|&byte| byte == b'/')
-            .filter(|segment| !segment.is_empty())
-        {
-            here = Some(openat(
-                self.at(here.as_ref()),
-                segment,
-                WALK | OFlags::NOFOLLOW,
-                Mode::empty(),
-            )?);
+        for segment in parents.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty()) {
+            here = Some(openat(self.at(here.as_ref()), segment, WALK | OFlags::NOFOLLOW, Mode::empty())?);
         }
         openat(self.at(here.as_ref()), last, READ | OFlags::NOFOLLOW, Mode::empty())
     }

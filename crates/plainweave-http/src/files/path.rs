@@ -30,10 +30,7 @@ impl FilePath {
             decode_segment(segment.as_bytes(), &mut name)?;
             check_segment(&name[start..], start == 0)?;
         }
-        Ok(Self {
-            name,
-            directory: path.ends_with('/'),
-        })
+        Ok(Self { name, directory: path.ends_with('/') })
     }
 
     /// The same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front and
@@ -158,12 +155,7 @@ mod tests {
 
     #[test]
     fn extensions() {
-        for (path, extension) in [
-            ("/a.b/c", None),
-            ("/a.tar.gz", Some("gz")),
-            ("/a.", Some("")),
-            ("/a", None),
-        ] {
+        for (path, extension) in [("/a.b/c", None), ("/a.tar.gz", Some("gz")), ("/a.", Some("")), ("/a", None)] {
             assert_eq!(FilePath::decode(path).unwrap().extension(), extension, "{path}");
         }
     }

@@ -41,21 +41,12 @@ impl<B: Blocking> Pieces<B> {
     /// `piece` is what was already read of the file.
     pub(super) fn new(blocking: B, file: File, piece: Vec<u8>) -> Self {
         let offset = piece.len() as u64;
-        Self {
-            blocking,
-            file: Some(file),
-            piece,
-            used: 0,
-            offset,
-        }
+        Self { blocking, file: Some(file), piece, used: 0, offset }
     }
 
     fn next(&mut self) -> io::Result<()> {
         let (mut piece, offset) = (std::mem::take(&mut self.piece), self.offset);
-        let file = self
-            .file
-            .take()
-            .ok_or_else(|| io::Error::other("the file was given up by a cancelled read"))?;
+        let file = self.file.take().ok_or_else(|| io::Error::other("the file was given up by a cancelled read"))?;
         let read = move || {
             piece.resize(PIECE, 0);
             let len = file.read_at(&mut piece, offset);

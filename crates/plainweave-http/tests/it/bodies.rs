@@ -100,10 +100,7 @@ fn framing_is_bounded() {
 
 #[test]
 fn lengths() {
-    assert_eq!(
-        decode(Framing::Length(3), &[b"ab", b"cd", b"e"], 9).unwrap(),
-        (Some(b"abc".to_vec()), 2)
-    );
+    assert_eq!(decode(Framing::Length(3), &[b"ab", b"cd", b"e"], 9).unwrap(), (Some(b"abc".to_vec()), 2));
     assert_eq!(decode(Framing::Length(3), &[b"ab"], 9).unwrap(), (None, 0));
     assert!(decode(Framing::Length(10), &[], 9).is_err_and(|error| error.is_too_large()));
 }
@@ -145,8 +142,5 @@ fn faults_in_a_body_are_answered_by_the_server() {
     let chunked = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(statuses(format!("{chunked}x\r\n")), [400]);
     assert_eq!(statuses(format!("{chunked}fffffff\r\n")), [413]);
-    assert_eq!(
-        statuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"),
-        [413]
-    );
+    assert_eq!(statuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"), [413]);
 }

@@ -14,12 +14,7 @@ const REQUESTS: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\
 
 /// How many of the requests end before this byte.
 fn complete(until: usize) -> usize {
-    let ends = [
-        "/a HTTP/1.1\r\nHost: h\r\n\r\n",
-        "\r\n\r\nabc",
-        "0\r\n\r\n",
-        "/known HTTP/1.1\r\nHost: h\r\n\r\n",
-    ];
+    let ends = ["/a HTTP/1.1\r\nHost: h\r\n\r\n", "\r\n\r\nabc", "0\r\n\r\n", "/known HTTP/1.1\r\nHost: h\r\n\r\n"];
     let mut at = 0;
     let found = ends.iter().map(|end| {
         at += REQUESTS[at..].find(end).unwrap() + end.len();
@@ -32,13 +27,8 @@ fn complete(until: usize) -> usize {
 fn run(script: &mut Script) -> Vec<Error> {
     let errors = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&errors);
-    let limits = Limits {
-        linger_timeout: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    let server = server()
-        .with_limits(limits)
-        .on_error(move |error| record.lock().unwrap().push(error.clone()));
+    let limits = Limits { linger_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = server().with_limits(limits).on_error(move |error| record.lock().unwrap().push(error.clone()));
     play(&server, script);
     drop(server);
     Arc::try_unwrap(errors).unwrap().into_inner().unwrap()
@@ -55,10 +45,7 @@ fn a_peer_that_leaves_at_any_byte() {
             let answers = read_answers(&script.out);
             assert_eq!(answers.len(), complete(len), "{len} {fault:?}");
             assert!(answers.iter().all(|answer| answer.status == 200), "{len} {fault:?}");
-            assert!(
-                errors.iter().all(Error::is_closed) && errors.len() <= 1,
-                "{len} {errors:?}"
-            );
+            assert!(errors.iter().all(Error::is_closed) && errors.len() <= 1, "{len} {errors:?}");
         }
     }
 }
@@ -69,10 +56,7 @@ fn a_peer_that_takes_no_more_after_any_byte() {
     assert!(run(&mut whole).is_empty());
     for len in 0..whole.out.len() {
         for kind in [ErrorKind::BrokenPipe, ErrorKind::WouldBlock] {
-            let mut script = Script {
-                deaf_after: Some((len, kind)),
-                ..Script::of(REQUESTS)
-            };
+            let mut script = Script { deaf_after: Some((len, kind)), ..Script::of(REQUESTS) };
             let errors = run(&mut script);
             assert_eq!(script.out.len(), len);
             assert_eq!(errors.len(), 1, "{len} {errors:?}");
@@ -98,10 +82,7 @@ fn a_peer_that_stalls_at_any_byte() {
         let mut expected = vec![200; complete(len)];
         expected.extend((!between).then_some(408));
         assert_eq!(statuses, expected, "{len}");
-        assert_eq!(
-            errors.iter().filter(|error| error.is_timeout()).count(),
-            usize::from(!between)
-        );
+        assert_eq!(errors.iter().filter(|error| error.is_timeout()).count(), usize::from(!between));
     }
 }
 
@@ -130,13 +111,7 @@ fn a_peer_that_drips() {
         let mut state = server.open(&mut script).unwrap();
         let start = std::time::Instant::now();
         server.serve_ready(&mut script, &mut state);
-        assert_eq!(
-            read_answers(&script.0.out)
-                .iter()
-                .map(|answer| answer.status)
-                .collect::<Vec<_>>(),
-            [408]
-        );
+        assert_eq!(read_answers(&script.0.out).iter().map(|answer| answer.status).collect::<Vec<_>>(), [408]);
         assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
     }
 }
@@ -195,10 +170,7 @@ fn an_error_is_followed_by_a_bounded_farewell() {
     let mut script = Script::of([&b"BAD\r\n\r\n"[..], &vec![0; 8 << 20]].concat());
     let errors = run(&mut script);
     assert!(script.ended && errors[0].is_parse());
-    let left: usize = script
-        .events
-        .iter()
-        .map(|event| if let Event::Data(data) = event { data.len() } else { 0 })
-        .sum();
+    let left: usize =
+        script.events.iter().map(|event| if let Event::Data(data) = event { data.len() } else { 0 }).sum();
     assert!((6 << 20..8 << 20).contains(&left), "{left}");
 }

@@ -17,20 +17,10 @@ struct Site(PathBuf);
 impl Site {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "plainweave-files-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let unique = format!("plainweave-files-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let site = Self(std::env::temp_dir().join(unique));
         let root = site.root();
-        for directory in [
-            "root/sub/deep",
-            "root/empty",
-            "root/.well-known",
-            "root/.git",
-            "root/%41",
-        ] {
+        for directory in ["root/sub/deep", "root/empty", "root/.well-known", "root/.git", "root/%41"] {
             fs::create_dir_all(site.0.join(directory)).unwrap();
         }
         for (name, text) in [
@@ -53,14 +43,7 @@ impl Site {
         symlink(site.0.join("secret"), root.join("absolute")).unwrap();
         symlink("..", root.join("up")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            root.join("fifo"),
-            rustix::fs::FileType::Fifo,
-            0o644.into(),
-            0,
-        )
-        .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
         site
     }
 
@@ -84,9 +67,7 @@ fn ask<B: Blocking>(server: &Server<StaticFiles<B>>, request: &str, fields: &str
     play(server, &mut script);
     if request.starts_with("HEAD") {
         assert!(script.out.ends_with(b"\r\n\r\n"));
-        let text = String::from_utf8(script.out)
-            .unwrap()
-            .replace("Content-Length", "X-Length");
+        let text = String::from_utf8(script.out).unwrap().replace("Content-Length", "X-Length");
         return read_answers(text.as_bytes()).remove(0);
     }
     read_answers(&script.out).remove(0)
@@ -131,10 +112,7 @@ fn paths() {
     ];
     let long = format!("/{}", "a".repeat(300));
     let more = [(long.as_str(), 404, "")];
-    for server in [
-        site.server(),
-        Server::new(StaticFiles::new(site.root()).unwrap().without_links()),
-    ] {
+    for server in [site.server(), Server::new(StaticFiles::new(site.root()).unwrap().without_links())] {
         for (path, status, body) in table.iter().chain(&more) {
             let answer = ask(&server, &format!("GET {path}"), "");
             assert_eq!(answer.status, *status, "{path}");
@@ -160,11 +138,7 @@ fn redirects() {
         ("http://evil.example/sub", "/sub/"),
     ] {
         let answer = ask(&site.server(), &format!("GET {path}"), "");
-        assert_eq!(
-            (answer.status, answer.header("location")),
-            (301, Some(location)),
-            "{path}"
-        );
+        assert_eq!((answer.status, answer.header("location")), (301, Some(location)), "{path}");
     }
 }
 
@@ -184,11 +158,7 @@ fn methods() {
     ] {
         let answer = ask(&site.server(), request, "");
         assert_eq!(answer.status, status, "{request}");
-        assert_eq!(
-            answer.header("allow"),
-            allow.then_some("GET, HEAD, OPTIONS"),
-            "{request}"
-        );
+        assert_eq!(answer.header("allow"), allow.then_some("GET, HEAD, OPTIONS"), "{request}");
     }
 }
 
@@ -201,11 +171,7 @@ fn fields() {
         ("/empty.css", "text/css; charset=utf-8"),
         ("/noext", "application/octet-stream"),
     ] {
-        assert_eq!(
-            ask(&site.server(), &format!("GET {path}"), "").header("content-type"),
-            Some(kind),
-            "{path}"
-        );
+        assert_eq!(ask(&site.server(), &format!("GET {path}"), "").header("content-type"), Some(kind), "{path}");
     }
     let head = ask(&site.server(), "HEAD /a.txt", "");
     let get = ask(&site.server(), "GET /a.txt", "");
@@ -235,10 +201,7 @@ fn conditions() {
         ("If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT\r\n".into(), 304),
         ("If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n".into(), 200),
         ("If-Modified-Since: yesterday\r\n".into(), 200),
-        (
-            "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(),
-            200,
-        ),
+        ("If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(), 200),
     ] {
         for method in ["GET", "HEAD"] {
             let answer = ask(&server, &format!("{method} /a.txt"), &fields);
@@ -260,11 +223,7 @@ fn sizes() {
         play(&site.server(), &mut script);
         let answer = read_answers(&script.out).remove(0);
         assert!(answer.body == content, "{len}");
-        assert_eq!(
-            script.writes.len(),
-            len.div_ceil(65_536).max(1),
-            "{len}: head and first piece go together"
-        );
+        assert_eq!(script.writes.len(), len.div_ceil(65_536).max(1), "{len}: head and first piece go together");
     }
 }
 
@@ -276,12 +235,7 @@ impl Blocking for Meddling {
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
         let (trips, file, len) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == 1 {
-            fs::File::options()
-                .write(true)
-                .open(file)
-                .unwrap()
-                .set_len(*len)
-                .unwrap();
+            fs::File::options().write(true).open(file).unwrap().set_len(*len).unwrap();
         }
         Inline.run(work)
     }

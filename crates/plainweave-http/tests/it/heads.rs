@@ -108,10 +108,7 @@ fn smuggling() {
         ("Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n", 200),
         ("Transfer-Encoding: , chunked\r\n\r\n0\r\n\r\n", 200),
         ("Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
-        (
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            400,
-        ),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         ("Transfer-Encoding: chunked, gzip\r\n\r\n", 400),
         ("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
         ("Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
@@ -129,10 +126,7 @@ fn smuggling() {
         assert_eq!(statuses(&raw), [*status], "{fields:?}");
     }
     // 6.1: an HTTP/1.0 client cannot mean it.
-    assert_eq!(
-        statuses("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-        [400]
-    );
+    assert_eq!(statuses("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), [400]);
 }
 
 /// What was refused is answered once, and nothing behind it is taken for a request.
@@ -142,10 +136,7 @@ fn nothing_is_read_behind_a_refusal() {
                     0\r\n\r\nGET /admin HTTP/1.1\r\nHost: a\r\n\r\n";
     let answers = answers_to(smuggled);
     assert_eq!(answers.len(), 1);
-    assert_eq!(
-        (answers[0].status, answers[0].header("connection")),
-        (400, Some("close"))
-    );
+    assert_eq!((answers[0].status, answers[0].header("connection")), (400, Some("close")));
 }
 
 #[test]
@@ -174,17 +165,8 @@ fn views_of_a_head() {
     let raw = b"GET HTTP://h:1?q=/?x HTTP/1.1\r\nHost: other\r\nA: 1\r\nConnection: x , Close\r\na: 2\r\n\r\n";
     let mut slots = header_slots();
     let head = parse_head(raw, &mut slots).unwrap();
-    assert_eq!(
-        head.target(),
-        Target::Absolute {
-            authority: "h:1",
-            rest: "?q=/?x"
-        }
-    );
-    assert_eq!(
-        (head.path(), head.query(), head.host()),
-        ("/", Some("q=/?x"), Some("h:1"))
-    );
+    assert_eq!(head.target(), Target::Absolute { authority: "h:1", rest: "?q=/?x" });
+    assert_eq!((head.path(), head.query(), head.host()), ("/", Some("q=/?x"), Some("h:1")));
     assert_eq!((head.keep_alive(), head.framing()), (false, Framing::Length(0)));
     assert_eq!(head.header_all("A").collect::<Vec<_>>(), [b"1", b"2"]);
     assert_eq!(head.to_header_map().get_all("a").iter().count(), 2);
@@ -192,19 +174,11 @@ fn views_of_a_head() {
 
 /// The head's length and how it parses, fed in pieces that end at these places.
 fn feed(raw: &[u8], cuts: &[usize]) -> Result<Option<(usize, String)>, StatusCode> {
-    let limits = Limits {
-        head_bytes: 200,
-        line_bytes: 80,
-        headers: 4,
-        ..Limits::default()
-    };
+    let limits = Limits { head_bytes: 200, line_bytes: 80, headers: 4, ..Limits::default() };
     let (mut scanner, mut start) = (HeadScanner::default(), 0);
     for &end in cuts.iter().chain([&raw.len()]) {
         loop {
-            match scanner
-                .scan(&raw[start..end.max(start)], &limits)
-                .map_err(|error| error.status().unwrap())?
-            {
+            match scanner.scan(&raw[start..end.max(start)], &limits).map_err(|error| error.status().unwrap())? {
                 Scan::More => break,
                 Scan::Blank(len) => (start, scanner) = (start + len, HeadScanner::default()),
                 Scan::Head(len) => {
@@ -248,11 +222,7 @@ proptest! {
 /// A head that arrives byte by byte costs one look at each byte: a megabyte of it must not take a quadratic time.
 #[test]
 fn byte_by_byte_is_linear() {
-    let limits = Limits {
-        head_bytes: 4 << 20,
-        line_bytes: 4 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { head_bytes: 4 << 20, line_bytes: 4 << 20, ..Limits::default() };
     let raw = [b"GET /".as_slice(), &vec![b'a'; 1 << 20]].concat();
     let start = std::time::Instant::now();
     let mut scanner = HeadScanner::default();

@@ -34,23 +34,13 @@ fn keep_alive() {
 /// A client that sends a long body sees 413 rather than a reset, for the server reads on after its answer.
 #[test]
 fn a_refused_upload_is_told_why() {
-    let (mut client, serving) = connect(Limits {
-        linger_bytes: 8 << 20,
-        ..Limits::default()
-    });
-    write!(
-        client,
-        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n"
-    )
-    .unwrap();
+    let (mut client, serving) = connect(Limits { linger_bytes: 8 << 20, ..Limits::default() });
+    write!(client, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n").unwrap();
     client.write_all(&vec![0; 4 << 20]).unwrap();
     let mut out = Vec::new();
     client.read_to_end(&mut out).unwrap();
     let answers = read_answers(&out);
-    assert_eq!(
-        (answers[0].status, answers[0].header("connection")),
-        (413, Some("close"))
-    );
+    assert_eq!((answers[0].status, answers[0].header("connection")), (413, Some("close")));
     drop(client);
     serving.join().unwrap();
 }
@@ -58,12 +48,7 @@ fn a_refused_upload_is_told_why() {
 #[test]
 fn slow_and_idle_peers_are_cut() {
     let short = Duration::from_millis(60);
-    let limits = Limits {
-        header_timeout: short,
-        idle_timeout: short,
-        linger_timeout: short,
-        ..Limits::default()
-    };
+    let limits = Limits { header_timeout: short, idle_timeout: short, linger_timeout: short, ..Limits::default() };
     let whole = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     for (sent, statuses) in [("", &[][..]), ("GET / HT", &[408]), (whole, &[200])] {
         let (mut client, serving) = connect(limits.clone());
@@ -71,29 +56,16 @@ fn slow_and_idle_peers_are_cut() {
         client.write_all(sent.as_bytes()).unwrap();
         let mut out = Vec::new();
         client.read_to_end(&mut out).unwrap();
-        assert_eq!(
-            read_answers(&out)
-                .iter()
-                .map(|answer| answer.status)
-                .collect::<Vec<_>>(),
-            statuses
-        );
+        assert_eq!(read_answers(&out).iter().map(|answer| answer.status).collect::<Vec<_>>(), statuses);
         drop(client);
         serving.join().unwrap();
-        assert!(
-            (short / 2..20 * short).contains(&start.elapsed()),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!((short / 2..20 * short).contains(&start.elapsed()), "{:?}", start.elapsed());
     }
 }
 
 #[test]
 fn a_reader_that_never_reads_is_cut() {
-    let limits = Limits {
-        write_timeout: Duration::from_millis(80),
-        ..Limits::default()
-    };
+    let limits = Limits { write_timeout: Duration::from_millis(80), ..Limits::default() };
     let (mut client, serving) = connect(limits);
     for _ in 0..400 {
         if client.write_all(b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n").is_err() {

@@ -156,12 +156,7 @@ fn handle(request: &mut Request<'_>) -> Response {
         },
         "/half" => {
             let mut byte = [0];
-            Response::ok(
-                request
-                    .read(&mut byte)
-                    .map(|len| byte[..len].to_vec())
-                    .unwrap_or_default(),
-            )
+            Response::ok(request.read(&mut byte).map(|len| byte[..len].to_vec()).unwrap_or_default())
         }
         "/panic" => panic!("asked to panic"),
         "/close" => Response::ok("bye").with_header("connection".parse().unwrap(), "close".parse().unwrap()),
@@ -196,10 +191,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 }
 
@@ -220,16 +212,8 @@ pub(crate) fn read_answer(bytes: &[u8]) -> Option<(Answer, &[u8])> {
         return None;
     };
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
-    let headers = raw
-        .headers
-        .iter()
-        .map(|header| (header.name.to_owned(), text(header.value)))
-        .collect();
-    let mut answer = Answer {
-        status: raw.code.unwrap(),
-        headers,
-        body: Vec::new(),
-    };
+    let headers = raw.headers.iter().map(|header| (header.name.to_owned(), text(header.value))).collect();
+    let mut answer = Answer { status: raw.code.unwrap(), headers, body: Vec::new() };
     let mut rest = &bytes[head..];
     if matches!(answer.status, 100 | 204 | 304) {
         return Some((answer, rest));
