@@ -57,3 +57,27 @@ impl Transport for TcpStream {
         }
     }
 }
+
+/// Fibers.
+impl Transport for plainweave::net::TcpStream {
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        plainweave::net::TcpStream::set_read_timeout(self, Some(timeout))
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        plainweave::net::TcpStream::set_write_timeout(self, Some(timeout))
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+        plainweave::net::TcpStream::set_read_timeout(self, Some(timeout))?;
+        match plainweave::net::TcpStream::wait_readable(self) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

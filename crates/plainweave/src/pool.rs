@@ -48,6 +48,8 @@ pub(crate) struct PoolShared {
     spawned_outside: AtomicU64,
     next_anchor: AtomicUsize,
     closing: AtomicBool,
+    /// Idle connections are no longer parked; set with `closing`, or before it by a server that stops gracefully.
+    no_parking: AtomicBool,
     stopping: AtomicBool,
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
@@ -156,6 +158,7 @@ impl PoolShared {
             spawned_outside: AtomicU64::new(0),
             next_anchor: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            no_parking: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
@@ -225,6 +228,17 @@ impl PoolShared {
         self.ended.1.notify_all();
     }
 
+    /// Any thread. Ends parked connections, those to come included.
+    pub(crate) fn end_parking(&self) {
+        self.no_parking.store(true, Ordering::SeqCst);
+        self.workers.iter().for_each(|w| w.signal());
+    }
+
+    #[inline]
+    pub(crate) fn no_parking(&self) -> bool {
+        self.no_parking.load(Ordering::Relaxed)
+    }
+
     /// Cancels every fiber, those to come included.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         self.closing.store(true, Ordering::SeqCst);
@@ -238,9 +252,8 @@ impl PoolShared {
                 fiber.header().cancel.set(reason);
                 fiber.wake();
             }
-            // Parked connections are the worker's to cancel.
-            worker.signal();
         }
+        self.end_parking();
     }
 
     /// Waits until no fiber and no parked connection is left, at most until `deadline`.

@@ -391,6 +391,19 @@ impl Runtime {
         metrics_of(&self.pool)
     }
 
+    /// Any thread. Ends every connection that is parked ([`crate::net::on_readable`]), now and from now on: it gets an
+    /// error that [`crate::is_cancelled`] recognises. Fibers go on: the first step of a graceful stop.
+    pub fn end_parking(&self) {
+        self.pool.end_parking();
+    }
+
+    /// Any thread. Waits until no fiber and no parked connection is left, for at most `limit`; whether it is so. Cancels
+    /// nothing. The calling thread is held up, so call it outside the runtime's own fibers.
+    #[must_use]
+    pub fn wait_idle(&self, limit: Duration) -> bool {
+        self.pool.wait_until_empty(Instant::now() + limit) == 0
+    }
+
     /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. What has not ended by
     /// then is left behind, with its stack and its ring, and counted.
     ///

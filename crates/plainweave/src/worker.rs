@@ -199,7 +199,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     stride: Cell<u32>,
     last_turn: Cell<u64>,
     searching: Cell<bool>,
-    closed: Cell<bool>,
+    parking_ended: Cell<bool>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
@@ -236,7 +236,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
-            closed: Cell::new(false),
+            parking_ended: Cell::new(false),
         }
     }
 
@@ -289,16 +289,16 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.budget.set(self.stride.get());
         self.ctx.turn(Wait::No);
         self.last_turn.set(now);
-        if self.ctx.pool.is_closing() {
-            self.close();
-        }
+        self.end_parking_if_told();
     }
 
-    /// Once, when the pool is closing: parked connections end.
-    fn close(&self) {
-        if !self.closed.replace(true) {
+    /// Once, when the pool says so: parked connections end.
+    fn end_parking_if_told(&self) -> bool {
+        let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
+        if told {
             parked::cancel_all(&self.ctx);
         }
+        told
     }
 
     fn idle(&self) {
@@ -312,12 +312,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         pool.idle.begin_sleep(ctx.id, searching);
         let work = !ctx.shared().inbox().is_empty() || self.half.policy.maybe_ready(ctx.id);
-        if work || pool.is_stopping() || (pool.is_closing() && !self.closed.get()) {
+        if work || pool.is_stopping() || self.end_parking_if_told() {
             pool.idle.cancel_sleep(ctx.id);
             self.searching.set(true);
-            if pool.is_closing() {
-                self.close();
-            }
             // What the look saw may be in another thief's hands: let it finish.
             std::hint::spin_loop();
             self.settle();

@@ -1,103 +1,180 @@
-//! What runs the connections. All of the glue between the server and a runtime is in this file.
+//! What runs the connections: fibers. All of the glue between the server and the runtime is in this file.
 //!
-//! For now a thread per connection over `std::net`; fibers take its place here and nowhere else.
+//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); each request it sends starts a fresh
+//! fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context;
+use plainweave::Runtime;
+use plainweave::net::{self, TcpStream};
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{Server, Transport};
+use plainweave_http::{ConnState, Next, Server, Transport};
+use slab::Slab;
 
-use super::flags::RuntimeFlags;
+use super::flags::{Io, RuntimeFlags};
 use super::stop::Stop;
 
 type WebServer = Server<StaticFiles<Pool>>;
 
-/// How often an idle connection's thread looks whether the server stops.
-const TICK: Duration = Duration::from_millis(100);
 /// Pause after an accept that failed for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
+/// After the grace time: for cancelled requests to end.
+const CANCELLED: Duration = Duration::from_millis(500);
 
-/// Where file operations run.
+/// Where file operations run: the runtime's blocking pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool;
 
 impl Blocking for Pool {
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-        Ok(work())
+        plainweave::blocking(work)
     }
 }
 
 /// The chosen runtime, described by `Display` in the start-up line.
 #[derive(Debug)]
-pub(super) struct Engine;
+pub(super) struct Engine {
+    runtime: Runtime,
+    fiber_per_connection: bool,
+}
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("driver: threads, workers: one per connection, policy: the kernel's")
+        let (driver, workers, policy) = (self.runtime.driver(), self.runtime.workers(), self.runtime.policy());
+        write!(f, "driver {driver}, {workers} worker{}, policy {policy}", if workers == 1 { "" } else { "s" })?;
+        match self.runtime.fallback_reason() {
+            Some(reason) => write!(f, "; not io_uring: {reason}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
-        if flags.io.is_some() || flags.policy.is_some() {
-            bail!("this build runs connections on threads: it has no --io and no --policy to choose");
+        let mut builder = Runtime::builder().thread_name("web").io(match flags.io {
+            None => plainweave::Io::Auto,
+            Some(Io::Uring) => plainweave::Io::Uring,
+            Some(Io::Epoll) => plainweave::Io::Epoll,
+        });
+        if let Some(workers) = flags.workers {
+            builder = builder.workers(workers.get());
         }
-        let _no_effect_on_threads = (flags.workers, flags.fiber_per_connection);
-        Ok(Self)
+        if let Some(policy) = &flags.policy {
+            builder = builder.policy(policy);
+        }
+        let runtime = builder.build().context("cannot start the runtime")?;
+        Ok(Self { runtime, fiber_per_connection: flags.fiber_per_connection })
     }
 
     /// Serves until `stop`, then gives requests in progress the time of `grace`. False: it was not enough.
     pub(super) fn run(
-        &self,
+        self,
         server: &Arc<WebServer>,
         listeners: Vec<TcpListener>,
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
-        // Every thread holds a sender: the channel is disconnected when the last one is done.
-        let (alive, all_done) = mpsc::channel();
+        let idle = Arc::new(Idle::default());
+        let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
-            let (listener, server, alive) = (listener.try_clone()?, Arc::clone(server), alive.clone());
-            thread::Builder::new().spawn(move || accept(&listener, &server, &alive))?;
+            let (listener, server) = (listener.try_clone()?, server.clone());
+            let idle = self.fiber_per_connection.then(|| idle.clone());
+            self.runtime.spawn(move || accept(&listener, &server, idle.as_ref()));
         }
-        drop(alive);
         stop.wait()?;
         server.stop();
-        for listener in listeners {
-            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both)?; // Ends `accept`.
-        }
-        Ok(all_done.recv_timeout(grace) == Err(RecvTimeoutError::Disconnected))
+        listeners.iter().for_each(net::TcpListener::close);
+        self.runtime.end_parking();
+        idle.end();
+        let finished = self.runtime.wait_idle(grace);
+        self.runtime.shutdown(CANCELLED);
+        Ok(finished)
     }
 }
 
-fn accept(listener: &TcpListener, server: &Arc<WebServer>, alive: &Sender<Infallible>) {
+/// Accepts until the listener is closed. `idle`: a fiber per connection.
+fn accept(listener: &net::TcpListener, server: &Arc<WebServer>, idle: Option<&Arc<Idle>>) {
     while !server.is_stopping() {
         let Ok((stream, _peer)) = listener.accept() else {
-            thread::sleep(BACK_OFF);
+            if plainweave::time::sleep(BACK_OFF).is_err() {
+                return;
+            }
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (connection, alive) = (Connection { stream, server: Arc::clone(server) }, alive.clone());
-        // Where no thread can be had, the connection is closed.
-        let _ = thread::Builder::new().spawn(move || {
-            Arc::clone(&connection.server).serve(connection);
-            drop(alive);
-        });
+        let server = server.clone();
+        match idle {
+            Some(idle) => {
+                let connection = Connection { stream, idle: idle.clone() };
+                plainweave::spawn(move || server.serve(connection));
+            }
+            None => first_step(server, stream),
+        }
     }
 }
 
-/// A socket whose idle wait ends when the server stops.
+/// Opens a connection and waits for its first byte without a fiber.
+fn first_step(server: Arc<WebServer>, mut stream: TcpStream) {
+    if let Ok(state) = server.open(&mut stream) {
+        let limit = server.limits().header_timeout;
+        park(server, stream, state, limit);
+    }
+}
+
+/// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's stop,
+/// drops the connection.
+fn park(server: Arc<WebServer>, stream: TcpStream, mut state: ConnState, limit: Duration) {
+    net::on_readable(stream, Some(limit), move |mut stream, outcome| {
+        if outcome.is_ok()
+            && let Next::Park(limit) = server.serve_ready(&mut stream, &mut state)
+        {
+            park(server, stream, state, limit);
+        }
+    });
+}
+
+/// The connections whose fibers wait for a next request, so that a stop can end these waits and no others.
+#[derive(Debug, Default)]
+struct Idle(Mutex<Streams>);
+
+#[derive(Debug, Default)]
+struct Streams {
+    waiting: Slab<TcpStream>,
+    ended: bool,
+}
+
+impl Idle {
+    /// Waits on the stream; `Ok(false)`: too long, or the server stops.
+    fn wait(&self, stream: &mut TcpStream, timeout: Duration) -> io::Result<bool> {
+        let key = {
+            let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if streams.ended {
+                return Ok(false);
+            }
+            streams.waiting.insert(stream.try_clone()?)
+        };
+        let readable = Transport::wait_readable(stream, timeout);
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(streams.waiting.try_remove(key));
+        Ok(readable? && !streams.ended)
+    }
+
+    fn end(&self) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.ended = true;
+        streams.waiting.iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Read)));
+    }
+}
+
+/// A connection with a fiber of its own.
 struct Connection {
     stream: TcpStream,
-    server: Arc<WebServer>,
+    idle: Arc<Idle>,
 }
 
 impl Read for Connection {
@@ -111,7 +188,7 @@ impl Write for Connection {
         self.stream.write(buf)
     }
 
-    fn write_vectored(&mut self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.stream.write_vectored(bufs)
     }
 
@@ -122,28 +199,18 @@ impl Write for Connection {
 
 impl Transport for Connection {
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(timeout))
+        Transport::set_read_timeout(&mut self.stream, timeout)
     }
 
     fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(timeout))
+        Transport::set_write_timeout(&mut self.stream, timeout)
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+        Transport::shutdown_write(&mut self.stream)
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        let deadline = Instant::now() + timeout;
-        while !self.server.is_stopping() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            if Transport::wait_readable(&mut self.stream, left.min(TICK))? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        self.idle.wait(&mut self.stream, timeout)
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: R
     match submitted {
         // SAFETY: done, so the driver no longer has the operation.
         Submitted::Done(result) => unsafe { Parked::completed(parked, result, ctx) },
-        Submitted::Pending if ctx.pool().is_closing() => {
+        Submitted::Pending if ctx.pool().no_parking() => {
             let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
             // SAFETY: pending.
             unsafe { Parked::end(parked, shutdown, ctx) };
@@ -66,7 +66,7 @@ pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: R
     }
 }
 
-/// The worker, when its pool is closing.
+/// The worker, when its pool parks connections no longer.
 pub(crate) fn cancel_all(ctx: &WorkerCtx) {
     let all: Vec<_> = ctx.parked.borrow().0.iter().map(|(key, p)| (key, *p)).collect();
     for (key, parked) in all {
