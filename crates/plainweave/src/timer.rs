@@ -1,0 +1,269 @@
+//! A hierarchical timing wheel: insert, remove and "when next?" in constant time, owner only, no `unsafe`.
+//!
+//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^20 ns (1.05 ms). A deadline belongs to the
+//! first tick that starts at or after it, and fires when the clock has reached that tick's start: so never early, and
+//! less than one tick late (plus what the caller's polling adds).
+//!
+//! **Levels.** Write a tick in base 64. An entry sits at the level of the *highest digit in which its tick differs from
+//! `current`*, in the slot that this digit names. Eight levels cover every `u64` of nanoseconds (44 bits of ticks), so
+//! there is no range to run over, no clamping and no list of far timers: 2 KiB of slot heads instead.
+//!
+//! ```text
+//!   current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its tick
+//!                               tick .. 0  9 05  differs in digit 1: level 1, slot 9, sorted again at .. 0 9 00
+//! ```
+//!
+//! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and their own digit is
+//! greater. (2) So everything at a lower level is due before everything at a higher one, and the next event is the
+//! lowest bit of the lowest level that has one: two bit operations, no walk round the wheel. (3) Entries whose tick is
+//! not after `current` are in the `DUE` list.
+//!
+//! **Advance** to a time: repeat until the next event's start lies beyond it:
+//! 1. set `current` to the start of the event's slot;
+//! 2. place each of the slot's entries anew: it sinks to a lower level, or to `DUE` if this is its tick;
+//! 3. fire `DUE`, ordered by deadline, then by insertion.
+//!
+//! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1 passes
+//! over no entry (2), so (1) stays true when `current` moves. Lists are FIFO, and when a slot sinks all lower levels are
+//! empty (2), so entries of one tick stay in insertion order: a stable sort by deadline needs no sequence number.
+//! Therefore one `advance` fires in the order of (deadline, insertion), as the simulator requires.
+
+mod slab;
+
+use slab::{NIL, Slab};
+
+/// Nanoseconds in a tick, as a power of two.
+const TICK_SHIFT: u32 = 20;
+/// Bits of one digit: 64 slots a level, so that a level's occupancy is one word.
+const DIGIT: u32 = 6;
+const SLOTS: usize = 1 << DIGIT;
+/// 8 levels of 6 bits hold the 44 bits of ticks (and the one tick past the end of time).
+const LEVELS: usize = 8;
+/// The list of entries to fire now, after the lists of all slots.
+const DUE: usize = LEVELS * SLOTS;
+
+/// Names one inserted timer. A key of a timer that fired or was removed finds nothing, even when its place in the slab
+/// is used again (unless that happened 2^32 times meanwhile).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimerKey {
+    index: u32,
+    generation: u32,
+}
+
+/// The timers of one owner, each with a value that `advance` hands out.
+pub(crate) struct Wheel<T> {
+    /// The tick up to which everything has fired.
+    current: u64,
+    /// Bit `l` is set if `occupied[l]` is not 0.
+    levels: u8,
+    /// Bit `s` is set if slot `s` of the level has entries.
+    occupied: [u64; LEVELS],
+    /// First entry of each list; its `prev` is the last.
+    heads: Box<[u32; DUE + 1]>,
+    entries: Slab<T>,
+    /// Room to sort what is due: (deadline, place in the list, entry).
+    scratch: Vec<(u64, u32, u32)>,
+}
+
+impl<T> Wheel<T> {
+    /// An empty wheel at time 0.
+    pub(crate) fn new() -> Self {
+        Self {
+            current: 0,
+            levels: 0,
+            occupied: [0; LEVELS],
+            heads: Box::new([NIL; DUE + 1]),
+            entries: Slab::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Timers waiting.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no timer waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Starts a timer; O(1). A deadline that has passed fires at the next `advance`. The last tick of the clock's range
+    /// (584 years) never comes: `u64::MAX` means never.
+    ///
+    /// # Panics
+    /// Beyond 2^32 - 1 timers.
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> TimerKey {
+        let (index, generation) = self.entries.take_place(deadline, value);
+        self.place(index);
+        TimerKey { index, generation }
+    }
+
+    /// Stops a timer; O(1). `None` if it has fired or was removed before.
+    #[inline]
+    pub(crate) fn remove(&mut self, key: TimerKey) -> Option<T> {
+        if self.entries.generation(key.index) != Some(key.generation) {
+            return None;
+        }
+        self.unlink(key.index);
+        self.entries.release(key.index)
+    }
+
+    /// When to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's tick, perhaps
+    /// earlier (then that call sinks a slot). Not after now if something is due. `None`: no timers.
+    #[inline]
+    pub(crate) fn next_wake(&self) -> Option<u64> {
+        let tick = if self.heads[DUE] != NIL {
+            self.current
+        } else {
+            self.next_event()?.1
+        };
+        // The tick past the end of time has no start.
+        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 {
+            tick << TICK_SHIFT
+        } else {
+            u64::MAX
+        })
+    }
+
+    /// Hands every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when nothing
+    /// is. Time does not run back: a `now` before an earlier one counts as that. If `fire` panics, its timer is gone and
+    /// the others stay.
+    pub(crate) fn advance(&mut self, now: u64, fire: &mut impl FnMut(T)) {
+        let target = now >> TICK_SHIFT;
+        self.fire_due(fire);
+        while let Some((list, start)) = self.next_event()
+            && start <= target
+        {
+            self.current = start;
+            self.sink(list);
+            self.fire_due(fire);
+        }
+        self.current = self.current.max(target);
+    }
+
+    /// The earliest slot that has entries, as its list, and the tick at which it starts.
+    #[inline]
+    fn next_event(&self) -> Option<(usize, u64)> {
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros();
+        let slot = self.occupied[level as usize].trailing_zeros();
+        let shift = level * DIGIT;
+        let above = self.current >> (shift + DIGIT) << DIGIT;
+        Some((
+            level as usize * SLOTS + slot as usize,
+            (above | u64::from(slot)) << shift,
+        ))
+    }
+
+    /// Places each entry of a slot anew, relative to a `current` that has reached the slot.
+    fn sink(&mut self, list: usize) {
+        let first = self.heads[list];
+        let last = self.entries[first].prev;
+        self.clear(list);
+        let mut index = first;
+        loop {
+            let next = self.entries[index].next;
+            self.place(index);
+            if index == last {
+                return;
+            }
+            index = next;
+        }
+    }
+
+    /// Fires and frees the `DUE` list. Each entry leaves the list before its value goes to `fire`.
+    #[inline]
+    fn fire_due(&mut self, fire: &mut impl FnMut(T)) {
+        let first = self.heads[DUE];
+        if first == NIL {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.scratch);
+        batch.clear();
+        let mut index = first;
+        loop {
+            let entry = &self.entries[index];
+            batch.push((entry.deadline, batch.len() as u32, index));
+            index = entry.next;
+            if index == first {
+                break;
+            }
+        }
+        batch.sort_unstable();
+        for &(_, _, index) in &batch {
+            self.unlink(index);
+            if let Some(value) = self.entries.release(index) {
+                fire(value);
+            }
+        }
+        self.scratch = batch;
+    }
+
+    /// Appends an entry to the list that its deadline and `current` call for.
+    #[inline]
+    fn place(&mut self, index: u32) {
+        let tick = tick_of(self.entries[index].deadline);
+        if tick <= self.current {
+            return self.append(index, DUE);
+        }
+        let level = (u64::BITS - 1 - (tick ^ self.current).leading_zeros()) / DIGIT;
+        let slot = (tick >> (level * DIGIT)) as usize % SLOTS;
+        self.occupied[level as usize] |= 1 << slot;
+        self.levels |= 1 << level;
+        self.append(index, level as usize * SLOTS + slot);
+    }
+
+    /// Makes an entry the last of a list.
+    #[inline]
+    fn append(&mut self, index: u32, list: usize) {
+        let first = self.heads[list];
+        let (prev, next) = if first == NIL {
+            self.heads[list] = index;
+            (index, index)
+        } else {
+            let last = std::mem::replace(&mut self.entries[first].prev, index);
+            self.entries[last].next = index;
+            (last, first)
+        };
+        let entry = &mut self.entries[index];
+        (entry.prev, entry.next, entry.list) = (prev, next, list as u16);
+    }
+
+    /// Takes an entry out of its list.
+    #[inline]
+    fn unlink(&mut self, index: u32) {
+        let entry = &self.entries[index];
+        let (prev, next, list) = (entry.prev, entry.next, usize::from(entry.list));
+        if next == index {
+            return self.clear(list);
+        }
+        self.entries[prev].next = next;
+        self.entries[next].prev = prev;
+        if self.heads[list] == index {
+            self.heads[list] = next;
+        }
+    }
+
+    /// Marks a list as empty.
+    #[inline]
+    fn clear(&mut self, list: usize) {
+        self.heads[list] = NIL;
+        if list != DUE {
+            let level = list / SLOTS;
+            self.occupied[level] &= !(1 << (list % SLOTS));
+            self.levels &= !(u8::from(self.occupied[level] == 0) << level);
+        }
+    }
+}
+
+/// The first tick that starts at or after `deadline`.
+fn tick_of(deadline: u64) -> u64 {
+    (deadline >> TICK_SHIFT) + u64::from(!deadline.is_multiple_of(1 << TICK_SHIFT))
+}
+
+#[cfg(test)]
+mod tests;
