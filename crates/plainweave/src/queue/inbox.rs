@@ -185,26 +185,33 @@ pub(super) mod sample {
     use std::ptr::{self, NonNull};
 
     use super::{Link, Linked};
+    use crate::shim::UnsafeCell;
 
     /// A task as the runtime has it: a thin pointer to a header, the link not its first field.
     pub(in crate::queue) struct Task(NonNull<Header>);
 
     pub(in crate::queue) struct Header {
-        number: u32,
+        /// A cell of the shim, so that a model sees whether reading it is ordered after writing it.
+        number: UnsafeCell<u32>,
         link: Link<Header>,
     }
 
     impl Task {
         pub(in crate::queue) fn new(number: u32) -> Self {
-            Self(NonNull::from(Box::leak(Box::new(Header {
-                number,
+            let header = Box::new(Header {
+                number: UnsafeCell::new(0),
                 link: Link::new(),
-            }))))
+            });
+            // SAFETY: nobody else has the header yet.
+            header.number.with_mut(|place| unsafe { *place = number });
+            Self(NonNull::from(Box::leak(header)))
         }
 
         pub(in crate::queue) fn number(&self) -> u32 {
             // SAFETY: the handle owns the header.
-            unsafe { self.0.as_ref() }.number
+            let header = unsafe { self.0.as_ref() };
+            // SAFETY: written before the handle was made, never again.
+            header.number.with(|number| unsafe { *number })
         }
     }
 

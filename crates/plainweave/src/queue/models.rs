@@ -187,16 +187,16 @@ fn loom_inbox_two_producers() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || numbers.map(|number| inbox.push(Task::new(number))))
         });
-        let mut seen = Vec::new();
-        let mut takes = 0;
-        let mut take = || {
+        // Until all have come, yielding in between: loom does not pre-empt before a take whose look (a plain load) is
+        // followed by a producer's own load, so a single early take would only ever find the inbox empty.
+        let (mut seen, mut takes) = (Vec::new(), 0);
+        while seen.len() < 4 {
             let batch = inbox.take_all();
             takes += usize::from(batch.len() > 0);
             seen.extend(batch.map(|task| task.number()));
-        };
-        take();
+            thread::yield_now();
+        }
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();
-        take();
         assert_eq!(
             firsts.into_iter().filter(|first| *first).count(),
             takes,
