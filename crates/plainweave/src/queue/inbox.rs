@@ -74,7 +74,10 @@ pub(crate) struct Inbox<T: Linked> {
 impl<T: Linked> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Self {
-        Self { newest: AtomicPtr::new(ptr::null_mut()), tasks: PhantomData }
+        Self {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            tasks: PhantomData,
+        }
     }
 
     /// Any thread; lock-free, allocates nothing. Returns whether the inbox was empty: of the pushes between two takes
@@ -86,7 +89,10 @@ impl<T: Linked> Inbox<T> {
         loop {
             // SAFETY: ours until the CAS below succeeds; the reference ends before it.
             unsafe { T::link(node) }.0.store(newest, Relaxed);
-            match self.newest.compare_exchange_weak(newest, node.as_ptr(), Release, Relaxed) {
+            match self
+                .newest
+                .compare_exchange_weak(newest, node.as_ptr(), Release, Relaxed)
+            {
                 Ok(_) => return newest.is_null(),
                 Err(seen) => newest = seen,
             }
@@ -97,7 +103,11 @@ impl<T: Linked> Inbox<T> {
     #[inline]
     pub(crate) fn take_all(&self) -> Batch<T> {
         if self.is_empty() {
-            return Batch { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
+            return Batch {
+                oldest: ptr::null_mut(),
+                len: 0,
+                tasks: PhantomData,
+            };
         }
         Batch::reverse(self.newest.swap(ptr::null_mut(), Acquire))
     }
@@ -125,7 +135,11 @@ pub(crate) struct Batch<T: Linked> {
 impl<T: Linked> Batch<T> {
     /// Turns a chain that was taken whole round: each link then points to the next newer task.
     fn reverse(newest: *mut T::Node) -> Self {
-        let mut batch = Self { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
+        let mut batch = Self {
+            oldest: ptr::null_mut(),
+            len: 0,
+            tasks: PhantomData,
+        };
         let mut rest = newest;
         while let Some(node) = NonNull::new(rest) {
             // SAFETY: the swap that took the chain made its nodes ours.
@@ -171,23 +185,33 @@ pub(super) mod sample {
     use std::ptr::{self, NonNull};
 
     use super::{Link, Linked};
+    use crate::shim::UnsafeCell;
 
     /// A task as the runtime has it: a thin pointer to a header, the link not its first field.
     pub(in crate::queue) struct Task(NonNull<Header>);
 
     pub(in crate::queue) struct Header {
-        number: u32,
+        /// A cell of the shim, so that a model sees whether reading it is ordered after writing it.
+        number: UnsafeCell<u32>,
         link: Link<Header>,
     }
 
     impl Task {
         pub(in crate::queue) fn new(number: u32) -> Self {
-            Self(NonNull::from(Box::leak(Box::new(Header { number, link: Link::new() }))))
+            let header = Box::new(Header {
+                number: UnsafeCell::new(0),
+                link: Link::new(),
+            });
+            // SAFETY: nobody else has the header yet.
+            header.number.with_mut(|place| unsafe { *place = number });
+            Self(NonNull::from(Box::leak(header)))
         }
 
         pub(in crate::queue) fn number(&self) -> u32 {
             // SAFETY: the handle owns the header.
-            unsafe { self.0.as_ref() }.number
+            let header = unsafe { self.0.as_ref() };
+            // SAFETY: written before the handle was made, never again.
+            header.number.with(|number| unsafe { *number })
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) mod inbox;
 pub(crate) mod injector;
 pub(crate) mod ring;
 
+#[cfg(all(test, not(loom)))]
+mod cost;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]

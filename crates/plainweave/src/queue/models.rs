@@ -166,7 +166,11 @@ fn loom_a_look_does_not_miss_a_push() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
         let pusher = Arc::clone(&inbox);
-        assert_no_lost_wake(inbox, move || assert!(pusher.push(Task::new(1))), |queue| queue.is_empty());
+        assert_no_lost_wake(
+            inbox,
+            move || assert!(pusher.push(Task::new(1))),
+            |queue| queue.is_empty(),
+        );
     });
     loom::model(|| {
         let injector = Arc::new(Injector::new());
@@ -183,17 +187,21 @@ fn loom_inbox_two_producers() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || numbers.map(|number| inbox.push(Task::new(number))))
         });
-        let mut seen = Vec::new();
-        let mut takes = 0;
-        let mut take = || {
+        // Until all have come, yielding in between: loom does not pre-empt before a take whose look (a plain load) is
+        // followed by a producer's own load, so a single early take would only ever find the inbox empty.
+        let (mut seen, mut takes) = (Vec::new(), 0);
+        while seen.len() < 4 {
             let batch = inbox.take_all();
             takes += usize::from(batch.len() > 0);
             seen.extend(batch.map(|task| task.number()));
-        };
-        take();
+            thread::yield_now();
+        }
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();
-        take();
-        assert_eq!(firsts.into_iter().filter(|first| *first).count(), takes, "one wake-up a take");
+        assert_eq!(
+            firsts.into_iter().filter(|first| *first).count(),
+            takes,
+            "one wake-up a take"
+        );
         assert!(seen.iter().filter(|number| **number <= 2).is_sorted());
         assert!(seen.iter().filter(|number| **number > 2).is_sorted());
         assert_conserved(&[&seen], 4);
@@ -220,7 +228,13 @@ fn loom_injector_length() {
             rest.push(task);
         }
         assert!(injector.is_empty(), "nothing is queued, and the length says so");
-        let seen = [first.into_iter().collect(), drained(&mut own), other.into_iter().collect(), rest].concat();
+        let seen = [
+            first.into_iter().collect(),
+            drained(&mut own),
+            other.into_iter().collect(),
+            rest,
+        ]
+        .concat();
         assert_conserved(&[&seen], 3);
     });
 }

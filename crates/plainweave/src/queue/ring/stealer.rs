@@ -11,7 +11,9 @@ pub(crate) struct Stealer<T> {
 
 impl<T> Clone for Stealer<T> {
     fn clone(&self) -> Self {
-        Self { ring: Arc::clone(&self.ring) }
+        Self {
+            ring: Arc::clone(&self.ring),
+        }
     }
 }
 
@@ -54,7 +56,11 @@ impl<T: Send> Stealer<T> {
         for i in 1..n {
             // SAFETY: reserved by this thief, taken once. The slot is free: `n - 1 <= thief.free()`, which only grows
             // while the owner is borrowed, and `tail` is published below.
-            unsafe { thief.ring.put(tail.wrapping_add(i - 1), self.ring.take(first.wrapping_add(i))) };
+            unsafe {
+                thief
+                    .ring
+                    .put(tail.wrapping_add(i - 1), self.ring.take(first.wrapping_add(i)))
+            };
         }
         self.ring.release();
         if n > 1 {
