@@ -7,7 +7,11 @@
 pub(crate) mod driver;
 pub(crate) mod epoll;
 pub(crate) mod op;
+pub(crate) mod probe;
+mod ring;
+pub(crate) mod sim;
 pub(crate) mod source;
+pub(crate) mod uring;
 mod waiters;
 pub(crate) mod wakeup;
 

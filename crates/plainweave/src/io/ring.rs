@@ -1,0 +1,138 @@
+//! Setting up an io_uring and entering it: the part that deals with kernel versions.
+//!
+//! Flag sets are tried from the best to none at all; EINVAL means that the kernel does not know one of the flags.
+//! What is missing altogether is an error that says so, and the epoll driver takes over. Linux 5.11 (EXT_ARG: a time-out
+//! with the wait) is the least that is used: older kernels would need a time-out entry of our own for each sleep, and
+//! nobody could test it here.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use io_uring::{EnterFlags, IoUring, Probe, opcode};
+
+/// IORING_REGISTER_RING_FDS and its opposite.
+const REGISTER_RING: u32 = 20;
+const UNREGISTER_RING: u32 = 21;
+/// Completions are many times what is submitted at once: wakes come in bursts, and an overflow costs an allocation each.
+const COMPLETIONS_PER_ENTRY: u32 = 4;
+
+/// The calling thread becomes the ring's only issuer.
+pub(crate) fn build(entries: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    let sized = |builder: &mut io_uring::Builder| {
+        builder.dontfork().setup_clamp().setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
+    };
+    sized(&mut builder);
+    // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
+    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    let mut ring = builder.build(entries);
+    if is_einval(&ring) {
+        // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
+        builder = IoUring::builder();
+        sized(&mut builder);
+        ring = builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
+    }
+    if is_einval(&ring) {
+        builder = IoUring::builder();
+        sized(&mut builder);
+        ring = builder.build(entries);
+    }
+    let ring = ring?;
+    check_features(&ring)?;
+    Ok(ring)
+}
+
+fn is_einval(ring: &io::Result<IoUring>) -> bool {
+    ring.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+}
+
+fn check_features(ring: &IoUring) -> io::Result<()> {
+    let lacks =
+        |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("this kernel's io_uring lacks {what}")));
+    let features = ring.params();
+    if !features.is_feature_ext_arg() || !features.is_feature_nodrop() || !features.is_feature_fast_poll() {
+        return lacks("time-outs, lossless completions or poll (Linux 5.11 has them)");
+    }
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        ("POLL_ADD", opcode::PollAdd::CODE),
+        ("RECV", opcode::Recv::CODE),
+        ("RECVMSG", opcode::RecvMsg::CODE),
+        ("SEND", opcode::Send::CODE),
+        ("SENDMSG", opcode::SendMsg::CODE),
+        ("ACCEPT", opcode::Accept::CODE),
+        ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
+    ];
+    match needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
+        Some((name, _)) => lacks(name),
+        None => Ok(()),
+    }
+}
+
+/// `struct io_uring_getevents_arg`.
+#[repr(C)]
+struct WaitArgument {
+    mask: u64,
+    mask_len: u32,
+    min_wait_us: u32,
+    time: u64,
+}
+
+/// `struct io_uring_rsrc_update`, as the registration of ring descriptors uses it.
+#[repr(C)]
+struct RingSlot {
+    index: u32,
+    reserved: u32,
+    fd: u64,
+}
+
+/// The way into a ring: its descriptor, or the thread's registered slot for it.
+///
+/// In a process of several threads each system call takes and drops a reference of its descriptor; a registered slot
+/// (Linux 5.18) saves that. It belongs to the thread that registered it, so the owner is not `Send`.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    fd: RawFd,
+    slot: Option<u32>,
+}
+
+impl Gate {
+    pub(crate) fn new(fd: RawFd) -> Self {
+        let mut slot = RingSlot { index: u32::MAX, reserved: 0, fd: fd as u64 };
+        let registered = register(fd, REGISTER_RING, &mut slot) == 1;
+        Self { fd, slot: registered.then_some(slot.index) }
+    }
+
+    /// The ring's thread only. io_uring_enter(2); `collect` runs deferred work and fetches overflown completions.
+    pub(crate) fn enter(&self, submit: u32, min: u32, nanoseconds: Option<u64>, collect: bool) -> io::Result<u32> {
+        let mut flags = EnterFlags::empty();
+        flags.set(EnterFlags::GETEVENTS, collect);
+        flags.set(EnterFlags::REGISTERED_RING, self.slot.is_some());
+        flags.set(EnterFlags::EXT_ARG, nanoseconds.is_some());
+        let fd = self.slot.map_or(self.fd, |slot| slot as RawFd);
+        let n = nanoseconds.unwrap_or(0);
+        // The kernel's own time type: two 64-bit numbers on every architecture.
+        let time = [(n / 1_000_000_000) as i64, (n % 1_000_000_000) as i64];
+        let argument = WaitArgument { mask: 0, mask_len: 8, min_wait_us: 0, time: (&raw const time) as u64 };
+        let (pointer, len) = match nanoseconds {
+            Some(_) => (&raw const argument, size_of::<WaitArgument>()),
+            None => (std::ptr::null(), 0),
+        };
+        // SAFETY: the argument and the time live across the call; the submitted entries are their pushers' concern.
+        let n = unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, submit, min, flags.bits(), pointer, len) };
+        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as u32) }
+    }
+
+    /// The ring's thread only. Gives the slot back: it would keep the ring open until the thread ends.
+    pub(crate) fn close(&mut self) {
+        if let Some(index) = self.slot.take() {
+            register(self.fd, UNREGISTER_RING, &mut RingSlot { index, reserved: 0, fd: 0 });
+        }
+    }
+}
+
+fn register(fd: RawFd, action: u32, slot: &mut RingSlot) -> i64 {
+    // SAFETY: one element of the type that these two actions take.
+    unsafe { libc::syscall(libc::SYS_io_uring_register, fd, action, std::ptr::from_mut(slot), 1) }
+}
