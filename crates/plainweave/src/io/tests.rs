@@ -5,6 +5,7 @@
 //! result and only insist on `Pending` where nothing can have arrived.
 
 mod cancel;
+mod echo;
 mod fallback;
 mod many;
 mod sim;
