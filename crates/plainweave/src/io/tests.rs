@@ -26,12 +26,14 @@ use super::uring::Uring;
 
 type Make = dyn Fn() -> Box<dyn Driver>;
 
-/// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries.
+/// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries,
+/// `polling_uring` makes the calls itself after a poll entry.
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
         for_drivers!(@ epoll "epoll" (super::Epoll::new(std::time::Instant::now(), 0)) $($($file $test)+)+);
         for_drivers!(@ uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 256)) $($($file $test)+)+);
         for_drivers!(@ small_uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 4)) $($($file $test)+)+);
+        for_drivers!(@ polling_uring "uring" (super::Uring::polling(64)) $($($file $test)+)+);
     };
     (@ $module:ident $name:literal ($new:expr) $($file:ident $test:ident)+) => {
         mod $module {
