@@ -9,6 +9,8 @@
 //! 3. `cancel` asks for an early end. **Completion wins:** an operation that has transferred something reports that, not
 //!    ECANCELED. The driver may need further `poll`s before it reports.
 //! 4. Completions are appended to a list; the driver runs no user code.
+//!    Which of several operations on one descriptor and in one direction is served first is not said: epoll serves the
+//!    oldest, io_uring the youngest.
 //! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting `poll` ends it.
 
 use std::io;

@@ -21,18 +21,14 @@ const ENTRIES: u32 = 256;
 
 /// Which driver is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// io_uring if it is to be had, else epoll.
     #[default]
     Auto,
-    /// io_uring or an error.
     Uring,
-    /// epoll.
     Epoll,
-    /// No kernel: a virtual clock that jumps to the next timer when nothing can run. One worker; sockets are not
-    /// simulated yet.
+    /// Virtual time.
     Sim {
-        /// Seeds every draw of the runtime's.
         seed: u64,
     },
 }

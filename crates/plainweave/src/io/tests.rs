@@ -5,7 +5,10 @@
 //! result and only insist on `Pending` where nothing can have arrived.
 
 mod cancel;
+mod echo;
+mod fallback;
 mod many;
+mod sim;
 mod sleep;
 mod stream;
 
@@ -19,17 +22,25 @@ use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::epoll::Epoll;
 use super::op::{Interest, Op, Operation, RawResult};
 use super::source::Source;
+use super::uring::Uring;
 
 type Make = dyn Fn() -> Box<dyn Driver>;
 
-/// Instantiates the list for each driver, with the names as test names.
+/// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries,
+/// `polling_uring` makes the calls itself after a poll entry.
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
-        mod epoll {
-            $($(#[test]
+        for_drivers!(@ epoll "epoll" (super::Epoll::new(std::time::Instant::now(), 0)) $($($file $test)+)+);
+        for_drivers!(@ uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 256)) $($($file $test)+)+);
+        for_drivers!(@ small_uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 4)) $($($file $test)+)+);
+        for_drivers!(@ polling_uring "uring" (super::Uring::polling(64)) $($($file $test)+)+);
+    };
+    (@ $module:ident $name:literal ($new:expr) $($file:ident $test:ident)+) => {
+        mod $module {
+            $(#[test]
             fn $test() {
-                super::$file::$test(&|| super::named("epoll", super::Epoll::new(std::time::Instant::now(), 0)));
-            })+)+
+                super::$file::$test(&|| super::named($name, $new));
+            })+
         }
     };
 }
@@ -39,7 +50,7 @@ for_drivers! {
         accepts_with_the_peers_address connects reports_a_refused_connection poll_tells_both_directions
         end_of_stream_after_queued_data a_short_read_then_the_end urgent_data_cuts_no_stream_short
         close_wakes_a_receive close_wakes_an_accept close_wakes_a_connect reading_and_writing_at_once
-        two_readers_are_served_in_turn datagrams_are_not_mistaken_for_a_drained_stream a_reused_descriptor_is_a_new_source
+        two_readers_share_what_comes datagrams_are_not_mistaken_for_a_drained_stream a_reused_descriptor_is_a_new_source
         a_source_under_a_new_name_takes_over;
     cancel: a_cancelled_receive_reports_once a_cancelled_accept a_cancelled_connect a_cancelled_poll
         nothing_is_lost_when_data_meets_a_cancel cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;

@@ -13,7 +13,12 @@ fn many(rig: &mut Rig, sockets: usize, each: usize) {
     for (n, (_, peer)) in pairs.iter().enumerate() {
         write(peer, &vec![n as u8; each]);
     }
-    ops.iter().for_each(|op| assert_eq!(rig.wait_for(op), 1));
+    // Never asleep: the kernel is entered only for what shows by itself.
+    let limit = Instant::now() + Duration::from_secs(5);
+    while rig.driver.in_flight() > 0 && Instant::now() < limit {
+        rig.poll(Wait::No);
+    }
+    ops.iter().for_each(|op| assert_eq!(op.result.get(), Some(1)));
     assert_eq!(rig.driver.in_flight(), 0);
     drop(ops);
     assert!(bufs.iter().enumerate().all(|(n, buf)| buf[0] == (n / each) as u8));

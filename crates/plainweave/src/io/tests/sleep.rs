@@ -102,3 +102,28 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
     }
     assert_eq!(op.result.get(), Some(1), "a worker that asks wants_poll first sees completions");
 }
+
+/// The kernel may end a multishot poll at any time; here it is made to. Armed again, every wake-up still ends a sleep.
+#[test]
+fn a_wake_up_poll_that_ended_is_armed_again() {
+    let mut uring = Uring::new(Instant::now(), 0, 8).unwrap();
+    let wakeup = uring.wakeup();
+    for _ in 0..20 {
+        uring.end_wakeup_poll();
+        uring.poll(Wait::No, &mut Vec::new()).unwrap();
+        wakeup.wake();
+        uring.poll(Wait::Forever, &mut Vec::new()).unwrap();
+        // Nothing is left over that would end the next sleep.
+        (0..3).for_each(|_| uring.poll(Wait::No, &mut Vec::new()).unwrap());
+        let time = uring.now() + 2_000_000;
+        uring.poll(Wait::Until(time), &mut Vec::new()).unwrap();
+        assert!(uring.now() >= time, "woken by nobody");
+    }
+}
+
+#[test]
+fn a_ring_with_operations_in_flight_is_leaked_and_counted() {
+    let before = crate::io::uring::leaked_rings();
+    super::cancel::dropped_with_operations_in_flight(&|| super::named("uring", Uring::new(Instant::now(), 0, 8)));
+    assert!(crate::io::uring::leaked_rings() > before);
+}

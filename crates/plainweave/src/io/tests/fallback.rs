@@ -1,0 +1,95 @@
+//! Choosing a driver, also where io_uring is forbidden.
+//!
+//! A seccomp filter binds the thread that installs it and what that thread starts: a thread of the test is as good as a
+//! process, and the other tests go on undisturbed.
+
+use super::*;
+use crate::io::probe::{Choice, open};
+
+/// From now on, `call` fails with `errno` on this thread.
+fn forbid(call: libc::c_long, errno: i32) {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        // The call's number is the first word of what a filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: plain calls; the program lives across them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+fn on_a_thread_without(call: libc::c_long, errno: i32, test: impl FnOnce() + Send + 'static) {
+    let filtered = std::thread::spawn(move || {
+        forbid(call, errno);
+        test();
+    });
+    filtered.join().expect("the filtered thread succeeds");
+}
+
+#[test]
+fn without_io_uring_auto_takes_epoll_and_says_why() {
+    for (errno, word) in [(libc::EPERM, "forbidden"), (libc::ENOSYS, "does not have it"), (libc::ENOMEM, "memory")] {
+        for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
+            on_a_thread_without(call, errno, move || {
+                let (driver, reason) = open(Choice::Auto, Instant::now(), 0).expect("falls back");
+                assert_eq!(driver.name(), "epoll");
+                let reason = reason.expect("a reason");
+                assert!(reason.contains(word), "{reason}");
+                super::stream::receives_what_comes_later(&|| open(Choice::Auto, Instant::now(), 0).unwrap().0);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_forced_driver_that_is_not_available_is_an_error_with_the_remedy() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        on_a_thread_without(libc::SYS_io_uring_setup, errno, || {
+            let error = open(Choice::Uring, Instant::now(), 0).err().expect("an error").to_string();
+            assert!(error.contains("seccomp profile") && error.contains("PLAINWEAVE_IO=epoll"), "{error}");
+        });
+    }
+}
+
+#[test]
+fn without_epoll_pwait2_sleeps_are_rounded_up() {
+    on_a_thread_without(libc::SYS_epoll_pwait2, libc::ENOSYS, || {
+        super::sleep::until_is_not_early(&|| open(Choice::Epoll, Instant::now(), 0).unwrap().0);
+    });
+}
+
+#[test]
+fn without_a_registered_ring_the_descriptor_serves() {
+    // The probe of opcodes needs io_uring_register, so a filter on the whole call refuses the ring: the gate alone.
+    on_a_thread_without(libc::SYS_io_uring_register, libc::EPERM, || {
+        let (driver, reason) = open(Choice::Auto, Instant::now(), 0).unwrap();
+        assert_eq!(driver.name(), "epoll");
+        assert!(reason.is_some());
+    });
+}
+
+#[test]
+fn each_choice_opens_its_driver() {
+    let choices = [(Choice::Auto, "uring"), (Choice::Uring, "uring"), (Choice::Epoll, "epoll")];
+    for (choice, name) in choices.into_iter().chain([(Choice::Sim { seed: 7 }, "sim")]) {
+        let (driver, reason) = open(choice, Instant::now(), 0).unwrap();
+        assert_eq!((driver.name(), reason), (name, None));
+    }
+}
+
+#[test]
+fn the_environment_forces_and_bad_values_are_named() {
+    assert_eq!(Choice::Auto.or_forced_by("epoll").unwrap(), Choice::Epoll);
+    assert_eq!(Choice::Epoll.or_forced_by("uring").unwrap(), Choice::Uring);
+    assert_eq!(Choice::Epoll.or_forced_by("").unwrap(), Choice::Epoll);
+    let sim = Choice::Sim { seed: 1 };
+    assert_eq!(sim.or_forced_by("epoll").unwrap(), sim, "virtual time stays");
+    let error = sim.or_forced_by("kqueue").unwrap_err().to_string();
+    assert!(["kqueue", "uring", "epoll", "PLAINWEAVE_IO"].iter().all(|word| error.contains(word)), "{error}");
+}
