@@ -162,18 +162,16 @@ impl RuntimeBuilder {
     /// # Errors
     /// As for [`Self::build`].
     pub fn build_with<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
-        let mut choice = self.io.or_forced_by_environment()?;
+        let choice = self.io.or_forced_by_environment()?;
         let workers = self.checked_workers(choice)?;
-        if let Io::Sim { seed } = &mut choice {
-            *seed ^= self.seed;
-        }
+        let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
         let policy = Arc::new(P::new(params, &Topology { workers }));
         let config = PoolConfig {
             workers,
             movement: self.movement,
             stack: self.stack.clone(),
             blocking_threads: self.blocking_threads,
-            seed: self.seed,
+            seed,
         };
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {
@@ -184,7 +182,7 @@ impl RuntimeBuilder {
             fallback: None,
             policy: self.policy.clone(),
         };
-        self.start_workers(&mut runtime, choice, &policy)?;
+        self.start_workers(&mut runtime, choice, seed, &policy)?;
         Ok(runtime)
     }
 
@@ -210,12 +208,13 @@ impl RuntimeBuilder {
         &self,
         runtime: &mut Runtime,
         choice: Io,
+        seed: u64,
         policy: &Arc<P>,
     ) -> io::Result<()> {
         static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
         let (report, reports) = mpsc::channel();
         for id in 0..runtime.pool.workers.len() {
-            let (pool, policy, report, seed) = (runtime.pool.clone(), policy.clone(), report.clone(), self.seed);
+            let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
             let body = move || {
                 let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
                 let opened = worker::prepare_thread()

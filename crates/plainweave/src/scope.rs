@@ -55,7 +55,6 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[derive(Debug)]
 pub struct ScopedJoinHandle<'scope, T> {
     raw: RawJoin<T>,
-    data: Arc<ScopeData>,
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
@@ -148,9 +147,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
         // outlive 'scope.
-        let (task, raw) = unsafe { body::create(birth, Some(data.clone()), run) };
+        let (task, raw) = unsafe { body::create(birth, Some(data), run) };
         self.pool.launch(task, here);
-        ScopedJoinHandle { raw, data, scope: PhantomData }
+        ScopedJoinHandle { raw, scope: PhantomData }
     }
 
     /// Any thread or fiber that has the scope. Cancels all of its fibers, those to come included.

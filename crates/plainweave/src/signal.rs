@@ -47,12 +47,12 @@ impl Signals {
     /// A signal that cannot be caught, or no descriptor left.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
         let (bell, rung) = nonblocking_pair()?;
-        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Source::new(rung.into()) };
+        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Source::new(rung) };
         for signal in signals {
             let (write, read) = nonblocking_pair()?;
             // Its own pipe tells which signal it was; the common one wakes whoever waits.
             let id = pipe::register(signal, write)?;
-            this.caught.push(Caught { signal, id, pipe: Source::new(read.into()) });
+            this.caught.push(Caught { signal, id, pipe: Source::new(read) });
             pipe::register(signal, bell.try_clone()?)?;
         }
         Ok(this)
@@ -94,7 +94,9 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.caught.iter().for_each(|c| drop(unregister(c.id)));
+        self.caught.iter().for_each(|c| {
+            unregister(c.id);
+        });
     }
 }
 

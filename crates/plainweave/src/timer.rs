@@ -78,11 +78,13 @@ impl<T> Wheel<T> {
         }
     }
 
+    #[cfg(test)]
     /// Timers waiting.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
+    #[cfg(test)]
     /// Whether no timer waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
@@ -114,17 +116,9 @@ impl<T> Wheel<T> {
     /// earlier (then that call sinks a slot). Not after now if something is due. `None`: no timers.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<u64> {
-        let tick = if self.heads[DUE] != NIL {
-            self.current
-        } else {
-            self.next_event()?.1
-        };
+        let tick = if self.heads[DUE] != NIL { self.current } else { self.next_event()?.1 };
         // The tick past the end of time has no start.
-        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 {
-            tick << TICK_SHIFT
-        } else {
-            u64::MAX
-        })
+        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 { tick << TICK_SHIFT } else { u64::MAX })
     }
 
     /// Hands every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when nothing
@@ -153,10 +147,7 @@ impl<T> Wheel<T> {
         let slot = self.occupied[level as usize].trailing_zeros();
         let shift = level * DIGIT;
         let above = self.current >> (shift + DIGIT) << DIGIT;
-        Some((
-            level as usize * SLOTS + slot as usize,
-            (above | u64::from(slot)) << shift,
-        ))
+        Some((level as usize * SLOTS + slot as usize, (above | u64::from(slot)) << shift))
     }
 
     /// Places each entry of a slot anew, relative to a `current` that has reached the slot.

@@ -29,6 +29,10 @@ use crate::timer::Wheel;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
+/// Stacks that have not been used for so long are trimmed.
+const TIDY_NS: u64 = 150_000_000;
+/// Looks at the stacks after the last fiber's end: a stack is trimmed when it was unused at two of them.
+const TIDY_ROUNDS: u8 = 3;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
@@ -199,6 +203,8 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     stride: Cell<u32>,
     last_turn: Cell<u64>,
     searching: Cell<bool>,
+    /// Looks at the stacks that are still due, and when the last was.
+    tidy: Cell<(u8, u64)>,
     parking_ended: Cell<bool>,
 }
 
@@ -236,6 +242,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
+            tidy: Cell::new((0, 0)),
             parking_ended: Cell::new(false),
         }
     }
@@ -320,13 +327,29 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.settle();
             return;
         }
-        let next = ctx.timers.borrow().next_wake();
+        let next = earlier(ctx.timers.borrow().next_wake(), self.tidy_stacks());
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until));
         self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
         self.last_turn.set(ctx.now());
         self.budget.set(self.stride.get());
         self.settle();
+    }
+
+    /// A worker about to sleep. Trims stacks that lie unused, at intervals and only for a while after fibers have ended;
+    /// says when it wants to be woken for the next time.
+    fn tidy_stacks(&self) -> Option<u64> {
+        let (rounds, last) = self.tidy.get();
+        if rounds == 0 {
+            return None;
+        }
+        let now = self.ctx.now();
+        if now < last + TIDY_NS {
+            return Some(last + TIDY_NS);
+        }
+        self.ctx.pool.stacks.tidy();
+        self.tidy.set((rounds - 1, now));
+        (rounds > 1).then_some(now + TIDY_NS)
     }
 
     /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
@@ -408,6 +431,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let size = task.header().stack_size;
         if let Some(stack) = task.retire() {
             ctx.put_stack(stack, size);
+            self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
         }
         self.count_end();
     }
@@ -417,6 +441,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if self.ctx.pool.is_closing() {
             self.ctx.pool.fiber_ended_late();
         }
+    }
+}
+
+fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
 

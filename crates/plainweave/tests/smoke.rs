@@ -1,3 +1,5 @@
+//! A first look at the whole.
+
 use plainweave::{Io, Runtime};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

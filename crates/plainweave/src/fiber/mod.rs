@@ -345,11 +345,6 @@ impl FiberTask {
         unsafe { (self.header().vtable.refuse)(self.0, error) };
         self.retire();
     }
-
-    /// A reference of its own to the same fiber.
-    pub(crate) fn handle(&self) -> FiberHandle {
-        FiberHandle::from_ref(self.header())
-    }
 }
 
 impl Task for FiberTask {

@@ -72,11 +72,6 @@ impl State {
     pub(crate) fn is_finished(&self) -> bool {
         self.0.load(Ordering::Acquire) & FINISHED != 0
     }
-
-    /// Any thread, for reports: a glance that may be outdated.
-    pub(crate) fn is_parked(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & PARKED != 0
-    }
 }
 
 #[cfg(all(test, loom))]

@@ -333,7 +333,10 @@ impl Driver for Epoll {
             for n in 0..count {
                 let libc::epoll_event { events, u64: data } = self.events[n];
                 match data {
-                    WAKE => woken = true,
+                    WAKE => {
+                        woken = true;
+                        self.wakeup.acknowledge();
+                    }
                     data => self.event(data, events as i32, done),
                 }
             }

@@ -21,14 +21,18 @@ const ENTRIES: u32 = 256;
 
 /// Which driver is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub enum Choice {
     /// io_uring if it is to be had, else epoll.
     #[default]
     Auto,
+    /// io_uring or an error.
     Uring,
+    /// epoll.
     Epoll,
-    /// Virtual time.
+    /// No kernel: a virtual clock that jumps to the next timer when nothing can run. One worker; sockets are not
+    /// simulated yet.
     Sim {
+        /// Seeds every draw of the runtime's.
         seed: u64,
     },
 }
@@ -64,7 +68,7 @@ impl Choice {
 pub(crate) fn open(choice: Choice, epoch: Instant, worker: usize) -> io::Result<Opened> {
     match choice {
         Choice::Epoll => Ok((epoll(epoch, worker)?, None)),
-        Choice::Sim { seed } => Ok((Box::new(Sim::new(seed)?), None)),
+        Choice::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
         Choice::Uring => match Uring::new(epoch, worker, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Err(io::Error::new(error.kind(), format!("{}; {}", reason(&error), remedy(&error)))),

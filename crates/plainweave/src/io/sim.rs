@@ -27,24 +27,20 @@ const POLL_COST: u64 = 1_000;
 pub(crate) struct Sim {
     now: u64,
     poll_cost: u64,
-    seed: u64,
     wakeup: Arc<Wakeup>,
 }
 
 impl Sim {
-    /// A clock at zero. `seed` is what all of the simulation's random choices are to derive from.
-    pub(crate) fn new(seed: u64) -> io::Result<Self> {
-        Ok(Self { now: 0, poll_cost: POLL_COST, seed, wakeup: Arc::new(Wakeup::new()?) })
+    /// A clock at zero.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { now: 0, poll_cost: POLL_COST, wakeup: Arc::new(Wakeup::new()?) })
     }
 
+    #[cfg(test)]
     /// Sets the virtual nanoseconds that a `poll` without sleep takes.
     pub(crate) fn poll_cost(mut self, nanoseconds: u64) -> Self {
         self.poll_cost = nanoseconds;
         self
-    }
-
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
     }
 
     /// Takes a wake-up if there is one; waits for it if `block` is set.

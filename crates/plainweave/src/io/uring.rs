@@ -65,6 +65,7 @@ const CANCELLED: u64 = 2;
 
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
+#[cfg(test)]
 /// Any thread. Rings that were leaked because operations were in flight when their driver was dropped.
 pub(crate) fn leaked_rings() -> usize {
     LEAKED.load(Ordering::Relaxed)
@@ -174,6 +175,7 @@ impl Uring {
             match entry.user_data() {
                 WAKE => {
                     woken = true;
+                    self.wakeup.acknowledge();
                     self.wake_entry(&entry);
                 }
                 CANCEL => {}

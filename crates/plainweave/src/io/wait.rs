@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use super::driver::Submitted;
-use super::op::{Interest, Op, Operation, RawResult, Waiter};
+use super::op::{Interest, Op, Operation, RawResult, Waiter, connect_outcome};
 use super::source::Source;
 use crate::block::{self, Pin};
 use crate::cancel::Interrupt;
@@ -109,6 +109,7 @@ unsafe fn on_thread(operation: &Operation, limit: Option<Duration>) -> io::Resul
     loop {
         let result = match operation.op {
             Op::Poll(_) if ready => 0,
+            Op::Connect { .. } if ready => connect_outcome(operation.fd),
             // SAFETY: the caller's promise.
             _ => unsafe { operation.attempt() },
         };

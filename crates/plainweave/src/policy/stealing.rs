@@ -9,12 +9,10 @@ use std::sync::Mutex;
 
 use super::{Cx, Task, Topology, Wake, WorkerId};
 use crate::queue::injector::Injector;
-use crate::queue::ring::{Owner, Stealer, ring};
+use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
 /// Every so many pops the shared queue goes first (a prime, as in Go, so that no loop of the program keeps step).
 const SHARED_EVERY: u32 = 61;
-/// Tasks in a worker's ring before it sheds half to the shared queue.
-const RING: usize = 256;
 
 /// The half that all workers see.
 pub(super) struct Shared<T> {
@@ -34,7 +32,7 @@ pub(super) struct Lanes<T> {
 
 impl<T: Task> Shared<T> {
     pub(super) fn new(topology: &Topology) -> Self {
-        let owners: Vec<_> = (0..topology.workers).map(|_| ring(RING)).collect();
+        let owners: Vec<_> = (0..topology.workers).map(|_| ring(DEFAULT_CAPACITY)).collect();
         Self {
             injector: Injector::new(),
             stealers: owners.iter().map(Owner::stealer).collect(),
@@ -67,20 +65,20 @@ impl<T: Task> Shared<T> {
     /// The oldest task of the owner's lanes and the shared queue.
     pub(super) fn pop(&self, lanes: &mut Lanes<T>) -> Option<T> {
         lanes.tick = lanes.tick.wrapping_add(1);
-        if lanes.tick % SHARED_EVERY == 0
+        if lanes.tick.is_multiple_of(SHARED_EVERY)
             && let Some(task) = self.injector.pop()
         {
             return Some(task);
         }
-        let own = if lanes.tick % 2 == 0 {
+        let own = if lanes.tick.is_multiple_of(2) {
             lanes.anchored.pop_front().or_else(|| lanes.ring.pop())
         } else {
             lanes.ring.pop().or_else(|| lanes.anchored.pop_front())
         };
-        own.or_else(|| self.from_injector(lanes))
+        own.or_else(|| self.take_shared(lanes))
     }
 
-    fn from_injector(&self, lanes: &mut Lanes<T>) -> Option<T> {
+    fn take_shared(&self, lanes: &mut Lanes<T>) -> Option<T> {
         if self.injector.is_empty() {
             return None;
         }

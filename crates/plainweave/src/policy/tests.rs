@@ -148,7 +148,8 @@ fn nothing_runs_twice<P: Policy<Probe>>(params: P::Params) {
                 });
                 while left.load(Ordering::Acquire) > 0 {
                     for task in next.by_ref().take(3) {
-                        policy.push(&mut cx, (task.id % 11 != 1).then_some(&mut local), task, Ready::Spawned);
+                        let own = task.anchor.is_some() || task.id % 11 != 1;
+                        policy.push(&mut cx, own.then_some(&mut local), task, Ready::Spawned);
                     }
                     if let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) {
                         assert!(task.anchor.is_none_or(|a| a == w), "an anchored task has moved");

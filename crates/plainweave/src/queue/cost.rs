@@ -24,17 +24,14 @@ fn cost_of_each_operation() {
         }
     });
     let stealer = owner.stealer();
-    time(
-        "ring, push alone and half a batch taken by a thief on this thread, per task",
-        &mut || {
-            for i in 0..N {
-                if owner.push(i).is_err() {
-                    std::hint::black_box(stealer.steal_half_into(&mut thief));
-                    while std::hint::black_box(thief.pop()).is_some() {}
-                }
+    time("ring, push alone and half a batch taken by a thief on this thread, per task", &mut || {
+        for i in 0..N {
+            if owner.push(i).is_err() {
+                std::hint::black_box(stealer.steal_half_into(&mut thief));
+                while std::hint::black_box(thief.pop()).is_some() {}
             }
-        },
-    );
+        }
+    });
     let mut tasks: Vec<_> = (0..16).map(Task::new).collect();
     time("inbox, push and take in batches of 16, per task", &mut || {
         for _ in 0..N / 16 {
@@ -48,7 +45,5 @@ fn cost_of_each_operation() {
             std::hint::black_box(injector.pop());
         }
     });
-    time("injector, pop of an empty one", &mut || {
-        (0..N).for_each(|_| assert!(injector.pop().is_none()))
-    });
+    time("injector, pop of an empty one", &mut || (0..N).for_each(|_| assert!(injector.pop().is_none())));
 }

@@ -74,10 +74,7 @@ pub(crate) struct Inbox<T: Linked> {
 impl<T: Linked> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Self {
-        Self {
-            newest: AtomicPtr::new(ptr::null_mut()),
-            tasks: PhantomData,
-        }
+        Self { newest: AtomicPtr::new(ptr::null_mut()), tasks: PhantomData }
     }
 
     /// Any thread; lock-free, allocates nothing. Returns whether the inbox was empty: of the pushes between two takes
@@ -89,10 +86,7 @@ impl<T: Linked> Inbox<T> {
         loop {
             // SAFETY: ours until the CAS below succeeds; the reference ends before it.
             unsafe { T::link(node) }.0.store(newest, Relaxed);
-            match self
-                .newest
-                .compare_exchange_weak(newest, node.as_ptr(), Release, Relaxed)
-            {
+            match self.newest.compare_exchange_weak(newest, node.as_ptr(), Release, Relaxed) {
                 Ok(_) => return newest.is_null(),
                 Err(seen) => newest = seen,
             }
@@ -103,11 +97,7 @@ impl<T: Linked> Inbox<T> {
     #[inline]
     pub(crate) fn take_all(&self) -> Batch<T> {
         if self.is_empty() {
-            return Batch {
-                oldest: ptr::null_mut(),
-                len: 0,
-                tasks: PhantomData,
-            };
+            return Batch { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
         }
         Batch::reverse(self.newest.swap(ptr::null_mut(), Acquire))
     }
@@ -135,11 +125,7 @@ pub(crate) struct Batch<T: Linked> {
 impl<T: Linked> Batch<T> {
     /// Turns a chain that was taken whole round: each link then points to the next newer task.
     fn reverse(newest: *mut T::Node) -> Self {
-        let mut batch = Self {
-            oldest: ptr::null_mut(),
-            len: 0,
-            tasks: PhantomData,
-        };
+        let mut batch = Self { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
         let mut rest = newest;
         while let Some(node) = NonNull::new(rest) {
             // SAFETY: the swap that took the chain made its nodes ours.
@@ -198,10 +184,7 @@ pub(super) mod sample {
 
     impl Task {
         pub(in crate::queue) fn new(number: u32) -> Self {
-            let header = Box::new(Header {
-                number: UnsafeCell::new(0),
-                link: Link::new(),
-            });
+            let header = Box::new(Header { number: UnsafeCell::new(0), link: Link::new() });
             // SAFETY: nobody else has the header yet.
             header.number.with_mut(|place| unsafe { *place = number });
             Self(NonNull::from(Box::leak(header)))

@@ -60,10 +60,7 @@ impl<T> Drop for Locked<'_, T> {
 impl<T: Send> Injector<T> {
     /// An empty queue.
     pub(crate) fn new() -> Self {
-        Self {
-            len: CachePadded::new(AtomicUsize::new(0)),
-            queue: Mutex::new(VecDeque::new()),
-        }
+        Self { len: CachePadded::new(AtomicUsize::new(0)), queue: Mutex::new(VecDeque::new()) }
     }
 
     /// Any thread. Tasks queued, as a hint; see the essay for what 0 means.

@@ -166,11 +166,7 @@ fn loom_a_look_does_not_miss_a_push() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
         let pusher = Arc::clone(&inbox);
-        assert_no_lost_wake(
-            inbox,
-            move || assert!(pusher.push(Task::new(1))),
-            |queue| queue.is_empty(),
-        );
+        assert_no_lost_wake(inbox, move || assert!(pusher.push(Task::new(1))), |queue| queue.is_empty());
     });
     loom::model(|| {
         let injector = Arc::new(Injector::new());
@@ -197,11 +193,7 @@ fn loom_inbox_two_producers() {
             thread::yield_now();
         }
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();
-        assert_eq!(
-            firsts.into_iter().filter(|first| *first).count(),
-            takes,
-            "one wake-up a take"
-        );
+        assert_eq!(firsts.into_iter().filter(|first| *first).count(), takes, "one wake-up a take");
         assert!(seen.iter().filter(|number| **number <= 2).is_sorted());
         assert!(seen.iter().filter(|number| **number > 2).is_sorted());
         assert_conserved(&[&seen], 4);
@@ -228,13 +220,7 @@ fn loom_injector_length() {
             rest.push(task);
         }
         assert!(injector.is_empty(), "nothing is queued, and the length says so");
-        let seen = [
-            first.into_iter().collect(),
-            drained(&mut own),
-            other.into_iter().collect(),
-            rest,
-        ]
-        .concat();
+        let seen = [first.into_iter().collect(), drained(&mut own), other.into_iter().collect(), rest].concat();
         assert_conserved(&[&seen], 3);
     });
 }

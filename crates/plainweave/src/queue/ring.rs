@@ -158,19 +158,11 @@ impl<T> Ring<T> {
             }
             // A stale head may lie more than a capacity behind; its CAS fails.
             let len = distance(head.next(), self.ends.tail.load(Acquire)).min(self.capacity());
-            let n = if len == 0 {
-                0
-            } else {
-                (wanted(len as usize) as u64).min(len)
-            };
+            let n = if len == 0 { 0 } else { (wanted(len as usize) as u64).min(len) };
             if n == 0 {
                 return None;
             }
-            match self
-                .ends
-                .head
-                .compare_exchange_weak(head.0, head.reserved(n), Acquire, Acquire)
-            {
+            match self.ends.head.compare_exchange_weak(head.0, head.reserved(n), Acquire, Acquire) {
                 Ok(_) => return Some((head.next(), n)),
                 Err(seen) => head = Head(seen),
             }
@@ -202,17 +194,8 @@ pub(crate) fn ring<T: Send>(capacity: usize) -> Owner<T> {
 /// [`ring`] with a first position, so that tests cross the wrap.
 pub(super) fn ring_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
     let legal = capacity.is_power_of_two() && capacity <= MAX_CAPACITY;
-    assert!(
-        legal,
-        "ring capacity {capacity}: not a power of two up to {MAX_CAPACITY}"
-    );
-    let ends = Ends {
-        head: AtomicU64::new(first << HELD_BITS),
-        tail: AtomicU64::new(first & POSITIONS),
-    };
+    assert!(legal, "ring capacity {capacity}: not a power of two up to {MAX_CAPACITY}");
+    let ends = Ends { head: AtomicU64::new(first << HELD_BITS), tail: AtomicU64::new(first & POSITIONS) };
     let slots = (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
-    Owner::new(Arc::new(Ring {
-        ends: CachePadded::new(ends),
-        slots,
-    }))
+    Owner::new(Arc::new(Ring { ends: CachePadded::new(ends), slots }))
 }

@@ -18,11 +18,7 @@ const TASKS: u32 = if cfg!(miri) { 300 } else { 300_000 };
 const BEFORE_WRAP: u64 = (1 << 48) - 3;
 
 fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: if cfg!(miri) { 6 } else { 256 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: if cfg!(miri) { 6 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// All of `0..TASKS`, each once.
@@ -72,18 +68,13 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
         let mut owner = ring_at(capacity, BEFORE_WRAP);
         let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
         let seen = thread::scope(|scope| {
-            let thieves: Vec<_> = (0..2)
-                .map(|_| scope.spawn(|| rob(&victim, ring(capacity), &done)))
-                .collect();
+            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| rob(&victim, ring(capacity), &done))).collect();
             let mut seen = vec![produce(&mut owner, &mut spill)];
             done.store(true, Ordering::Release);
             seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
             seen
         });
-        assert!(
-            seen.iter().all(|one| one.is_sorted()),
-            "capacity {capacity}: out of order"
-        );
+        assert!(seen.iter().all(|one| one.is_sorted()), "capacity {capacity}: out of order");
         assert_conserved(seen.into_iter().chain([spill]));
     }
 }
@@ -129,11 +120,7 @@ fn a_ring_does_not_rob_itself_and_stays_within_the_thiefs_room() {
     assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
     assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(0));
     assert_eq!((thief.len(), victim.len()), (2, 5));
-    assert_eq!(
-        victim.stealer().steal_half_into(&mut thief),
-        Some(3),
-        "a full thief still gets one to run"
-    );
+    assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(3), "a full thief still gets one to run");
 }
 
 #[test]
@@ -179,10 +166,7 @@ fn inbox_and_its_batches_drop_what_is_left() {
     // A leak is Miri's to find.
     let inbox = Inbox::new();
     assert!(inbox.is_empty());
-    assert_eq!(
-        [1, 2, 3].map(|number| inbox.push(Task::new(number))),
-        [true, false, false]
-    );
+    assert_eq!([1, 2, 3].map(|number| inbox.push(Task::new(number))), [true, false, false]);
     let mut batch = inbox.take_all();
     assert_eq!(batch.next().map(|task| task.number()), Some(1));
     assert_eq!(batch.len(), 2);

@@ -62,11 +62,6 @@ impl StackCache {
         self.publish();
     }
 
-    /// Any thread. The pool it belongs to.
-    pub(crate) fn pool(&self) -> &Arc<StackPool> {
-        &self.pool
-    }
-
     #[inline]
     fn publish(&self) {
         self.count.store(self.stacks.len(), Ordering::Relaxed);

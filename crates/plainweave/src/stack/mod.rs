@@ -83,11 +83,12 @@ use std::sync::atomic::Ordering;
 use corosensei::stack::StackPointer;
 
 pub(crate) use cache::StackCache;
-pub(crate) use guard::{GuardKind, GuardMode};
+#[cfg(test)]
+pub(crate) use guard::GuardKind;
+pub(crate) use guard::GuardMode;
 pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
-pub(crate) use pool::{StackPool, StackStats};
+pub(crate) use pool::StackPool;
 pub(crate) use slab::{GUARD_SIZE, SlotMeta};
-pub(crate) use table::{SlotHit, lookup};
 
 /// Usable bytes of a stack unless the user says otherwise. Unoptimised frames are several times as large.
 pub(crate) const DEFAULT_SIZE: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
@@ -187,6 +188,7 @@ impl Stack {
         self.meta().owner.store(owner.cast_mut(), Ordering::Release);
     }
 
+    #[cfg(test)]
     /// Any thread. The owner set last, or null.
     #[inline]
     pub(crate) fn owner(&self) -> *const () {

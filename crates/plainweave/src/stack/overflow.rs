@@ -260,6 +260,7 @@ fn alt_stack() -> libc::stack_t {
 }
 
 impl AltStack {
+    #[cfg(test)]
     /// Any thread. Whether the stack was made here, rather than found.
     pub(crate) fn is_ours(&self) -> bool {
         self.mapping.is_some()

@@ -23,7 +23,9 @@ use crossbeam_utils::CachePadded;
 
 use super::free::{ALWAYS_HOT, FreeLists, IDLE, WARM_BYTES};
 use super::guard::{GuardKind, Guards};
-use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab, SlotMeta};
+#[cfg(test)]
+use super::slab::SlotMeta;
+use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab};
 use super::{Stack, StackConfig, checked_size};
 
 /// Stacks that a worker cools in passing, at most, about 0.1 ms; and only if nobody tidied for twice `IDLE`.
@@ -260,6 +262,7 @@ impl StackPool {
         }
     }
 
+    #[cfg(test)]
     /// Any thread. Calls `f` with each owner that is set, in no useful order; `f` may use the pool.
     ///
     /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the look and the call. The

@@ -192,6 +192,7 @@ impl Slab {
         Ok(Some(Stack { base, meta: NonNull::from(meta) }))
     }
 
+    #[cfg(test)]
     /// The metadata of the carved slots, valid as long as the slab is mapped.
     pub(super) fn carved(&self) -> NonNull<[SlotMeta]> {
         let first = NonNull::new(self.meta.start().cast::<SlotMeta>()).expect("mapped");

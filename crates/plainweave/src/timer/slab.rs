@@ -24,13 +24,10 @@ pub(super) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: NIL,
-            len: 0,
-        }
+        Self { entries: Vec::new(), free: NIL, len: 0 }
     }
 
+    #[cfg(test)]
     /// Places in use.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -73,14 +70,7 @@ impl<T> Slab<T> {
     fn grow(&mut self, deadline: u64, value: T) -> u32 {
         assert!(self.entries.len() < NIL as usize, "too many timers");
         let index = self.entries.len() as u32;
-        self.entries.push(Entry {
-            deadline,
-            value: Some(value),
-            prev: index,
-            next: index,
-            generation: 0,
-            list: 0,
-        });
+        self.entries.push(Entry { deadline, value: Some(value), prev: index, next: index, generation: 0, list: 0 });
         index
     }
 }

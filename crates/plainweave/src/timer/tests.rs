@@ -18,17 +18,7 @@ fn fired<T>(wheel: &mut Wheel<T>, now: u64) -> Vec<T> {
 
 #[test]
 fn a_timer_fires_within_its_tick_and_never_early() {
-    for deadline in [
-        1,
-        TICK - 1,
-        TICK,
-        TICK + 1,
-        63 * TICK,
-        64 * TICK,
-        64 * TICK + 1,
-        5000 * TICK + 7,
-        3 * YEAR + 11,
-    ] {
+    for deadline in [1, TICK - 1, TICK, TICK + 1, 63 * TICK, 64 * TICK, 64 * TICK + 1, 5000 * TICK + 7, 3 * YEAR + 11] {
         let mut wheel = Wheel::new();
         wheel.insert(deadline, deadline);
         assert_eq!(fired(&mut wheel, deadline - 1), []);
@@ -91,10 +81,7 @@ fn a_stale_key_finds_nothing() {
     assert_eq!(fired(&mut wheel, TICK), [1]);
     let second = wheel.insert(2 * TICK, 2);
     assert_eq!(second.index, first.index);
-    assert_eq!(
-        (wheel.remove(first), wheel.remove(second), wheel.remove(second)),
-        (None, Some(2), None)
-    );
+    assert_eq!((wheel.remove(first), wheel.remove(second), wheel.remove(second)), (None, Some(2), None));
 }
 
 #[test]
@@ -134,11 +121,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 1000 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: if cfg!(miri) { 4 } else { 1000 }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
@@ -196,9 +179,7 @@ fn cost() {
             state ^= state << 17;
             state
         };
-        let mut keys: Vec<_> = (0..waiting)
-            .map(|i| wheel.insert(random() % 60_000_000_000, i))
-            .collect();
+        let mut keys: Vec<_> = (0..waiting).map(|i| wheel.insert(random() % 60_000_000_000, i)).collect();
         let start = Instant::now();
         for i in 0..N {
             let key = wheel.insert(30_000_000_000 + i, i);

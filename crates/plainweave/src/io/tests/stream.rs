@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{Shutdown, UdpSocket};
-use std::os::fd::FromRawFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::*;
 
@@ -363,7 +363,9 @@ pub(super) fn a_source_under_a_new_name_takes_over(make: &Make) {
     rig.pending(&op);
     write(&peer, b"x");
     assert_eq!(rig.wait_for(&op), 1);
-    let second = Source::new(first.into_fd());
+    // SAFETY: the first source is forgotten, so the second alone owns the descriptor.
+    let second = Source::new(unsafe { OwnedFd::from_raw_fd(first.raw()) });
+    std::mem::forget(first);
     let op = recv(&second, &mut buf);
     rig.pending(&op);
     // The word that the old source is gone comes late, and must not hurt the new one.

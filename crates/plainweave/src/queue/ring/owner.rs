@@ -40,23 +40,13 @@ impl<T: Send> Owner<T> {
     /// failed. While a thief copies, the room appears only when it is done: send the failed task along with the batch.
     pub(crate) fn take_half(&mut self) -> Batch<'_, T> {
         let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
-        Batch {
-            owner: self,
-            next,
-            left,
-        }
+        Batch { owner: self, next, left }
     }
 
     /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         distance(Head(self.ring.ends.head.load(Relaxed)).next(), self.tail()) as usize
-    }
-
-    /// Owner only. See [`len`](Self::len).
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Owner only. Pushes that are sure to succeed; slots that a thief still copies from do not count.
@@ -96,12 +86,7 @@ impl<T: Send> Owner<T> {
             if n == 0 {
                 return None;
             }
-            match self
-                .ring
-                .ends
-                .head
-                .compare_exchange_weak(head.0, head.taken(n), Release, Relaxed)
-            {
+            match self.ring.ends.head.compare_exchange_weak(head.0, head.taken(n), Release, Relaxed) {
                 Ok(_) => return Some((head.next(), n)),
                 Err(seen) => head = Head(seen),
             }

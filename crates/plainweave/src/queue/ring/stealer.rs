@@ -11,9 +11,7 @@ pub(crate) struct Stealer<T> {
 
 impl<T> Clone for Stealer<T> {
     fn clone(&self) -> Self {
-        Self {
-            ring: Arc::clone(&self.ring),
-        }
+        Self { ring: Arc::clone(&self.ring) }
     }
 }
 
@@ -56,11 +54,7 @@ impl<T: Send> Stealer<T> {
         for i in 1..n {
             // SAFETY: reserved by this thief, taken once. The slot is free: `n - 1 <= thief.free()`, which only grows
             // while the owner is borrowed, and `tail` is published below.
-            unsafe {
-                thief
-                    .ring
-                    .put(tail.wrapping_add(i - 1), self.ring.take(first.wrapping_add(i)))
-            };
+            unsafe { thief.ring.put(tail.wrapping_add(i - 1), self.ring.take(first.wrapping_add(i))) };
         }
         self.ring.release();
         if n > 1 {
@@ -69,6 +63,7 @@ impl<T: Send> Stealer<T> {
         Some(oldest)
     }
 
+    #[cfg(test)]
     /// Any thread. Steals the oldest task. `None`: empty, or busy with another thief.
     pub(crate) fn steal_one(&self) -> Option<T> {
         let (position, _) = self.ring.reserve(|_| 1)?;
