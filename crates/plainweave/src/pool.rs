@@ -25,7 +25,7 @@ use crossbeam_utils::CachePadded;
 use slab::Slab;
 
 use crate::blocking::BlockingPool;
-use crate::cancel::{CancelReason, Node};
+use crate::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement};
 use crate::io::release::Released;
 use crate::io::wakeup::Wakeup;
@@ -51,6 +51,8 @@ pub(crate) struct PoolShared {
     /// Idle connections are no longer parked; set with `closing`, or before it by a server that stops gracefully.
     no_parking: AtomicBool,
     stopping: AtomicBool,
+    /// Started fibers that may move, so that shutdown finds them. (Anchored ones are on their workers' own lists.)
+    movable: Mutex<Slab<Registered>>,
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
     pub(crate) blocking: BlockingPool,
@@ -60,8 +62,6 @@ pub(crate) struct PoolShared {
 pub(crate) struct WorkerShared {
     inbox: Inbox<FiberTask>,
     wakeup: OnceLock<Arc<Wakeup>>,
-    /// Started fibers, for shutdown. Locked by their worker twice in a fiber's life, so hardly ever contended.
-    pub(crate) registry: Mutex<Slab<NonNullHeader>>,
     pub(crate) released: Arc<Released>,
     /// Written by the worker alone.
     pub(crate) spawned: AtomicU64,
@@ -77,16 +77,15 @@ pub(crate) struct WorkerShared {
 }
 
 /// A fiber on record: alive, because it is removed under the same lock before it is freed.
-pub(crate) struct NonNullHeader(pub(crate) NonNull<Header>);
-// SAFETY: used under the registry's lock only, to take a counted reference.
-unsafe impl Send for NonNullHeader {}
+struct Registered(NonNull<Header>);
+// SAFETY: used under the list's lock only, to take a counted reference.
+unsafe impl Send for Registered {}
 
 impl WorkerShared {
     fn new() -> Self {
         Self {
             inbox: Inbox::new(),
             wakeup: OnceLock::new(),
-            registry: Mutex::new(Slab::new()),
             released: Arc::default(),
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -160,6 +159,7 @@ impl PoolShared {
             closing: AtomicBool::new(false),
             no_parking: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            movable: Mutex::default(),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
         }))
@@ -190,6 +190,12 @@ impl PoolShared {
     /// Does what a policy's push asks for.
     #[inline]
     pub(crate) fn act_on(&self, wake: Wake) {
+        if wake != Wake::None {
+            self.wake(wake);
+        }
+    }
+
+    fn wake(&self, wake: Wake) {
         match wake {
             Wake::None => {}
             Wake::Any => {
@@ -239,20 +245,26 @@ impl PoolShared {
         self.no_parking.load(Ordering::Relaxed)
     }
 
-    /// Cancels every fiber, those to come included.
-    pub(crate) fn cancel_all(&self, reason: CancelReason) {
+    /// A worker. Puts a fiber that may move on record.
+    pub(crate) fn register(&self, header: &Header) -> usize {
+        self.movable.lock().unwrap_or_else(|e| e.into_inner()).insert(Registered(NonNull::from(header)))
+    }
+
+    /// A worker, before the fiber gives up its reference on itself.
+    pub(crate) fn unregister(&self, key: usize) {
+        self.movable.lock().unwrap_or_else(|e| e.into_inner()).remove(key);
+    }
+
+    /// Cancels every fiber, those to come included: each blocking call looks at `closing`. Who is blocked is woken, by
+    /// this call if it may move, else by its worker.
+    pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        for worker in &self.workers {
-            let fibers: Vec<FiberHandle> = {
-                let registry = worker.registry.lock().unwrap_or_else(|e| e.into_inner());
-                // SAFETY: a fiber leaves the registry, under this lock, before it gives up its own reference.
-                registry.iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
-            };
-            for fiber in fibers {
-                fiber.header().cancel.set(reason);
-                fiber.wake();
-            }
-        }
+        let fibers: Vec<FiberHandle> = {
+            let movable = self.movable.lock().unwrap_or_else(|e| e.into_inner());
+            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
+            movable.iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
+        };
+        fibers.iter().for_each(FiberHandle::wake);
         self.end_parking();
     }
 

@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cancel::CancelReason;
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
 use crate::policy::{Fifo, KNOWN, LifoSlot, Policy, Topology};
@@ -416,7 +415,7 @@ impl Runtime {
         let own_fiber = fiber::current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
         assert!(!own_fiber, "a runtime was dropped by one of its own fibers, which it would have to wait for");
         let deadline = Instant::now() + limit;
-        self.pool.cancel_all(CancelReason::Shutdown);
+        self.pool.cancel_all();
         let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
         self.pool.stop();
         self.pool.blocking.close();

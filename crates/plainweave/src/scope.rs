@@ -114,7 +114,7 @@ pub(crate) fn scope_on<'env, T>(
 fn wait_for_children(data: &ScopeData, me: Option<&Header>) {
     let done = || (data.running.load(Ordering::Acquire) == 0).then_some(());
     let waited = block::until(Reason::Scope, None, false, None, || {
-        if let Some(reason) = me.and_then(|h| h.cancel.get()) {
+        if let Some(reason) = me.and_then(Header::told_to_stop) {
             data.node.cancel(reason);
         }
         done()

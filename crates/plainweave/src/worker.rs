@@ -16,14 +16,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::cancel::CancelReason;
+use slab::Slab;
+
+use crate::fiber::blocks::Blocks;
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
 use crate::io::driver::{Completion, Driver, Wait};
 use crate::io::op::Waiter;
 use crate::io::parked::{self, Parked};
 use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
-use crate::pool::{NonNullHeader, PoolShared, WorkerShared, bump};
+use crate::pool::{PoolShared, WorkerShared, bump};
 use crate::stack::{self, Stack, StackCache};
 use crate::timer::Wheel;
 
@@ -55,6 +57,10 @@ pub(crate) struct WorkerCtx {
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) parked: RefCell<parked::List>,
     stacks: RefCell<StackCache>,
+    /// Memory of ended fibers.
+    pub(crate) blocks: Blocks,
+    /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's list.)
+    anchored: RefCell<Slab<NonNull<Header>>>,
     done: RefCell<Vec<Completion>>,
     half: Rc<dyn PushLocal>,
 }
@@ -206,6 +212,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// Looks at the stacks that are still due, and when the last was.
     tidy: Cell<(u8, u64)>,
     parking_ended: Cell<bool>,
+    fibers_told: Cell<bool>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
@@ -231,6 +238,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             timers: RefCell::new(Wheel::new()),
             parked: RefCell::default(),
             stacks: RefCell::new(StackCache::new(pool.stacks.clone())),
+            blocks: Blocks::default(),
+            anchored: RefCell::default(),
             done: RefCell::default(),
             half: half.clone(),
             pool,
@@ -244,6 +253,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             searching: Cell::new(false),
             tidy: Cell::new((0, 0)),
             parking_ended: Cell::new(false),
+            fibers_told: Cell::new(false),
         }
     }
 
@@ -270,6 +280,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     #[inline]
     fn take_inbox(&self) {
+        if !self.ctx.shared().inbox().is_empty() {
+            self.empty_inbox();
+        }
+    }
+
+    #[cold]
+    fn empty_inbox(&self) {
         for task in self.ctx.shared().inbox().take_all() {
             let wake = self.half.push(task, Ready::Woken);
             self.ctx.pool.act_on(wake);
@@ -296,16 +313,22 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.budget.set(self.stride.get());
         self.ctx.turn(Wait::No);
         self.last_turn.set(now);
-        self.end_parking_if_told();
+        self.end_if_told();
     }
 
-    /// Once, when the pool says so: parked connections end.
-    fn end_parking_if_told(&self) -> bool {
+    /// Once each, when the pool says so: parked connections end; fibers wake to find the pool closing. Whether it was so.
+    fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
         if told {
             parked::cancel_all(&self.ctx);
         }
-        told
+        let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
+        if closing {
+            let anchored: Vec<_> = self.ctx.anchored.borrow().iter().map(|(_, header)| *header).collect();
+            // SAFETY: on the list, so not retired; waking retires nothing.
+            anchored.into_iter().for_each(|header| fiber::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
+        }
+        told || closing
     }
 
     fn idle(&self) {
@@ -319,7 +342,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         pool.idle.begin_sleep(ctx.id, searching);
         let work = !ctx.shared().inbox().is_empty() || self.half.policy.maybe_ready(ctx.id);
-        if work || pool.is_stopping() || self.end_parking_if_told() {
+        if work || pool.is_stopping() || self.end_if_told() {
             pool.idle.cancel_sleep(ctx.id);
             self.searching.set(true);
             // What the look saw may be in another thief's hands: let it finish.
@@ -402,7 +425,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Ok(stack) => stack,
             Err(error) => {
                 // SAFETY: the caller gives the task up when this returns false.
-                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error);
+                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error, &ctx.blocks);
                 self.count_end();
                 return false;
             }
@@ -411,25 +434,24 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if header.movement() == Movement::BeforeStart {
             header.set_anchor(Some(ctx.id));
         }
-        let key = {
-            let mut registry = ctx.shared().registry.lock().unwrap_or_else(|e| e.into_inner());
-            registry.insert(NonNullHeader(NonNull::from(header)))
+        // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
+        let key = match header.movement() {
+            Movement::Anytime => ctx.pool.register(header),
+            _ => ctx.anchored.borrow_mut().insert(NonNull::from(header)),
         };
-        header.own.registered.set(Some((ctx.id, key)));
-        // After it is on record: either `cancel_all` finds it there or it finds the pool closing here.
-        if ctx.pool.is_closing() {
-            header.cancel.set(CancelReason::Shutdown);
-        }
+        header.own.registered.set(key);
         true
     }
 
     fn retire(&self, task: FiberTask) {
         let ctx = &self.ctx;
-        if let Some((worker, key)) = task.header().own.registered.take() {
-            ctx.pool.workers[worker].registry.lock().unwrap_or_else(|e| e.into_inner()).remove(key);
+        let key = task.header().own.registered.get();
+        match task.header().movement() {
+            Movement::Anytime => ctx.pool.unregister(key),
+            _ => drop(ctx.anchored.borrow_mut().try_remove(key)),
         }
         let size = task.header().stack_size;
-        if let Some(stack) = task.retire() {
+        if let Some(stack) = task.retire(&ctx.blocks) {
             ctx.put_stack(stack, size);
             self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
         }

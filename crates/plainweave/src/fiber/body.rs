@@ -1,5 +1,6 @@
 //! The typed part of a fiber: its closure, its result, and the handle that waits for it.
 
+use std::alloc::Layout;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::io;
@@ -8,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::blocks::{self, Blocks};
 use super::join::{Finished, Join};
 use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable};
 use crate::block::{self, Waker};
@@ -56,12 +58,13 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
 ) -> (FiberTask, RawJoin<T>) {
     let header = Header::new(birth, &Types::<T, F>::VTABLE);
     let packet: Packet<T> = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
-    let body = Box::into_raw(Box::new(Body { packet, start: UnsafeCell::new(Some(f)) }));
-    // SAFETY: a box is not null. The header is the first field of the first field of repr(C) structs. It starts with two
-    // references: one for the task, one for the handle.
+    let here = super::current_worker().map(|ctx| &ctx.blocks);
+    let body = blocks::take(Layout::new::<Body<T, F>>(), here).cast::<Body<T, F>>();
+    // SAFETY: a block of that layout. The header is the first field of the first field of repr(C) structs. It starts with
+    // two references: one for the task, one for the handle.
     unsafe {
-        let header = NonNull::new_unchecked(body.cast::<Header>());
-        (FiberTask::new(header), RawJoin { packet: header.cast(), _owns: PhantomData })
+        body.write(Body { packet, start: UnsafeCell::new(Some(f)) });
+        (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData })
     }
 }
 
@@ -85,9 +88,13 @@ unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error)
     finish(&body.packet, Err(Failure::Refused(error)));
 }
 
-unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>) {
-    // SAFETY: the last reference is gone; made by `Box::into_raw` in `create`. Closure and result were taken or dropped.
-    drop(unsafe { Box::from_raw(header.cast::<Body<T, F>>().as_ptr()) });
+unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Blocks>) {
+    let body = header.cast::<Body<T, F>>();
+    // SAFETY: the last reference is gone; made by `create`. Closure and result were taken or dropped.
+    unsafe {
+        body.drop_in_place();
+        blocks::put(body.cast(), Layout::new::<Body<T, F>>(), here);
+    }
 }
 
 /// Keeps the result and tells whoever waits. Nothing of `'scope` is touched after the scope has been told.

@@ -90,7 +90,8 @@ impl<W> Join<W> {
 
     /// The handle's drop, once. True: the result is there and the caller drops it.
     pub(crate) fn abandon(&self) -> bool {
-        self.bits.fetch_or(ABANDONED, Ordering::AcqRel) & DONE != 0
+        // After DONE the finisher does not look again.
+        self.is_done() || self.bits.fetch_or(ABANDONED, Ordering::AcqRel) & DONE != 0
     }
 }
 

@@ -12,6 +12,7 @@
 //! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's
 //! [`FiberTask`] stands for: queueing touches no counter.
 
+pub(crate) mod blocks;
 pub(crate) mod body;
 pub(crate) mod join;
 pub(crate) mod state;
@@ -24,12 +25,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use corosensei::{Coroutine, Yielder};
 
-use crate::cancel::{Interrupt, Node, Word};
+use crate::cancel::{CancelReason, Interrupt, Node, Word};
 use crate::policy::{Ready, Task, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::{OverflowInfo, Stack};
 use crate::worker::WorkerCtx;
+use blocks::Blocks;
 use state::State;
 
 /// When a fiber may change its worker.
@@ -111,8 +113,8 @@ pub(crate) struct Own {
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
     pub(crate) deadline: Cell<u64>,
     pub(crate) timer_fired: Cell<bool>,
-    /// Where the worker that started it keeps it on record.
-    pub(crate) registered: Cell<Option<(WorkerId, usize)>>,
+    /// Where it is on record: its worker's list, or the pool's if it may move.
+    pub(crate) registered: Cell<usize>,
     pub(crate) reason: Cell<Reason>,
 }
 
@@ -122,8 +124,8 @@ pub(crate) struct VTable {
     run: unsafe fn(NonNull<Header>),
     /// Gives the joiner an error instead of running the closure, which is dropped.
     refuse: unsafe fn(NonNull<Header>, std::io::Error),
-    /// Frees the block.
-    free: unsafe fn(NonNull<Header>),
+    /// Frees the block, perhaps to a worker's kept ones.
+    free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }
 
 // SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire); all else is atomic
@@ -178,7 +180,7 @@ impl Header {
                 node: RefCell::new(birth.node),
                 deadline: Cell::new(birth.deadline),
                 timer_fired: Cell::new(false),
-                registered: Cell::new(None),
+                registered: Cell::new(0),
                 reason: Cell::new(Reason::Park),
             },
             name: birth.name,
@@ -222,11 +224,17 @@ impl Header {
         unsafe { &*self.own.worker.get() }
     }
 
+    /// The fiber itself. Whether it was told to stop, by its handle or with its runtime.
+    #[inline]
+    pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
+        self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
+    }
+
     /// The fiber itself. Why it should not block, if so.
     #[inline]
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
-        self.cancel.get().or_else(by_scope).map(Interrupt::Cancelled)
+        self.told_to_stop().or_else(by_scope).map(Interrupt::Cancelled)
     }
 
     /// Any thread, for reports.
@@ -327,7 +335,7 @@ impl FiberTask {
     }
 
     /// Its worker, when the fiber has ended: frees it and returns its stack.
-    pub(crate) fn retire(self) -> Option<Stack> {
+    pub(crate) fn retire(self, blocks: &Blocks) -> Option<Stack> {
         let header = self.header();
         header.state.finish();
         // SAFETY: the fiber has ended; nobody else touches its coroutine.
@@ -335,15 +343,15 @@ impl FiberTask {
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
         // SAFETY: gives up the fiber's reference on itself.
-        unsafe { release(self.0) };
+        unsafe { release(self.0, Some(blocks)) };
         stack
     }
 
     /// A worker: the fiber cannot have a stack. Its joiner gets the error, its closure is dropped.
-    pub(crate) fn refuse(self, error: std::io::Error) {
+    pub(crate) fn refuse(self, error: std::io::Error, blocks: &Blocks) {
         // SAFETY: not started, owned by this worker; `retire` then gives up the reference.
         unsafe { (self.header().vtable.refuse)(self.0, error) };
-        self.retire();
+        self.retire(blocks);
     }
 }
 
@@ -436,7 +444,7 @@ impl Clone for FiberHandle {
 impl Drop for FiberHandle {
     fn drop(&mut self) {
         // SAFETY: gives up the counted reference.
-        unsafe { release(self.0) };
+        unsafe { release(self.0, current_worker().map(|ctx| &ctx.blocks)) };
     }
 }
 
@@ -448,12 +456,12 @@ impl fmt::Debug for FiberHandle {
 
 /// # Safety
 /// The caller owns one reference and does not use it again.
-unsafe fn release(header: NonNull<Header>) {
+unsafe fn release(header: NonNull<Header>, here: Option<&Blocks>) {
     // SAFETY: alive until the count reaches zero.
     let h = unsafe { header.as_ref() };
-    if h.refs.fetch_sub(1, Ordering::Release) == 1 {
-        std::sync::atomic::fence(Ordering::Acquire);
+    // The only reference left is the caller's: nobody can make another, so no read-modify-write is needed.
+    if h.refs.load(Ordering::Acquire) == 1 || h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: that was the last reference.
-        unsafe { (h.vtable.free)(header) };
+        unsafe { (h.vtable.free)(header, here) };
     }
 }

@@ -47,22 +47,25 @@ impl<T: Task> Shared<T> {
     }
 
     /// Queues a task as the newest; says whether there is something for others to take.
+    #[inline(always)]
     pub(super) fn push(&self, local: Option<&mut Lanes<T>>, task: T) -> Wake {
         let Some(lanes) = local else {
             self.injector.push(task);
             return Wake::Any;
         };
-        if task.anchor().is_some() {
+        // Without thieves one plain lane serves all.
+        if self.stealers.len() == 1 || task.anchor().is_some() {
             lanes.anchored.push_back(task);
             return Wake::None;
         }
         if let Err(task) = lanes.ring.push(task) {
             self.injector.push_all(lanes.ring.take_half().chain([task]));
         }
-        if self.stealers.len() > 1 { Wake::Any } else { Wake::None }
+        Wake::Any
     }
 
     /// The oldest task of the owner's lanes and the shared queue.
+    #[inline(always)]
     pub(super) fn pop(&self, lanes: &mut Lanes<T>) -> Option<T> {
         lanes.tick = lanes.tick.wrapping_add(1);
         if lanes.tick.is_multiple_of(SHARED_EVERY)
@@ -70,7 +73,9 @@ impl<T: Task> Shared<T> {
         {
             return Some(task);
         }
-        let own = if lanes.tick.is_multiple_of(2) {
+        let own = if lanes.ring.len() == 0 {
+            lanes.anchored.pop_front()
+        } else if lanes.tick.is_multiple_of(2) {
             lanes.anchored.pop_front().or_else(|| lanes.ring.pop())
         } else {
             lanes.ring.pop().or_else(|| lanes.anchored.pop_front())
