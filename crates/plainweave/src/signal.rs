@@ -36,7 +36,7 @@ pub struct Signals {
 #[derive(Debug)]
 struct Caught {
     signal: i32,
-    id: SigId,
+    ids: [SigId; 2],
     pipe: Source,
 }
 
@@ -51,9 +51,11 @@ impl Signals {
         for signal in signals {
             let (write, read) = nonblocking_pair()?;
             // Its own pipe tells which signal it was; the common one wakes whoever waits.
-            let id = pipe::register(signal, write)?;
-            this.caught.push(Caught { signal, id, pipe: Source::new(read) });
-            pipe::register(signal, bell.try_clone()?)?;
+            let own = pipe::register(signal, write)?;
+            let common = pipe::register(signal, bell.try_clone()?).inspect_err(|_| {
+                unregister(own);
+            })?;
+            this.caught.push(Caught { signal, ids: [own, common], pipe: Source::new(read) });
         }
         Ok(this)
     }
@@ -94,9 +96,9 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.caught.iter().for_each(|c| {
-            unregister(c.id);
-        });
+        for id in self.caught.iter().flat_map(|c| c.ids) {
+            unregister(id);
+        }
     }
 }
 

@@ -264,6 +264,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.take_inbox();
             self.look_if_due();
             match self.half.pop(Effort::Quick) {
+                Some(task) if self.searching.take() => self.found(task),
                 Some(task) => self.resume(task),
                 None => self.idle(),
             }
