@@ -93,7 +93,8 @@ fn find(chars: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
 fn in_word(chars: &[char], i: usize) -> bool {
     let before = |n: usize| i.checked_sub(n).map_or(' ', |i| chars[i]);
     let word = |c: char| c.is_alphanumeric() || c == '_';
-    word(before(1)) && !(before(1) == 'b' && !word(before(2)))
+    let last = if before(1) == 'b' { 2 } else { 1 };
+    word(before(last))
 }
 
 fn end_of_block_comment(chars: &[char], start: usize) -> usize {
