@@ -1,4 +1,5 @@
-//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers and in both styles.
+//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers and in both
+//! styles.
 
 mod common;
 

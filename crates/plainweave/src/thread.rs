@@ -292,7 +292,8 @@ pub fn yield_now() {
     }
 }
 
-/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads too.
+/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads
+/// too.
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).

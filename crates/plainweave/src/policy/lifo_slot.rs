@@ -2,9 +2,9 @@
 //! receiver meet while the message is still in the cache.
 //!
 //! The published slots can starve: two tasks that wake each other keep it to themselves, and nobody may steal from it.
-//! Here the slot wins at most [`IN_A_ROW`] times in a row while others wait. It is not stealable (a task in it runs within
-//! so many switches, unless its worker is stuck in one fiber); only tasks that were *woken* use it, so a burst of spawned
-//! tasks stays in order and can be stolen.
+//! Here the slot wins at most [`IN_A_ROW`] times in a row while others wait. It is not stealable (a task in it runs
+//! within so many switches, unless its worker is stuck in one fiber); only tasks that were *woken* use it, so a burst
+//! of spawned tasks stays in order and can be stolen.
 
 use super::stealing::{Lanes, Shared};
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
