@@ -309,6 +309,13 @@ impl PoolShared {
         pool.take()
     }
 
+    /// Any thread. Stacks in use and the deepest use seen, of every size.
+    pub(crate) fn stack_figures(&self) -> (usize, usize) {
+        let sized: Vec<_> = self.sized.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
+        let stats = sized.iter().chain([&self.stacks]).map(|pool| pool.stats());
+        stats.fold((0, 0), |(in_use, deepest), s| (in_use + s.in_use, deepest.max(s.high_water)))
+    }
+
     /// A worker. Gives such a stack back.
     pub(crate) fn put_sized(&self, stack: Stack) {
         let pool = self.sized.lock().unwrap_or_else(|e| e.into_inner()).get(&stack.size()).cloned();

@@ -455,7 +455,7 @@ fn metrics_of(pool: &PoolShared) -> Metrics {
     let sum = |f: fn(&crate::pool::WorkerShared) -> &std::sync::atomic::AtomicU64| -> u64 {
         pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
     };
-    let stacks = pool.stacks.stats();
+    let (stacks_in_use, stack_high_water) = pool.stack_figures();
     Metrics {
         live_fibers: pool.live(),
         parked_connections: sum(|w| &w.parked),
@@ -463,8 +463,8 @@ fn metrics_of(pool: &PoolShared) -> Metrics {
         switches: sum(|w| &w.switches),
         sleeps: sum(|w| &w.sleeps),
         sleeping_workers: pool.idle.sleepers(),
-        stacks_in_use: stacks.in_use,
-        stack_high_water: stacks.high_water,
+        stacks_in_use,
+        stack_high_water,
     }
 }
 

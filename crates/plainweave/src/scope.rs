@@ -38,7 +38,23 @@ impl ScopeData {
 
     pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
         let mut first = self.panic.lock().unwrap_or_else(|e| e.into_inner());
-        first.get_or_insert(payload);
+        if first.is_none() {
+            *first = Some(payload);
+            return;
+        }
+        drop(first);
+        discard(payload);
+    }
+
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+}
+
+/// Drops a payload, whose destructor may panic itself: not into a worker, nor past the children that a scope waits for.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
     }
 }
 
@@ -101,8 +117,12 @@ pub(crate) fn scope_on<'env, T>(
     }
     wait_for_children(&data, me);
     match result {
-        Err(panic) => resume_unwind(panic),
-        Ok(value) => match data.panic.lock().unwrap_or_else(|e| e.into_inner()).take() {
+        Err(panic) => {
+            // Here, for the last reference may be a worker's.
+            data.take_panic().into_iter().for_each(discard);
+            resume_unwind(panic)
+        }
+        Ok(value) => match data.take_panic() {
             Some(panic) => resume_unwind(panic),
             None => value,
         },

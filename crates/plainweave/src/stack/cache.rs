@@ -23,6 +23,8 @@ const BATCH: usize = CAPACITY / 2;
 pub(crate) struct StackCache {
     /// Free, without owner, the newest last.
     stacks: Vec<Stack>,
+    /// `CAPACITY`, or less where the pool's limit is low: what is kept comes on top of that limit.
+    capacity: usize,
     /// `stacks.len()`, for `StackPool::stats`.
     count: CachedCount,
     pool: Arc<StackPool>,
@@ -33,7 +35,8 @@ impl StackCache {
     /// Any thread. An empty cache.
     pub(crate) fn new(pool: Arc<StackPool>) -> StackCache {
         let count = pool.enroll();
-        StackCache { stacks: Vec::with_capacity(CAPACITY), count, pool, not_sync: PhantomData }
+        let capacity = CAPACITY.min(pool.config().max_stacks / 8).max(1);
+        StackCache { stacks: Vec::with_capacity(capacity), capacity, count, pool, not_sync: PhantomData }
     }
 
     /// Owner only. A stack with no owner; a few ns when one is cached.
@@ -55,7 +58,7 @@ impl StackCache {
     #[inline]
     pub(crate) fn put(&mut self, stack: Stack) {
         self.pool.disown(&stack);
-        if self.stacks.len() == CAPACITY {
+        if self.stacks.len() == self.capacity {
             self.flush();
         }
         self.stacks.push(stack);
@@ -69,13 +72,13 @@ impl StackCache {
 
     #[cold]
     fn refill(&mut self) -> io::Result<()> {
-        self.pool.take_batch(&mut self.stacks, BATCH)
+        self.pool.take_batch(&mut self.stacks, BATCH.min(self.capacity))
     }
 
     /// Gives the older half to the pool.
     #[cold]
     fn flush(&mut self) {
-        self.pool.put_batch(self.stacks.drain(..BATCH));
+        self.pool.put_batch(self.stacks.drain(..self.capacity.div_ceil(2)));
     }
 }
 

@@ -222,10 +222,13 @@ impl StackPool {
 
     /// A fresh slot, from the last slab or from a new one.
     fn carve(&self) -> io::Result<Stack> {
+        // What workers keep for themselves is not in use: it must not stand in the way of a fiber elsewhere.
+        let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let growth = &mut *locked(&self.growth);
-        let max = self.config.max_stacks;
-        if growth.slots == max {
-            let message = format!("all {max} fiber stacks are taken; raise the limit or run fewer fibers at a time");
+        let max = self.config.max_stacks + cached;
+        if growth.slots >= max {
+            let limit = self.config.max_stacks;
+            let message = format!("all {limit} fiber stacks are taken; raise the limit or run fewer fibers at a time");
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
         }
         loop {

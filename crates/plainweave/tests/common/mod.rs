@@ -1,0 +1,284 @@
+//! What the test files share: one list of tests for every driver and policy, children, and counters.
+
+// Each test file is a crate of its own and uses a part of this.
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener as OsListener, TcpStream as OsStream};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use plainweave::net::{TcpListener, TcpStream};
+use plainweave::{Io, Runtime, RuntimeBuilder};
+
+/// A test that takes longer hangs.
+pub const HANG: Duration = Duration::from_secs(60);
+
+/// On which driver and under which policy a test runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub io: Io,
+    pub policy: &'static str,
+}
+
+impl Setup {
+    pub fn builder(self) -> RuntimeBuilder {
+        Runtime::builder().io(self.io).policy(self.policy).workers(2)
+    }
+
+    /// A runtime of that many workers, which really has the driver and the policy asked for.
+    pub fn workers(self, workers: usize) -> Runtime {
+        self.check(self.builder().workers(workers).build().expect("a runtime"))
+    }
+
+    pub fn runtime(self) -> Runtime {
+        self.workers(2)
+    }
+
+    pub fn check(self, runtime: Runtime) -> Runtime {
+        let driver = match self.io {
+            Io::Epoll => "epoll",
+            Io::Uring => "uring",
+            Io::Sim { .. } => "sim",
+            Io::Auto => runtime.driver(),
+        };
+        assert_eq!(runtime.driver(), driver);
+        assert_eq!(runtime.policy(), self.policy);
+        runtime
+    }
+}
+
+/// Runs each test on both drivers under both policies: `on_every_setup!(a, b)` for `fn a(setup: Setup)`.
+macro_rules! on_every_setup {
+    ($($test:ident),+ $(,)?) => {
+        crate::common::on_setup!(epoll_fifo, Epoll, "fifo", $($test),+);
+        crate::common::on_setup!(epoll_lifo, Epoll, "lifo-slot", $($test),+);
+        crate::common::on_setup!(uring_fifo, Uring, "fifo", $($test),+);
+        crate::common::on_setup!(uring_lifo, Uring, "lifo-slot", $($test),+);
+    };
+}
+
+/// As `on_every_setup`, where the order of scheduling is of no concern.
+macro_rules! on_every_driver {
+    ($($test:ident),+ $(,)?) => {
+        crate::common::on_setup!(epoll, Epoll, "fifo", $($test),+);
+        crate::common::on_setup!(uring, Uring, "fifo", $($test),+);
+    };
+}
+
+macro_rules! on_setup {
+    ($module:ident, $io:ident, $policy:literal, $($test:ident),+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    let setup = crate::common::Setup { io: plainweave::Io::$io, policy: $policy };
+                    crate::common::unless_it_hangs(concat!(stringify!($module), "::", stringify!($test)), move || {
+                        super::$test(setup)
+                    });
+                }
+            )+
+        }
+    };
+}
+pub(crate) use {on_every_driver, on_every_setup, on_setup};
+
+/// Runs a test; if it takes too long, the process ends and says which it was.
+pub fn unless_it_hangs<T>(name: &str, test: impl FnOnce() -> T) -> T {
+    let (done, finished) = mpsc::channel::<()>();
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        if finished.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let _ = writeln!(std::io::stderr(), "the test {name} hangs");
+            if std::env::var_os("KEEP_HUNG").is_some() {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            std::process::abort();
+        }
+    });
+    let result = test();
+    drop(done);
+    result
+}
+
+/// On a plain thread: polls until it is so, for a while.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "in vain waited for: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A little while: long enough for another fiber to block.
+pub fn pause() {
+    plainweave::time::sleep(ms(5)).expect("not cancelled");
+}
+
+/// For tests that count what belongs to the process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Open descriptors of the process.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// Two ends of a connection: ours, and a plain blocking one.
+pub fn connected() -> (TcpStream, OsStream) {
+    let listener = OsListener::bind("127.0.0.1:0").expect("bind");
+    let theirs = OsStream::connect(listener.local_addr().expect("address")).expect("connect");
+    let (ours, _) = listener.accept().expect("accept");
+    (TcpStream::from_std(ours).expect("from_std"), theirs)
+}
+
+/// Two ends of a connection, both ours.
+pub fn stream_pair() -> (TcpStream, TcpStream) {
+    let (ours, theirs) = connected();
+    (ours, TcpStream::from_std(theirs).expect("from_std"))
+}
+
+pub fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("bind")
+}
+
+/// A listener that never accepts, its queue full: a further connect hangs.
+pub struct FullListener {
+    listener: OsListener,
+    _fill: Vec<socket2::Socket>,
+}
+
+impl FullListener {
+    pub fn new() -> Self {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().expect("address");
+        socket.bind(&any.into()).expect("bind");
+        socket.listen(0).expect("listen");
+        let listener: OsListener = socket.into();
+        let address = listener.local_addr().expect("address").into();
+        let fill = (0..4).map(|_| {
+            let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
+            client.set_nonblocking(true).expect("nonblocking");
+            let _ = client.connect(&address);
+            client
+        });
+        let fill = fill.collect();
+        std::thread::sleep(ms(20));
+        Self { listener, _fill: fill }
+    }
+
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.listener.local_addr().expect("address")
+    }
+}
+
+/// Small, seeded, good enough to vary the timing of a race.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    /// Wastes up to so many microseconds of this thread's time.
+    pub fn spin(&mut self, most_us: u64) {
+        let until = Instant::now() + Duration::from_micros(self.below(most_us.max(1)));
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Counts those alive of its kind; a second drop of one would make the count wrong.
+#[derive(Debug)]
+pub struct Counted(Arc<Counts>);
+
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub made: AtomicUsize,
+    pub dropped: AtomicUsize,
+}
+
+impl Counted {
+    pub fn new(counts: &Arc<Counts>) -> Self {
+        counts.made.fetch_add(1, Ordering::SeqCst);
+        Self(counts.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Counts {
+    pub fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    pub fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Whether each that was made has been dropped.
+    pub fn balanced(&self) -> bool {
+        self.made() == self.dropped()
+    }
+}
+
+/// The variable that tells a test that it is the child.
+const CHILD: &str = "PLAINWEAVE_TEST_CHILD";
+
+/// Whether this process was started by [`in_child`] for `part`.
+pub fn is_child(part: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|v| v == part)
+}
+
+/// Runs this test binary again, with only the test `name`, as the child `part`, for at most [`HANG`].
+pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads=1"]).env(CHILD, part);
+    command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.output().expect("the child runs")
+}
+
+pub fn stderr_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The text of a panic's payload.
+pub fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// Echoes until the end of the stream.
+pub fn echo(mut stream: TcpStream) -> std::io::Result<u64> {
+    let mut buf = [0; 4096];
+    let mut total = 0;
+    loop {
+        let n = stream.read(&mut buf)?;
+        if n == 0 {
+            return Ok(total);
+        }
+        stream.write_all(&buf[..n])?;
+        total += n as u64;
+    }
+}
