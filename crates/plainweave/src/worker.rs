@@ -188,13 +188,14 @@ impl<P: Policy<FiberTask>> PushLocal for Half<P> {
         self.policy.push(cx, Some(local), task, why)
     }
 
+    #[inline]
     fn set_now(&self, now: u64) {
         self.inner.borrow_mut().1.set_now(now);
     }
 }
 
 impl<P: Policy<FiberTask>> Half<P> {
-    #[inline]
+    #[inline(always)]
     fn pop(&self, effort: Effort) -> Option<FiberTask> {
         let (local, cx) = &mut *self.inner.borrow_mut();
         self.policy.pop(cx, local, effort)

@@ -34,7 +34,7 @@ impl<T: Task + 'static> Policy<T> for LifoSlot<T> {
         LifoSlotLocal { lanes: self.0.attach(worker), slot: None, in_a_row: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, _: &mut Cx, local: Option<&mut LifoSlotLocal<T>>, task: T, why: Ready) -> Wake {
         let Some(local) = local else { return self.0.push(None, task) };
         if why != Ready::Woken {
@@ -46,7 +46,7 @@ impl<T: Task + 'static> Policy<T> for LifoSlot<T> {
         local.slot.replace(task).map_or(Wake::None, |older| self.0.push(Some(&mut local.lanes), older))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&self, cx: &mut Cx, local: &mut LifoSlotLocal<T>, effort: Effort) -> Option<T> {
         if local.in_a_row < IN_A_ROW
             && let Some(task) = local.slot.take()

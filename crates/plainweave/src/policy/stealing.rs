@@ -80,7 +80,10 @@ impl<T: Task> Shared<T> {
         } else {
             lanes.ring.pop().or_else(|| lanes.anchored.pop_front())
         };
-        own.or_else(|| self.take_shared(lanes))
+        match own {
+            Some(task) => Some(task),
+            None => self.take_shared(lanes),
+        }
     }
 
     fn take_shared(&self, lanes: &mut Lanes<T>) -> Option<T> {
