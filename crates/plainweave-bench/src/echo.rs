@@ -33,7 +33,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "64")]
     connections: NonZeroUsize,
 
-    /// Bytes of a message
+    /// Bytes of a message, up to 4096
     #[arg(long, value_name = "N", default_value = "128")]
     size: NonZeroUsize,
 
@@ -54,7 +54,6 @@ pub(crate) struct Flags {
 #[derive(Args, Debug)]
 pub(crate) struct ServerFlags {
     pub(crate) kind: Kind,
-    pub(crate) size: usize,
 }
 
 /// The servers.
@@ -95,7 +94,7 @@ struct Server {
 impl Server {
     fn start(kind: Kind, flags: &Flags) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["echo-server", kind.argument(), &flags.size.to_string()]).env_remove("PLAINWEAVE_IO");
+        command.args(["echo-server", kind.argument()]).env_remove("PLAINWEAVE_IO");
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
