@@ -92,7 +92,10 @@ impl Inner {
                 let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
                 waiting.iter().for_each(Waker::wake);
-                job();
+                // A value that nobody waits for any more is dropped in the job, and its destructor may panic.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+                    std::mem::forget(panic);
+                }
                 state = self.lock();
                 continue;
             }

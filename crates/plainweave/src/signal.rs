@@ -49,6 +49,10 @@ impl Signals {
         let (bell, rung) = nonblocking_pair()?;
         let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Source::new(rung) };
         for signal in signals {
+            if consts::FORBIDDEN.contains(&signal) {
+                let message = format!("signal {signal} cannot be caught");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
             let (write, read) = nonblocking_pair()?;
             // Its own pipe tells which signal it was; the common one wakes whoever waits.
             let own = pipe::register(signal, write)?;
@@ -81,7 +85,8 @@ impl Signals {
             if let Some(signal) = self.pending() {
                 return Ok(signal);
             }
-            let mut buf = [0u8; 64];
+            // One byte, one signal, one waiter: the rest of what the bell holds is for the others that wait.
+            let mut buf = [0u8; 1];
             let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
             // SAFETY: `perform` does not return while the kernel may write to the buffer.
             unsafe { perform(&self.pipe, op, limit) }?;

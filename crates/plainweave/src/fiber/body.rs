@@ -100,9 +100,6 @@ unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Block
 /// Keeps the result and tells whoever waits. Nothing of `'scope` is touched after the scope has been told.
 fn finish<T>(packet: &Packet<T>, result: Result<T, Failure>) {
     let panicked = result.is_err();
-    if panicked && let Some(scope) = &packet.scope {
-        scope.node.cancel(CancelReason::SiblingPanicked);
-    }
     // SAFETY: nobody reads the result before `finish` says DONE.
     unsafe { *packet.result.get() = Some(result) };
     match packet.join.finish() {
@@ -111,6 +108,10 @@ fn finish<T>(packet: &Packet<T>, result: Result<T, Failure>) {
         Finished::Abandoned => drop_result(packet),
     }
     if let Some(scope) = &packet.scope {
+        if panicked {
+            // After this panic was kept: a sibling's, caused by it, comes second.
+            scope.node.cancel(CancelReason::SiblingPanicked);
+        }
         scope.child_ended();
     }
 }
