@@ -57,6 +57,14 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
         }
         deadline = deadline.min(limit.map_or(NEVER, |l| now.saturating_add(block::nanos(l))));
     }
+    if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
+        // Almost always there is room: then the driver has no part in it.
+        // SAFETY: the caller's promise.
+        let result = unsafe { operation.attempt() };
+        if result != -libc::EAGAIN {
+            return outcome(result, None);
+        }
+    }
     let _pin = Pin::new(header);
     let op = NonNull::from(operation);
     operation.waiter.set(Waiter::Fiber(NonNull::from(header).cast()));
