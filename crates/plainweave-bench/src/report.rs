@@ -107,10 +107,16 @@ impl Report {
     }
 }
 
-const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
-padding:0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}table{border-collapse:collapse}th{text-align:left;font-weight:600;\
-padding-right:1rem}.facts{font-size:.9em}svg{width:100%;height:auto}text{font:13px system-ui,sans-serif;fill:currentColor}\
-rect{fill:#3b82c4}line{stroke:currentColor;stroke-width:1.5}";
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+h2{font-size:1.1rem;margin:2rem 0 .5rem}\
+table{border-collapse:collapse}.facts{font-size:.9em}\
+th{text-align:left;font-weight:600;padding-right:1rem}\
+svg{width:100%;height:auto}\
+text{font:13px system-ui,sans-serif;fill:currentColor}\
+rect{fill:#3b82c4}\
+line{stroke:currentColor;stroke-width:1.5}";
 
 /// One bar a system: the median, with a line from the least to the greatest value.
 fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {

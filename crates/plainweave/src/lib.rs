@@ -58,3 +58,8 @@ mod api {
 }
 #[cfg(not(loom))]
 pub use api::*;
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

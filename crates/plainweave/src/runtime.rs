@@ -86,7 +86,8 @@ impl RuntimeBuilder {
     /// # Safety
     /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
     /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
-    /// compiler keeps the address of a thread-local across calls.
+    /// compiler keeps the address of a thread-local across calls. Nothing that is not `Send` may live across a
+    /// suspension either: the fiber goes on on another thread, and the compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
         self.movement = Movement::Anytime;
         self

@@ -12,8 +12,8 @@ use rustix::event::epoll;
 use super::{Kind, ServerFlags};
 use crate::{machine, report};
 
-/// Every server reads into a buffer of this size, larger than a message: a server cannot know how long one is, and a read
-/// that fills its buffer would make an edge-triggered server ask once more.
+/// Every server reads into a buffer of this size, larger than a message: a server cannot know how long one is, and a
+/// read that fills its buffer would make an edge-triggered server ask once more.
 const BUFFER: usize = 4096;
 
 /// In a child process: serves until it is killed.

@@ -11,8 +11,8 @@ pub(super) struct Calls {
     pub(super) kind: Kind,
 }
 
-/// Which calls a workload makes. A match on it is predicted, and the calls are inlined as they are in a program: through
-/// a function pointer each switch would cost a mispredicted return.
+/// Which calls a workload makes. A match on it is predicted, and the calls are inlined as they are in a program:
+/// through a function pointer each switch would cost a mispredicted return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Fibers,

@@ -41,8 +41,8 @@ pub enum Choice {
 pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
 impl Choice {
-    /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` overrides what the
-    /// program asked for. Not so virtual time: a program that simulates cannot go on with real descriptors.
+    /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` decides where
+    /// the program leaves it open. What was asked for by name stays; a value that names no driver is an error all the same.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
         match env::var_os(VARIABLE) {
             Some(value) => self.or_forced_by(&value.to_string_lossy()),
@@ -60,7 +60,7 @@ impl Choice {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        Ok(if matches!(self, Choice::Sim { .. }) { self } else { forced })
+        Ok(if self == Choice::Auto { forced } else { self })
     }
 }
 
