@@ -413,9 +413,15 @@ impl Runtime {
         self.end(limit)
     }
 
+    fn on_own_fiber(&self) -> bool {
+        fiber::current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool))
+    }
+
     fn end(&mut self, limit: Duration) -> Shutdown {
-        let own_fiber = fiber::current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
-        assert!(!own_fiber, "a runtime was dropped by one of its own fibers, which it would have to wait for");
+        assert!(
+            !self.on_own_fiber(),
+            "a runtime was dropped by one of its own fibers, which it would have to wait for"
+        );
         let deadline = Instant::now() + limit;
         self.pool.cancel_all();
         let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
@@ -446,7 +452,10 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        // A fiber that panics already, perhaps because of this very mistake in `shutdown`, leaves the workers to
+        // themselves: a second panic would end the process.
+        let second_panic = std::thread::panicking() && self.on_own_fiber();
+        if !self.threads.is_empty() && !second_panic {
             self.end(self.shutdown);
         }
     }

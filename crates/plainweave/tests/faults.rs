@@ -1,0 +1,258 @@
+//! What must not go on: blocking while panicking, and running out of stack.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::*;
+use plainweave::{Builder, Io, Movement, Runtime, time};
+
+on_every_setup!(
+    a_destructor_does_its_io_on_the_thread,
+    a_destructors_waits_are_bounded,
+    a_destructor_may_join_what_runs_elsewhere,
+    the_panic_count_stays_with_its_fiber,
+    a_destructor_may_use_the_runtime,
+);
+
+/// Runs its closure when dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Runs `f` in a destructor while a fiber panics, and gives back what it returned.
+fn while_panicking<T: Send + 'static>(runtime: &Runtime, f: impl Fn() -> T + Send + 'static) -> T {
+    let result = Arc::new(Mutex::new(None));
+    let theirs = result.clone();
+    let fiber = runtime.spawn(move || {
+        let _last = OnDrop(move || {
+            assert!(std::thread::panicking());
+            *theirs.lock().expect("lock") = Some(f());
+        });
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    let error = fiber.join().expect_err("it panicked");
+    assert_eq!(error.to_string(), "the fiber panicked: on purpose");
+    result.lock().expect("lock").take().expect("the destructor ran to its end")
+}
+
+fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
+    let runtime = setup.workers(1);
+    let (ours, mut theirs) = connected();
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(ms(20));
+        theirs.write_all(b"farewell").expect("write");
+        let mut answer = [0; 4];
+        theirs.read_exact(&mut answer).expect("read");
+        answer
+    });
+    let got = while_panicking(&runtime, move || {
+        let mut buf = [0; 8];
+        (&ours).read_exact(&mut buf).expect("read");
+        (&ours).write_all(b"bye!").expect("write");
+        buf
+    });
+    assert_eq!(&got, b"farewell");
+    assert_eq!(&sender.join().expect("sent"), b"bye!");
+    let slept = while_panicking(&runtime, || {
+        let start = Instant::now();
+        time::sleep(ms(20)).expect("not long");
+        start.elapsed()
+    });
+    assert!(slept >= ms(20));
+    assert_eq!(runtime.run(|| 5), 5);
+}
+
+fn a_destructors_waits_are_bounded(setup: Setup) {
+    let runtime = setup.workers(1);
+    let start = Instant::now();
+    let (ours, _theirs) = connected();
+    let kinds = while_panicking(&runtime, move || {
+        let listener = listener();
+        [
+            (&ours).read(&mut [0; 8]).expect_err("nothing comes").kind(),
+            listener.accept().expect_err("nobody").kind(),
+            plainweave::park().expect_err("no token").kind(),
+            time::sleep(Duration::from_secs(1000)).expect_err("too long").kind(),
+        ]
+    });
+    assert_eq!(kinds, [ErrorKind::TimedOut; 4]);
+    assert!(start.elapsed() < Duration::from_secs(20));
+    // A token is taken there too; `park_timeout` and time-outs of the stream may be shorter.
+    let (ours, _theirs) = connected();
+    let parked = while_panicking(&runtime, move || {
+        plainweave::current().unpark();
+        let token = plainweave::park().is_ok();
+        ours.set_read_timeout(Some(ms(5))).expect("set");
+        let late = (&ours).read(&mut [0; 8]).expect_err("nothing comes").kind();
+        (token, late, plainweave::park_timeout(ms(5)).expect_err("no token").kind())
+    });
+    assert_eq!((parked.1, parked.2), (ErrorKind::TimedOut, ErrorKind::TimedOut));
+    assert_eq!(runtime.run(|| 5), 5);
+}
+
+fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
+    let (runtime, other) = (setup.workers(1), setup.workers(1));
+    let handles: Vec<_> = (0..3)
+        .map(|n| {
+            other.spawn(move || {
+                time::sleep(ms(10)).expect("slept");
+                n
+            })
+        })
+        .collect();
+    let handles = Mutex::new(handles);
+    let sum = while_panicking(&runtime, move || {
+        let handles = std::mem::take(&mut *handles.lock().expect("lock"));
+        handles.into_iter().map(|h| h.join().expect("it runs elsewhere")).sum::<i32>()
+    });
+    assert_eq!(sum, 3);
+    // One that runs there for long: the join gives up.
+    let long = other.spawn(plainweave::park);
+    let fiber = long.fiber();
+    let long = Mutex::new(Some(long));
+    let late = while_panicking(&runtime, move || {
+        let long = long.lock().expect("lock").take();
+        long.map(|l| l.join().expect_err("it parks").is_timed_out())
+    });
+    assert_eq!(late, Some(true));
+    fiber.unpark();
+}
+
+/// Fibers that panic with blocking destructors, among others that look at their own panic count all the time.
+fn the_panic_count_stays_with_its_fiber(setup: Setup) {
+    let runtime = setup.runtime();
+    let looks = AtomicUsize::new(0);
+    runtime.scope(|s| {
+        for n in 0..20u64 {
+            let looks = &looks;
+            s.spawn(move || {
+                for k in 0..20 {
+                    assert!(!std::thread::panicking());
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    if (n + k) % 5 == 0 {
+                        time::sleep(ms(1)).expect("slept");
+                    } else {
+                        plainweave::yield_now();
+                    }
+                }
+            });
+            let panicking = s.spawn(|| {
+                let caught = catch_unwind(AssertUnwindSafe(|| {
+                    let _sleeps = OnDrop(|| time::sleep(ms(2)).expect("short"));
+                    let _yields = OnDrop(plainweave::yield_now);
+                    std::panic::resume_unwind(Box::new(()));
+                }));
+                assert!(caught.is_err() && !std::thread::panicking());
+                plainweave::yield_now();
+                assert!(!std::thread::panicking());
+            });
+            drop(panicking);
+        }
+    });
+    assert_eq!(looks.into_inner(), 400);
+}
+
+fn a_destructor_may_use_the_runtime(setup: Setup) {
+    let runtime = setup.runtime();
+    let spawned = while_panicking(&runtime, || {
+        let detached = plainweave::spawn(|| 3);
+        detached.cancel();
+        drop(detached);
+        let blocked = plainweave::blocking(|| 4).expect("runs here");
+        plainweave::yield_now();
+        (plainweave::on_fiber(), blocked)
+    });
+    assert_eq!(spawned, (true, 4));
+}
+
+#[test]
+fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
+    let name = "a_join_that_only_its_own_worker_could_satisfy_aborts";
+    if is_child("joins") {
+        let runtime = Runtime::builder().workers(1).movement(Movement::Never).build().expect("a runtime");
+        runtime.run(|| {
+            let awaited = Builder::new().name("awaited one").spawn(plainweave::park).expect("spawned");
+            let panicking = Builder::new().name("panicking one").spawn(move || {
+                let mut awaited = Some(awaited);
+                let _joins = OnDrop(move || assert!(awaited.take().is_none_or(|a| a.join().is_err())));
+                panic!("on purpose");
+            });
+            drop(panicking.expect("spawned").join());
+        });
+        return;
+    }
+    let output = in_child(name, "joins", &[]);
+    let text = stderr_of(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+    assert!(text.contains("awaited one") && text.contains("panicking one") && text.contains("destructor"), "{text}");
+}
+
+#[test]
+fn a_stack_overflow_names_the_fiber() {
+    let name = "a_stack_overflow_names_the_fiber";
+    for (part, kib) in [("default", None), ("builder", Some(64)), ("runtime", None)] {
+        if is_child(part) {
+            #[inline(never)]
+            fn deeper(n: u64) -> u64 {
+                let frame = std::hint::black_box([n; 64]);
+                if n == u64::MAX { 0 } else { deeper(n + 1) + frame[5] }
+            }
+            let mut builder = Runtime::builder().io(Io::Epoll).workers(2);
+            if part == "runtime" {
+                builder = builder.stack_size(128 << 10);
+            }
+            let runtime = builder.build().expect("a runtime");
+            let mut fiber = Builder::new().name("the deep one");
+            if let Some(kib) = kib {
+                fiber = fiber.stack_size(kib << 10);
+            }
+            // It has been suspended before, and others are about.
+            let others: Vec<_> = (0..10).map(|_| runtime.spawn(plainweave::park)).collect();
+            let deep = runtime.spawn_with(fiber, || {
+                time::sleep(ms(2)).expect("slept");
+                deeper(0)
+            });
+            eprintln!("survived: {:?}", deep.expect("spawned").join().is_ok());
+            drop(others);
+            return;
+        }
+    }
+    for (part, size) in [("default", ""), ("builder", "64 KiB"), ("runtime", "128 KiB")] {
+        let output = in_child(name, part, &[]);
+        let text = stderr_of(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
+        assert!(
+            text.contains("'the deep one'") && text.contains("overflowed its stack") && text.contains(size),
+            "{text}"
+        );
+        assert!(text.contains("stack_size"), "how to raise it: {text}");
+        assert!(!text.contains("survived"), "{text}");
+    }
+}
+
+/// Other faults go to whoever had the signal before: the process dies of it.
+#[test]
+fn another_fault_is_not_taken_for_an_overflow() {
+    let name = "another_fault_is_not_taken_for_an_overflow";
+    if is_child("faults") {
+        plainweave::run(|| {
+            // SAFETY: it is not sound, and that is its purpose: the kernel sends SIGSEGV for the unmapped first page.
+            unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
+        });
+        return;
+    }
+    let output = in_child(name, "faults", &[]);
+    let text = stderr_of(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+    assert!(!text.contains("plainweave:"), "{text}");
+}

@@ -1,0 +1,272 @@
+//! Idle connections without a fiber.
+
+mod common;
+
+use std::collections::HashSet;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use common::*;
+use plainweave::net::{self, HasStream, TcpStream};
+use plainweave::{Runtime, is_cancelled};
+
+on_every_setup!(
+    readable,
+    readable_at_once,
+    idle_time_out,
+    end_of_stream,
+    closed_by_another_handle,
+    data_against_time_out,
+    again_and_again,
+    five_thousand_hold_no_stack,
+    a_fresh_fiber_may_run_elsewhere,
+    a_dropped_connection_state_is_dropped_once,
+);
+
+/// Parks `conn` and gives back what `on_readable` reports.
+fn park(
+    runtime: &Runtime,
+    conn: TcpStream,
+    idle: Option<Duration>,
+) -> mpsc::Receiver<(TcpStream, std::io::Result<()>)> {
+    let (tell, told) = mpsc::channel();
+    runtime.run(|| net::on_readable(conn, idle, move |conn, outcome| tell.send((conn, outcome)).expect("asked")));
+    told
+}
+
+const A_WHILE: Duration = Duration::from_secs(20);
+
+fn readable(setup: Setup) {
+    let runtime = setup.runtime();
+    let (conn, mut theirs) = connected();
+    let told = park(&runtime, conn, None);
+    eventually("it is parked", || runtime.metrics().parked_connections == 1);
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    assert!(told.recv_timeout(ms(10)).is_err());
+    theirs.write_all(b"hello").expect("write");
+    let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
+    outcome.expect("readable");
+    assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 5);
+    eventually("it is no longer parked", || runtime.metrics().parked_connections == 0);
+}
+
+fn readable_at_once(setup: Setup) {
+    let runtime = setup.runtime();
+    for _ in 0..100 {
+        let (conn, mut theirs) = connected();
+        theirs.write_all(b"before").expect("write");
+        let (conn, outcome) = park(&runtime, conn, Some(A_WHILE)).recv_timeout(A_WHILE).expect("woken");
+        outcome.expect("readable");
+        assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 6);
+    }
+}
+
+fn idle_time_out(setup: Setup) {
+    let runtime = setup.runtime();
+    let (conn, mut theirs) = connected();
+    let start = Instant::now();
+    let (conn, outcome) = park(&runtime, conn, Some(ms(30))).recv_timeout(A_WHILE).expect("woken");
+    let error = outcome.expect_err("idle");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(!is_cancelled(&error) && start.elapsed() >= ms(30));
+    // The connection is as good as before.
+    theirs.write_all(b"late").expect("write");
+    let (conn, outcome) = park(&runtime, conn, Some(A_WHILE)).recv_timeout(A_WHILE).expect("woken");
+    outcome.expect("readable");
+    assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 4);
+}
+
+fn end_of_stream(setup: Setup) {
+    let runtime = setup.runtime();
+    for reset in [false, true] {
+        let (conn, theirs) = connected();
+        let told = park(&runtime, conn, None);
+        if reset {
+            socket2::SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).expect("set");
+        }
+        drop(theirs);
+        let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
+        outcome.expect("an end is something to read");
+        assert_eq!(
+            (&conn).read(&mut [0; 8]).map_err(|e| e.kind()),
+            if reset { Err(ErrorKind::ConnectionReset) } else { Ok(0) }
+        );
+    }
+}
+
+fn closed_by_another_handle(setup: Setup) {
+    let runtime = setup.runtime();
+    let (conn, _theirs) = connected();
+    let other = conn.try_clone().expect("clone");
+    let told = park(&runtime, conn, None);
+    other.close();
+    let (conn, _) = told.recv_timeout(A_WHILE).expect("woken");
+    assert_eq!((&conn).read(&mut [0; 8]).expect_err("closed").kind(), ErrorKind::NotConnected);
+    assert!(park(&runtime, conn, None).recv_timeout(A_WHILE).is_ok(), "parking it again ends at once");
+}
+
+/// Exactly one outcome each, and no byte lost.
+fn data_against_time_out(setup: Setup) {
+    let runtime = setup.runtime();
+    let mut random = Random::new(7);
+    let (mut data, mut late) = (0, 0);
+    for _ in 0..150 {
+        let (conn, mut theirs) = connected();
+        let told = park(&runtime, conn, Some(Duration::from_micros(1 + random.below(3000))));
+        random.spin(3000);
+        theirs.write_all(b"x").expect("write");
+        let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
+        match outcome {
+            Ok(()) => data += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::TimedOut);
+                late += 1;
+            }
+        }
+        assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 1);
+        assert!(told.recv_timeout(Duration::ZERO).is_err(), "told twice");
+    }
+    assert_eq!(data + late, 150);
+}
+
+struct Echo {
+    stream: TcpStream,
+    served: usize,
+    done: Arc<AtomicUsize>,
+}
+
+impl HasStream for Echo {
+    fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+/// One turn: answers what is there, parks again; a connection loop without a fiber in between.
+fn serve(mut conn: Echo, outcome: std::io::Result<()>) {
+    let mut buf = [0; 64];
+    let n = outcome.and_then(|()| conn.stream.read(&mut buf)).unwrap_or(0);
+    if n == 0 || conn.stream.write_all(&buf[..n]).is_err() {
+        conn.done.fetch_add(conn.served, Ordering::SeqCst);
+        return;
+    }
+    conn.served += 1;
+    net::on_readable(conn, Some(A_WHILE), serve);
+}
+
+fn again_and_again(setup: Setup) {
+    let runtime = setup.runtime();
+    let done = Arc::new(AtomicUsize::new(0));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (stream, mut theirs) = connected();
+            let conn = Echo { stream, served: 0, done: done.clone() };
+            runtime.run(|| net::on_readable(conn, None, serve));
+            std::thread::spawn(move || {
+                for n in 0..200u8 {
+                    theirs.write_all(&[n]).expect("write");
+                    let mut back = [0];
+                    theirs.read_exact(&mut back).expect("read");
+                    assert_eq!(back, [n]);
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|c| c.join().expect("served"));
+    eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    assert_eq!(runtime.metrics().parked_connections, 0);
+}
+
+fn five_thousand_hold_no_stack(setup: Setup) {
+    let _alone = alone();
+    let runtime = setup.runtime();
+    let before = descriptors();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    let (count, done) = (5000, Arc::new(AtomicUsize::new(0)));
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        clients.push(std::net::TcpStream::connect(address).expect("connect"));
+        let stream = TcpStream::from_std(listener.accept().expect("accept").0).expect("from_std");
+        let conn = Echo { stream, served: 0, done: done.clone() };
+        drop(runtime.spawn(move || net::on_readable(conn, None, serve)));
+    }
+    eventually("all are parked", || runtime.metrics().parked_connections == count);
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    assert_eq!(runtime.metrics().stacks_in_use, 0);
+    clients.iter_mut().for_each(|c| c.write_all(b"you").expect("write"));
+    for client in &mut clients {
+        let mut back = [0; 3];
+        client.read_exact(&mut back).expect("read");
+        assert_eq!(&back, b"you");
+    }
+    eventually("all are parked again", || runtime.metrics().parked_connections == count);
+    drop(clients);
+    eventually("each has served one", || done.load(Ordering::SeqCst) == count as usize);
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    drop(listener);
+    eventually("no descriptor is left", || descriptors() <= before);
+}
+
+/// Connections parked by one worker, which is then busy for a moment: others start their fibers.
+fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
+    let runtime = setup.runtime();
+    let threads = Arc::new(Mutex::new(HashSet::new()));
+    let mut rounds = 0;
+    while threads.lock().expect("lock").len() < 2 {
+        rounds += 1;
+        assert!(rounds < 2000, "always the same worker");
+        let served = Arc::new(AtomicUsize::new(0));
+        runtime.run(|| {
+            let mut others = Vec::new();
+            for _ in 0..10 {
+                let (conn, theirs) = connected();
+                others.push(theirs);
+                let (threads, served) = (threads.clone(), served.clone());
+                net::on_readable(conn, None, move |_, outcome| {
+                    outcome.expect("readable");
+                    threads.lock().expect("lock").insert(std::thread::current().id());
+                    Random::new(3).spin(200);
+                    served.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            others.iter_mut().for_each(|o| o.write_all(b"x").expect("write"));
+            pause();
+        });
+        eventually("all are served", || served.load(Ordering::SeqCst) == 10);
+    }
+}
+
+fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
+    let counts = Arc::new(Counts::default());
+    struct State(TcpStream, #[allow(dead_code)] Counted);
+    impl HasStream for State {
+        fn stream(&self) -> &TcpStream {
+            &self.0
+        }
+    }
+    let told = Arc::new(AtomicBool::new(false));
+    let runtime = setup.runtime();
+    let mut others = Vec::new();
+    for n in 0..60 {
+        let (conn, mut theirs) = connected();
+        let (state, captured, told) = (State(conn, Counted::new(&counts)), Counted::new(&counts), told.clone());
+        let idle = (n % 3 == 0).then_some(ms(2));
+        runtime.run(|| {
+            net::on_readable(state, idle, move |_state, outcome| {
+                let _captured = captured;
+                told.store(true, Ordering::SeqCst);
+                assert!(n % 7 != 0, "a panic in a parked connection's fiber: {outcome:?}");
+            });
+        });
+        if n % 3 == 1 {
+            theirs.write_all(b"x").expect("write");
+        }
+        others.push(theirs);
+    }
+    std::thread::sleep(ms(5));
+    assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
+    assert!(counts.balanced() && counts.made() == 120);
+}
