@@ -1,2 +1,44 @@
-//! Plainweave.
-fn main() {}
+//! `plainweave-bench`: runs the experiments, prints a table, writes a CSV and an HTML report.
+//!
+//! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage.
+
+mod echo;
+mod machine;
+mod micro;
+mod report;
+mod sample;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of Plainweave beside its peers.
+#[derive(Debug, Parser)]
+#[command(name = "plainweave-bench", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    Micro(micro::Flags),
+    Echo(echo::Flags),
+    #[command(hide = true)]
+    EchoServer(echo::ServerFlags),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().experiment {
+        Experiment::Micro(flags) => micro::run(&flags),
+        Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::EchoServer(flags) => echo::serve(&flags),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::note(&format!("plainweave-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 an error at run time, 2 wrong usage.
 
+mod bench;
 mod web;
 
 use std::process::ExitCode;
@@ -19,11 +20,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Web(Box<web::Flags>),
+    Bench(bench::Flags),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Web(flags) => web::run(&flags),
+        Command::Bench(flags) => bench::run(&flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

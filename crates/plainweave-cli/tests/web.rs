@@ -1,70 +1,12 @@
 //! `plainweave web` as its users run it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-    command.arg("web").args(args).env_remove("PLAINWEAVE_IO");
-    command
-}
-
-/// Runs to the end; for what ends by itself.
-fn output(args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command(args).output().unwrap();
-    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
-}
-
-/// A server on this package's directory.
-struct Running {
-    child: Child,
-    address: SocketAddr,
-    line: String,
-}
-
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        let mut command = command(&[&[env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"], args].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let after = line.split_once("http://").expect(&line).1;
-        let address = after.split(' ').next().unwrap().parse().unwrap();
-        Self { child, address, line }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream
-    }
-
-    fn signal(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-    }
-
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), said)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-    }
-}
-
-fn rest(mut stream: TcpStream) -> String {
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
+use common::{Running, output, rest};
 
 #[test]
 fn serves_and_says_what() {

@@ -118,8 +118,8 @@ pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> 
     THREAD_DEADLINE.with(|d| d.replace(deadline))
 }
 
-/// Any thread or fiber. Waits until `condition` gives something. With `heed`, the caller's cancellation and deadline (or
-/// `limit` from now on) end the wait. `target` is the fiber waited for, if there is one.
+/// Any thread or fiber. Waits until `condition` gives something. With `heed`, the caller's cancellation and deadline
+/// (or `limit` from now on) end the wait. `target` is the fiber waited for, if there is one.
 pub(crate) fn until<R>(
     reason: Reason,
     target: Option<&Header>,

@@ -120,8 +120,8 @@ struct Slot<T> {
     waiter: Waker,
 }
 
-/// Any thread or fiber. Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of the
-/// worker go on meanwhile. On a plain thread `f` simply runs.
+/// Any thread or fiber. Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of
+/// the worker go on meanwhile. On a plain thread `f` simply runs.
 ///
 /// # Errors
 /// The caller was cancelled or ran into its deadline. If `f` had begun by then it runs to its end, and its value is

@@ -1,14 +1,14 @@
 //! Cancellation and deadlines: a tree of scopes, an ordinary error at the leaves.
 //!
-//! * A fiber can be told to stop by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope
-//!   it belongs to (a [`Node`]). The next call that would block, or the one that is blocked, returns an error made from
-//!   [`Interrupt`]. Nothing is unwound by force.
+//! * A fiber can be told to stop by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the
+//!   scope it belongs to (a [`Node`]). The next call that would block, or the one that is blocked, returns an error
+//!   made from [`Interrupt`]. Nothing is unwound by force.
 //! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into scopes, and every
 //!   blocking call arms one timer for the nearest.
 //!
-//! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3. wake
-//! the fibers, cancel the children. A fiber enters a node under the same lock and looks at the word before it blocks
-//! *after* it has registered where wakers find it (`block`), so either step 2 sees it or it sees the word.
+//! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3.
+//! wake the fibers, cancel the children. A fiber enters a node under the same lock and looks at the word before it
+//! blocks *after* it has registered where wakers find it (`block`), so either step 2 sees it or it sees the word.
 
 use std::fmt;
 use std::io;

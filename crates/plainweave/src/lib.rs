@@ -6,7 +6,14 @@ mod block;
 mod blocking;
 #[cfg(not(loom))]
 mod cancel;
+#[cfg(not(loom))]
 mod fiber;
+/// Under loom the lock-free parts are all there is.
+#[cfg(loom)]
+mod fiber {
+    pub(crate) mod join;
+    pub(crate) mod state;
+}
 #[cfg(not(loom))]
 pub mod fs;
 #[cfg(not(loom))]
@@ -51,3 +58,8 @@ mod api {
 }
 #[cfg(not(loom))]
 pub use api::*;
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

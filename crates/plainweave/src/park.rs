@@ -1,9 +1,9 @@
 //! When workers sleep, and who wakes them. (Policies decide *what* runs; nothing here knows a fiber.)
 //!
 //! # Concepts
-//! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or *asleep* in its driver.
-//! The sleepers are a bitmap: a set bit says "asleep or about to be". Whoever clears another worker's bit owes it a
-//! signal (an eventfd write). Waking takes the lowest bit, so load packs onto few workers.
+//! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or *asleep* in its
+//! driver. The sleepers are a bitmap: a set bit says "asleep or about to be". Whoever clears another worker's bit owes
+//! it a signal (an eventfd write). Waking takes the lowest bit, so load packs onto few workers.
 //!
 //! # Why it is hard
 //! A pusher that finds nobody to wake, and a worker that finds nothing to run, may pass each other: both look before
@@ -13,15 +13,16 @@
 //! Pusher, after the task is visible in its queue (`wake_any`, `wake_worker`):
 //! 1. `fence(SeqCst)` **(A)**.
 //! 2. `wake_any`: if somebody searches, return: that searcher has not had its last look yet.
-//! 3. If no bit is set, return. Else add one to `searching` on behalf of the sleeper, clear its bit and signal it: a burst
-//!    of pushes wakes one worker, not all. If somebody else cleared the bit first, subtract again and **start over**
-//!    after another fence: a pusher may have trusted the count in between (loom found what happens otherwise).
+//! 3. If no bit is set, return. Else add one to `searching` on behalf of the sleeper, clear its bit and signal it: a
+//!    burst of pushes wakes one worker, not all. If somebody else cleared the bit first, subtract again and **start
+//!    over** after another fence: a pusher may have trusted the count in between (loom found what happens otherwise).
 //!    `wake_worker` claims nothing: if the bit is set it signals, and the signal itself is idempotent.
 //!
 //! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
 //! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.
-//! 7. *Last look* at every queue it could be asked to serve. Something there: `cancel_sleep`, and it counts as searching
-//!    again, since a pusher that trusted it before step 5 may have brought more than the one task it will take.
+//! 7. *Last look* at every queue it could be asked to serve. Something there: `cancel_sleep`, and it counts as
+//!    searching again, since a pusher that trusted it before step 5 may have brought more than the one task it will
+//!    take.
 //! 8. Else sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its own bit; if that was
 //!    cleared by a pusher already, the worker now counts as searching.
 //!
@@ -34,8 +35,9 @@
 //! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 it relied on a
 //! searcher: each searcher either finds work, and the last of them looks again after its subtraction (`end_search` has
 //! a fence too), or goes through 5, 6 and 7 with its own (B') after the (A) of any pusher that counted it, because the
-//! pusher read `searching` before the subtraction; or it was a claim that failed, which starts over at 3. Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`,
-//! `loom_searcher_cascades`, `loom_wake_worker_against_sleep`.
+//! pusher read `searching` before the subtraction; or it was a claim that failed, which starts over at 3. Models:
+//! `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
+//! `loom_wake_worker_against_sleep`.
 
 use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 

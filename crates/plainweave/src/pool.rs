@@ -8,11 +8,12 @@
 //! # How a pool ends (D14)
 //! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are born cancelled.
 //! 2. The closer waits until as many fibers have ended as were spawned, at most until its deadline.
-//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left behind,
-//!    with the pool: stacks, ring and all. So is everything when fibers are left that wait for ever.
+//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left
+//!    behind, with the pool: stacks, ring and all. So is everything when fibers are left that wait for ever.
 //!
-//! Counting: each worker counts what it spawned and what ended on it, in words that only it writes. The closer reads all
-//! "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in between.
+//! Counting: each worker counts what it spawned and what ended on it, in words that only it writes. The closer reads
+//! all "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in
+//! between.
 
 use std::collections::HashMap;
 use std::io;

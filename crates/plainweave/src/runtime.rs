@@ -86,14 +86,16 @@ impl RuntimeBuilder {
     /// # Safety
     /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
     /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
-    /// compiler keeps the address of a thread-local across calls.
+    /// compiler keeps the address of a thread-local across calls. Nothing that is not `Send` may live across a
+    /// suspension either: the fiber goes on on another thread, and the compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
         self.movement = Movement::Anytime;
         self
     }
 
-    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this call;
-    /// once fibers can have storage of their own (and that is the default) this chooses the faster switch instead.
+    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this
+    /// call; once fibers can have storage of their own (and that is the default) this chooses the faster switch
+    /// instead.
     ///
     /// # Safety
     /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
@@ -143,8 +145,8 @@ impl RuntimeBuilder {
     /// Builds and starts the runtime with the policy named.
     ///
     /// # Errors
-    /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is not
-    /// to be had; no threads, descriptors or memory.
+    /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is
+    /// not to be had; no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         match self.policy.as_str() {
             "fifo" => self.build_with::<Fifo<FiberTask>>(()),
@@ -395,8 +397,8 @@ impl Runtime {
         self.pool.end_parking();
     }
 
-    /// Any thread. Waits until no fiber and no parked connection is left, for at most `limit`; whether it is so. Cancels
-    /// nothing. The calling thread is held up, so call it outside the runtime's own fibers.
+    /// Any thread. Waits until no fiber and no parked connection is left, for at most `limit`; whether it is so.
+    /// Cancels nothing. The calling thread is held up, so call it outside the runtime's own fibers.
     #[must_use]
     pub fn wait_idle(&self, limit: Duration) -> bool {
         self.pool.wait_until_empty(Instant::now() + limit) == 0

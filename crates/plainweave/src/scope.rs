@@ -1,7 +1,7 @@
 //! Structured fibers: a scope lends its borrows to fibers and does not end before they do.
 //!
-//! A child that panics cancels its siblings; a body that panics cancels its children; cancelling the fiber that owns the
-//! scope cancels them too. In each case the scope still waits for all of them: cancellation is a request, and their
+//! A child that panics cancels its siblings; a body that panics cancels its children; cancelling the fiber that owns
+//! the scope cancels them too. In each case the scope still waits for all of them: cancellation is a request, and their
 //! frames may hold borrows.
 
 use std::any::Any;
@@ -146,8 +146,8 @@ fn wait_for_children(data: &ScopeData, me: Option<&Header>) {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Any thread or fiber that has the scope. Starts a fiber that may borrow from the scope's surroundings. It inherits
-    /// the deadline of the spawning fiber.
+    /// Any thread or fiber that has the scope. Starts a fiber that may borrow from the scope's surroundings. It
+    /// inherits the deadline of the spawning fiber.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::block::{self, ThreadEntry};
@@ -77,13 +77,21 @@ pub struct JoinError(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Failed(Failure),
+    /// The payload (behind a lock so that the error is `Sync`, as boxed errors are wanted) and what it says.
+    Panicked(Mutex<Box<dyn Any + Send>>, String),
+    Refused(io::Error),
     Interrupted(Interrupt),
 }
 
 impl JoinError {
     pub(crate) fn failed(failure: Failure) -> Self {
-        Self(Kind::Failed(failure))
+        Self(match failure {
+            Failure::Panicked(payload) => {
+                let text = panic_text(&*payload).to_owned();
+                Kind::Panicked(Mutex::new(payload), text)
+            }
+            Failure::Refused(error) => Kind::Refused(error),
+        })
     }
 
     pub(crate) fn interrupted(interrupt: Interrupt) -> Self {
@@ -93,13 +101,13 @@ impl JoinError {
     /// The fiber panicked.
     #[must_use]
     pub fn is_panic(&self) -> bool {
-        matches!(self.0, Kind::Failed(Failure::Panicked(_)))
+        matches!(self.0, Kind::Panicked(..))
     }
 
     /// The fiber could not start: no stack was to be had.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(self.0, Kind::Failed(Failure::Refused(_)))
+        matches!(self.0, Kind::Refused(_))
     }
 
     /// The *joining* fiber was cancelled; the other goes on.
@@ -120,7 +128,7 @@ impl JoinError {
     /// The error itself, if it is not a panic.
     pub fn into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         match self.0 {
-            Kind::Failed(Failure::Panicked(payload)) => Ok(payload),
+            Kind::Panicked(payload, _) => Ok(payload.into_inner().unwrap_or_else(|e| e.into_inner())),
             other => Err(Self(other)),
         }
     }
@@ -128,10 +136,8 @@ impl JoinError {
     pub(crate) fn into_io(self) -> io::Error {
         match self.0 {
             Kind::Interrupted(interrupt) => interrupt.into(),
-            Kind::Failed(Failure::Refused(error)) => error,
-            Kind::Failed(Failure::Panicked(payload)) => {
-                io::Error::other(format!("a fiber panicked: {}", panic_text(&*payload)))
-            }
+            Kind::Refused(error) => error,
+            Kind::Panicked(_, text) => io::Error::other(format!("a fiber panicked: {text}")),
         }
     }
 }
@@ -144,8 +150,8 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Failed(Failure::Panicked(payload)) => write!(f, "the fiber panicked: {}", panic_text(&**payload)),
-            Kind::Failed(Failure::Refused(error)) => write!(f, "the fiber could not start: {error}"),
+            Kind::Panicked(_, text) => write!(f, "the fiber panicked: {text}"),
+            Kind::Refused(error) => write!(f, "the fiber could not start: {error}"),
             Kind::Interrupted(interrupt) => io::Error::from(*interrupt).fmt(f),
         }
     }
@@ -292,7 +298,8 @@ pub fn yield_now() {
     }
 }
 
-/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads too.
+/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads
+/// too.
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).

@@ -1,5 +1,5 @@
-//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which under the simulating driver is
-//! a virtual one: ask [`now`] rather than `Instant::now`.
+//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which under the simulating driver
+//! is a virtual one: ask [`now`] rather than `Instant::now`.
 
 use std::io;
 use std::time::{Duration, Instant};

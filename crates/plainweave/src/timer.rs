@@ -23,10 +23,10 @@
 //! 2. place each of the slot's entries anew: it sinks to a lower level, or to `DUE` if this is its tick;
 //! 3. fire `DUE`, ordered by deadline, then by insertion.
 //!
-//! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1 passes
-//! over no entry (2), so (1) stays true when `current` moves. Lists are FIFO, and when a slot sinks all lower levels are
-//! empty (2), so entries of one tick stay in insertion order: a stable sort by deadline needs no sequence number.
-//! Therefore one `advance` fires in the order of (deadline, insertion), as the simulator requires.
+//! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1
+//! passes over no entry (2), so (1) stays true when `current` moves. Lists are FIFO, and when a slot sinks all lower
+//! levels are empty (2), so entries of one tick stay in insertion order: a stable sort by deadline needs no sequence
+//! number. Therefore one `advance` fires in the order of (deadline, insertion), as the simulator requires.
 
 mod slab;
 
@@ -112,8 +112,8 @@ impl<T> Wheel<T> {
         self.entries.release(key.index)
     }
 
-    /// When to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's tick, perhaps
-    /// earlier (then that call sinks a slot). Not after now if something is due. `None`: no timers.
+    /// When to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's tick,
+    /// perhaps earlier (then that call sinks a slot). Not after now if something is due. `None`: no timers.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<u64> {
         let tick = if self.heads[DUE] != NIL { self.current } else { self.next_event()?.1 };
@@ -121,9 +121,9 @@ impl<T> Wheel<T> {
         Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 { tick << TICK_SHIFT } else { u64::MAX })
     }
 
-    /// Hands every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when nothing
-    /// is. Time does not run back: a `now` before an earlier one counts as that. If `fire` panics, its timer is gone and
-    /// the others stay.
+    /// Hands every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when
+    /// nothing is. Time does not run back: a `now` before an earlier one counts as that. If `fire` panics, its timer is
+    /// gone and the others stay.
     pub(crate) fn advance(&mut self, now: u64, fire: &mut impl FnMut(T)) {
         let target = now >> TICK_SHIFT;
         self.fire_due(fire);

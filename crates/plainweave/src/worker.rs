@@ -6,8 +6,8 @@
 //! worker searches (`Effort::Search`), then sleeps in its driver as `park` prescribes.
 //!
 //! Fibers reach their worker through [`WorkerCtx`], which knows neither policy nor task type; the loop itself is
-//! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for the
-//! length of one call that runs no user code.
+//! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
+//! the length of one call that runs no user code.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -59,7 +59,8 @@ pub(crate) struct WorkerCtx {
     stacks: RefCell<StackCache>,
     /// Memory of ended fibers.
     pub(crate) blocks: Blocks,
-    /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's list.)
+    /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
+    /// list.)
     anchored: RefCell<Slab<NonNull<Header>>>,
     done: RefCell<Vec<Completion>>,
     half: Rc<dyn PushLocal>,
@@ -187,13 +188,14 @@ impl<P: Policy<FiberTask>> PushLocal for Half<P> {
         self.policy.push(cx, Some(local), task, why)
     }
 
+    #[inline]
     fn set_now(&self, now: u64) {
         self.inner.borrow_mut().1.set_now(now);
     }
 }
 
 impl<P: Policy<FiberTask>> Half<P> {
-    #[inline]
+    #[inline(always)]
     fn pop(&self, effort: Effort) -> Option<FiberTask> {
         let (local, cx) = &mut *self.inner.borrow_mut();
         self.policy.pop(cx, local, effort)
@@ -317,7 +319,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.end_if_told();
     }
 
-    /// Once each, when the pool says so: parked connections end; fibers wake to find the pool closing. Whether it was so.
+    /// Once each, when the pool says so: parked connections end; fibers wake to find the pool closing. Whether it was
+    /// so.
     fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
         if told {
@@ -360,8 +363,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.settle();
     }
 
-    /// A worker about to sleep. Trims stacks that lie unused, at intervals and only for a while after fibers have ended;
-    /// says when it wants to be woken for the next time.
+    /// A worker about to sleep. Trims stacks that lie unused, at intervals and only for a while after fibers have
+    /// ended; says when it wants to be woken for the next time.
     fn tidy_stacks(&self) -> Option<u64> {
         let (rounds, last) = self.tidy.get();
         if rounds == 0 {

@@ -49,6 +49,11 @@ fn fill(stream: &TcpStream) {
     stream.set_write_timeout(None).expect("set");
 }
 
+fn read_into_two(mut stream: &TcpStream) -> io::Result<()> {
+    let (mut a, mut b) = ([0; 4], [0; 4]);
+    stream.read_vectored(&mut [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)]).map(drop)
+}
+
 /// One of each kind, ready to block. What they need is kept in the second part.
 fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
     let (reader, kept_reader) = connected();
@@ -73,13 +78,7 @@ fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
         ("accept", Box::new(move || listener.accept().map(drop))),
         ("connect", Box::new(move || TcpStream::connect(address).map(drop))),
         ("read", Box::new(move || (&reader).read(&mut [0; 16]).map(drop))),
-        (
-            "read_vectored",
-            Box::new(move || {
-                let (mut a, mut b) = ([0; 4], [0; 4]);
-                (&vectored).read_vectored(&mut [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)]).map(drop)
-            }),
-        ),
+        ("read_vectored", Box::new(move || read_into_two(&vectored))),
         ("wait_readable", Box::new(move || poller.wait_readable())),
         (
             "write",

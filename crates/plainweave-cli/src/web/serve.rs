@@ -1,7 +1,7 @@
 //! What runs the connections: fibers. All of the glue between the server and the runtime is in this file.
 //!
-//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); each request it sends starts a fresh
-//! fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
+//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); each request it sends starts a
+//! fresh fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -126,8 +126,8 @@ fn first_step(server: Arc<WebServer>, mut stream: TcpStream) {
     }
 }
 
-/// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's stop,
-/// drops the connection.
+/// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
+/// stop, drops the connection.
 fn park(server: Arc<WebServer>, stream: TcpStream, mut state: ConnState, limit: Duration) {
     net::on_readable(stream, Some(limit), move |mut stream, outcome| {
         if outcome.is_ok()

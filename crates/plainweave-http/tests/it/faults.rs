@@ -8,7 +8,8 @@ use plainweave_http::{Error, Limits};
 
 use crate::support::{Event, Script, play, read_answers, server};
 
-const REQUESTS: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
+const REQUESTS: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n\
+                        POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
                         POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n\
                         GET /known HTTP/1.1\r\nHost: h\r\n\r\nGET /stream HTTP/1.1\r\nHost: h\r\n\r\n";
 

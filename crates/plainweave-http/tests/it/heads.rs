@@ -7,77 +7,78 @@ use proptest::prelude::*;
 use crate::support::{answers_to, statuses};
 
 /// Raw heads and the status of the (only) answer. Paragraphs are RFC 9112's unless another RFC is named.
+const RAW_REQUESTS: &[(&str, u16)] = &[
+    // 3: the request line.
+    ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+    ("GET / HTTP/1.0\r\n\r\n", 200),
+    ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 200), // 2.2: empty lines before it.
+    ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET /  HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET / HTTP/1.1 \r\nHost: a\r\n\r\n", 400),
+    ("GET /\r\nHost: a\r\n\r\n", 400), // HTTP/0.9.
+    ("GET\r\n\r\n", 400),
+    ("\0\r\n\r\n", 400),
+    ("G@T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("\x16\x03\x01\x02\r\n\r\n", 400), // A TLS client.
+    // 2.2: line ends.
+    ("GET / HTTP/1.1\nHost: a\n\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\r\n\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\rb: c\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", 400),
+    // 2.3: versions.
+    ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    ("PRI * HTTP/2.0\r\n\r\n", 505),
+    ("GET / HTTP/3.1\r\nHost: a\r\n\r\n", 505),
+    ("GET / http/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET / HTTP/1.10\r\nHost: a\r\n\r\n", 400),
+    ("GET / HTTP/11\r\nHost: a\r\n\r\n", 400),
+    ("GET / HTTPS/1.1\r\nHost: a\r\n\r\n", 400),
+    // 3.2: Host.
+    ("GET / HTTP/1.1\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost:\r\n\r\n", 200),
+    ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    ("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
+    // 3.2.1 to 3.2.4: forms of the target.
+    ("GET http://a/b?c HTTP/1.1\r\nHost: b\r\n\r\n", 200),
+    ("GET http://a HTTP/1.1\r\nHost: b\r\n\r\n", 200),
+    ("GET http://a HTTP/1.1\r\n\r\n", 400),
+    ("GET http:///b HTTP/1.1\r\nHost: b\r\n\r\n", 400),
+    ("GET http://u:p@a/ HTTP/1.1\r\nHost: b\r\n\r\n", 400), // RFC 9110, 4.2.4.
+    ("GET ftp://a/ HTTP/1.1\r\nHost: b\r\n\r\n", 400),
+    ("GET a HTTP/1.1\r\nHost: b\r\n\r\n", 400),
+    ("GET a:80 HTTP/1.1\r\nHost: b\r\n\r\n", 400),
+    ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+    ("CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+    ("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("CONNECT a:x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET /gr\u{fc}n HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    // 5: fields.
+    ("GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n", 400), // 5.1.
+    ("GET / HTTP/1.1\r\nHost: a\r\n A: b\r\n\r\n", 400), // 5.2: obs-fold.
+    ("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\n c\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400), // 2.2: blank before the first field.
+    ("GET / HTTP/1.1\r\nHost: a\r\nA\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\r\nA: \0\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a\r\nA(: b\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nhOsT:a\r\nA:\t b \t\r\n\r\n", 200),
+    // RFC 9110, 10.1.1: expectations.
+    ("GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", 417),
+];
+
 #[test]
 fn statuses_of_raw_requests() {
-    let table: &[(&str, u16)] = &[
-        // 3: the request line.
-        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
-        ("GET / HTTP/1.0\r\n\r\n", 200),
-        ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 200), // 2.2: empty lines before it.
-        ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET /  HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        (" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET / HTTP/1.1 \r\nHost: a\r\n\r\n", 400),
-        ("GET /\r\nHost: a\r\n\r\n", 400), // HTTP/0.9.
-        ("GET\r\n\r\n", 400),
-        ("\0\r\n\r\n", 400),
-        ("G@T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("\x16\x03\x01\x02\r\n\r\n", 400), // A TLS client.
-        // 2.2: line ends.
-        ("GET / HTTP/1.1\nHost: a\n\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\n\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\rb: c\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", 400),
-        // 2.3: versions.
-        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
-        ("PRI * HTTP/2.0\r\n\r\n", 505),
-        ("GET / HTTP/3.1\r\nHost: a\r\n\r\n", 505),
-        ("GET / http/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET / HTTP/1.10\r\nHost: a\r\n\r\n", 400),
-        ("GET / HTTP/11\r\nHost: a\r\n\r\n", 400),
-        ("GET / HTTPS/1.1\r\nHost: a\r\n\r\n", 400),
-        // 3.2: Host.
-        ("GET / HTTP/1.1\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost:\r\n\r\n", 200),
-        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
-        ("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
-        // 3.2.1 to 3.2.4: forms of the target.
-        ("GET http://a/b?c HTTP/1.1\r\nHost: b\r\n\r\n", 200),
-        ("GET http://a HTTP/1.1\r\nHost: b\r\n\r\n", 200),
-        ("GET http://a HTTP/1.1\r\n\r\n", 400),
-        ("GET http:///b HTTP/1.1\r\nHost: b\r\n\r\n", 400),
-        ("GET http://u:p@a/ HTTP/1.1\r\nHost: b\r\n\r\n", 400), // RFC 9110, 4.2.4.
-        ("GET ftp://a/ HTTP/1.1\r\nHost: b\r\n\r\n", 400),
-        ("GET a HTTP/1.1\r\nHost: b\r\n\r\n", 400),
-        ("GET a:80 HTTP/1.1\r\nHost: b\r\n\r\n", 400),
-        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 200),
-        ("CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 200),
-        ("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("CONNECT a:x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("GET /gr\u{fc}n HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        // 5: fields.
-        ("GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n", 400), // 5.1.
-        ("GET / HTTP/1.1\r\nHost: a\r\n A: b\r\n\r\n", 400), // 5.2: obs-fold.
-        ("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\n c\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400), // 2.2: blank before the first field.
-        ("GET / HTTP/1.1\r\nHost: a\r\nA\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nA: \0\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nA(: b\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nhOsT:a\r\nA:\t b \t\r\n\r\n", 200),
-        // RFC 9110, 10.1.1: expectations.
-        ("GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", 417),
-    ];
-    for (raw, status) in table {
+    for (raw, status) in RAW_REQUESTS {
         assert_eq!(statuses(raw), [*status], "{raw:?}");
     }
 }
@@ -208,7 +209,11 @@ proptest! {
     }
 
     #[test]
-    fn splits_change_nothing(raw in request_like(), valid in any::<bool>(), cuts in prop::collection::vec(0usize..300, 0..8)) {
+    fn splits_change_nothing(
+        raw in request_like(),
+        valid in any::<bool>(),
+        cuts in prop::collection::vec(0usize..300, 0..8),
+    ) {
         let prefix: &[u8] = if valid { b"GET / HTTP/1.1\r\nHost: b\r\nX-" } else { b"" };
         let raw = [prefix, &raw, b"\r\n\r\n"].concat();
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(raw.len())).collect();

@@ -49,8 +49,8 @@ impl<T, F: FnOnce() -> T> Types<T, F> {
 /// Makes a fiber, ready to be pushed, and its handle.
 ///
 /// # Safety
-/// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for the
-/// fiber. They are `Send`, or the fiber is anchored to this thread's worker for good and the handle stays there.
+/// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for
+/// the fiber. They are `Send`, or the fiber is anchored to this thread's worker for good and the handle stays there.
 pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     birth: Birth,
     scope: Option<Arc<ScopeData>>,
@@ -60,8 +60,8 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     let packet: Packet<T> = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
     let here = super::current_worker().map(|ctx| &ctx.blocks);
     let body = blocks::take(Layout::new::<Body<T, F>>(), here).cast::<Body<T, F>>();
-    // SAFETY: a block of that layout. The header is the first field of the first field of repr(C) structs. It starts with
-    // two references: one for the task, one for the handle.
+    // SAFETY: a block of that layout. The header is the first field of the first field of repr(C) structs. It starts
+    // with two references: one for the task, one for the handle.
     unsafe {
         body.write(Body { packet, start: UnsafeCell::new(Some(f)) });
         (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData })

@@ -27,8 +27,8 @@ pub(crate) struct Join<W> {
     waiter: UnsafeCell<Option<W>>,
 }
 
-// SAFETY: the cell is accessed by the joiner before WAITING is set or after it was taken back, and by the finisher after
-// it has seen WAITING with DONE: never at once (steps 1 to 3).
+// SAFETY: the cell is accessed by the joiner before WAITING is set or after it was taken back, and by the finisher
+// after it has seen WAITING with DONE: never at once (steps 1 to 3).
 unsafe impl<W: Send> Sync for Join<W> {}
 // SAFETY: plain ownership.
 unsafe impl<W: Send> Send for Join<W> {}

@@ -5,8 +5,8 @@
 //!
 //! Who may touch what:
 //! * atomics (`state`, `anchor`, `cancel`, ...): any thread that holds a reference;
-//! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker at a
-//!   time; the state word hands the fiber over (`fiber/state`);
+//! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
+//!   at a time; the state word hands the fiber over (`fiber/state`);
 //! * result and joiner: as `fiber/join` says.
 //!
 //! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's

@@ -17,8 +17,8 @@
 //! 2. Waker: `fetch_or(NOTIFIED)` (`wake`, acquire and release). If it found exactly `PARKED`, it alone stores `AWAKE`
 //!    and pushes the fiber; in any other state somebody else will look.
 //!
-//! Either the waker's read-modify-write comes first and the worker's exchange fails, or the worker's comes first and the
-//! waker finds `PARKED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
+//! Either the waker's read-modify-write comes first and the worker's exchange fails, or the worker's comes first and
+//! the waker finds `PARKED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
 //! `loom_two_wakers_push_once`).
 
 use crate::shim::atomic::{AtomicU32, Ordering};

@@ -1,13 +1,13 @@
 //! What a driver is: it takes operations, reports each one's single completion, and sleeps for the worker.
 //!
-//! One driver belongs to one worker and is called on that worker's thread only. The contract that makes borrowed buffers
-//! sound, and that the common test list checks for every driver:
+//! One driver belongs to one worker and is called on that worker's thread only. The contract that makes borrowed
+//! buffers sound, and that the common test list checks for every driver:
 //!
 //! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).
 //! 2. A pending operation is reported exactly once, by a later `poll` or `cancel`; after that the driver never touches
 //!    it again.
-//! 3. `cancel` asks for an early end. **Completion wins:** an operation that has transferred something reports that, not
-//!    ECANCELED. The driver may need further `poll`s before it reports.
+//! 3. `cancel` asks for an early end. **Completion wins:** an operation that has transferred something reports that,
+//!    not ECANCELED. The driver may need further `poll`s before it reports.
 //! 4. Completions are appended to a list; the driver runs no user code.
 //!    Which of several operations on one descriptor and in one direction is served first is not said: epoll serves the
 //!    oldest, io_uring the youngest.

@@ -9,7 +9,8 @@
 //!
 //! # Rejected
 //! * *Level-triggered, one-shot*: an `epoll_ctl` for every wait, about a tenth of a small request.
-//! * *Separate registrations for reading and writing*: two for a duplex fiber pair, and epoll keys by descriptor anyway.
+//! * *Separate registrations for reading and writing*: two for a duplex fiber pair, and epoll keys by descriptor
+//!   anyway.
 //! * *Registering first*: a connection that answers at once would pay an `epoll_ctl` for nothing. So the call comes
 //!   first, and the first EAGAIN registers both directions for as long as the source lives.
 //!
@@ -27,14 +28,14 @@
 //!    is new here, EPOLL_CTL_ADD itself looks for readiness and reports it.
 //! 3. An edge makes its directions `Ready` and performs the waiting operations in order until one is told EAGAIN or
 //!    receives short. So whenever operations wait, their direction is drained: an edge is owed.
-//! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors), and
-//!    only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise a queued FIN, whose edge has been reported
+//! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors),
+//!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise a queued FIN, whose edge has been reported
 //!    together with the data, or the bytes behind an urgent mark would never be looked at.
 //! 5. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
 //!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
 //!
-//! Buffers are only touched by calls made here, on the worker's thread: a cancellation is complete at once, and a driver
-//! can be dropped with operations waiting.
+//! Buffers are only touched by calls made here, on the worker's thread: a cancellation is complete at once, and a
+//! driver can be dropped with operations waiting.
 
 use std::collections::HashMap;
 use std::io;

@@ -30,7 +30,8 @@ pub(crate) enum Op {
     Send { buf: *const u8, len: usize },
     /// `sendmsg(2)` with `MSG_NOSIGNAL` from several buffers.
     SendVectored { msg: *const libc::msghdr },
-    /// `accept4(2)` with `SOCK_CLOEXEC | SOCK_NONBLOCK`; result: the new descriptor. `addr` receives the peer's address.
+    /// `accept4(2)` with `SOCK_CLOEXEC` and `SOCK_NONBLOCK`; result: the new descriptor. `addr` receives the peer's
+    /// address.
     Accept { addr: *mut libc::sockaddr_storage, len: *mut libc::socklen_t },
     /// `connect(2)`; result 0.
     Connect { addr: *const libc::sockaddr_storage, len: libc::socklen_t },
@@ -129,8 +130,8 @@ impl Operation {
     }
 }
 
-/// Any thread. How the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down before
-/// it came to anything: then the descriptor is hung up), any other errno failed. Failure is told once.
+/// Any thread. How the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down
+/// before it came to anything: then the descriptor is hung up), any other errno failed. Failure is told once.
 pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     let (mut error, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     // SAFETY: the option is an int and the length says so.

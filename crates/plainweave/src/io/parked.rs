@@ -1,9 +1,10 @@
 //! A parked connection: an idle connection that needs no stack (DESIGN D13).
 //!
 //! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
-//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime each end the parking,
-//! by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before it
-//! starts, so requests on long-lived connections spread over the workers although started fibers stay where they are.
+//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime each end the
+//! parking, by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen
+//! before it starts, so requests on long-lived connections spread over the workers although started fibers stay where
+//! they are.
 
 use std::io;
 use std::ptr::NonNull;

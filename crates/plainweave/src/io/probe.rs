@@ -1,8 +1,8 @@
 //! Which driver a worker gets: the builder's choice, the environment's, and what the kernel allows.
 //!
 //! Containers often forbid io_uring (EPERM or ENOSYS from a seccomp filter, or the sysctl `kernel.io_uring_disabled`),
-//! and a limit may be in the way (ENOMEM, EMFILE). `Auto` then takes epoll and hands back the reason, for the log and the
-//! metrics. Who *forces* a driver wants to know that it is not to be had: that is an error, with the remedy in it.
+//! and a limit may be in the way (ENOMEM, EMFILE). `Auto` then takes epoll and hands back the reason, for the log and
+//! the metrics. Who *forces* a driver wants to know that it is not to be had: that is an error, with the remedy in it.
 
 use std::env;
 use std::io;
@@ -41,8 +41,8 @@ pub enum Choice {
 pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
 impl Choice {
-    /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` overrides what the program
-    /// asked for. Not so virtual time: a program that simulates cannot go on with real descriptors.
+    /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` decides where
+    /// the program leaves it open. What was asked for by name stays; a value that names no driver is an error all the same.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
         match env::var_os(VARIABLE) {
             Some(value) => self.or_forced_by(&value.to_string_lossy()),
@@ -60,7 +60,7 @@ impl Choice {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        Ok(if matches!(self, Choice::Sim { .. }) { self } else { forced })
+        Ok(if self == Choice::Auto { forced } else { self })
     }
 }
 

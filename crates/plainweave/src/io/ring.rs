@@ -1,9 +1,9 @@
 //! Setting up an io_uring and entering it: the part that deals with kernel versions.
 //!
 //! Flag sets are tried from the best to none at all; EINVAL means that the kernel does not know one of the flags.
-//! What is missing altogether is an error that says so, and the epoll driver takes over. Linux 5.11 (EXT_ARG: a time-out
-//! with the wait) is the least that is used: older kernels would need a time-out entry of our own for each sleep, and
-//! nobody could test it here.
+//! What is missing altogether is an error that says so, and the epoll driver takes over. Linux 5.11 (EXT_ARG: a
+//! time-out with the wait) is the least that is used: older kernels would need a time-out entry of our own for each
+//! sleep, and nobody could test it here.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -13,7 +13,8 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode};
 /// IORING_REGISTER_RING_FDS and its opposite.
 const REGISTER_RING: u32 = 20;
 const UNREGISTER_RING: u32 = 21;
-/// Completions are many times what is submitted at once: wakes come in bursts, and an overflow costs an allocation each.
+/// Completions are many times what is submitted at once: wakes come in bursts, and an overflow costs an allocation
+/// each.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
 /// The calling thread becomes the ring's only issuer.

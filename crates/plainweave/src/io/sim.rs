@@ -1,7 +1,7 @@
 //! The simulated driver: a virtual clock and, for the time being, nothing else.
 //!
-//! A run under this driver takes no real time for what it sleeps, and its clock readings depend on nothing but the calls
-//! made, so that a test of timers over hours is exact and quick. The clock starts at zero and moves in two ways:
+//! A run under this driver takes no real time for what it sleeps, and its clock readings depend on nothing but the
+//! calls made, so that a test of timers over hours is exact and quick. The clock starts at zero and moves in two ways:
 //!
 //! * A `poll` that may sleep until `t` jumps there at once, unless a wake-up is waiting.
 //! * Any other `poll` costs a little (1 us, see [`Sim::poll_cost`]): a fiber that yields until the clock has moved on
@@ -9,8 +9,8 @@
 //!
 //! `Wait::Forever` really waits, in poll(2): only a thread outside the simulation can end it.
 //!
-//! Network operations answer ENOSYS. An in-memory network with injected faults is to come here; the trait needs no change
-//! for it.
+//! Network operations answer ENOSYS. An in-memory network with injected faults is to come here; the trait needs no
+//! change for it.
 
 use std::io;
 use std::os::fd::BorrowedFd;

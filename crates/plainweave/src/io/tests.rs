@@ -53,7 +53,8 @@ for_drivers! {
         two_readers_share_what_comes datagrams_are_not_mistaken_for_a_drained_stream a_reused_descriptor_is_a_new_source
         a_source_under_a_new_name_takes_over;
     cancel: a_cancelled_receive_reports_once a_cancelled_accept a_cancelled_connect a_cancelled_poll
-        nothing_is_lost_when_data_meets_a_cancel cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;
+        nothing_is_lost_when_data_meets_a_cancel
+        cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;
     many: five_thousand_in_flight a_file_that_cannot_wait_is_its_own_error more_completions_than_the_queue_holds;
     sleep: woken_before_and_during_a_wait woken_many_times until_is_not_early signals_do_not_end_a_sleep
         an_idle_driver_wants_no_poll;

@@ -5,10 +5,10 @@
 //! of operations, and a ring that is never entered delivers nothing.
 //!
 //! # What goes where, and why
-//! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a raw
-//! epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
-//! `POLL_FIRST` 4.55; one-shot poll, direct receive and send 4.59. (This whole driver then took 1.00 times the raw loop, the
-//! epoll driver 1.03: `tests/echo.rs`.) So:
+//! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a
+//! raw epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
+//! `POLL_FIRST` 4.55; one-shot poll, direct receive and send 4.59. (This whole driver then took 1.00 times the raw
+//! loop, the epoll driver 1.03: `tests/echo.rs`.) So:
 //!
 //! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and where data is
 //!   there already it succeeds.
@@ -18,12 +18,13 @@
 //! * *Poll*: a one-shot poll entry.
 //!
 //! # The protocol
-//! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its completion
-//!    is reported, and addresses below [`FIRST_ADDRESS`] are ours.
-//! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is submitted at once; what the
-//!    kernel does not take then stands in `backlog`, in order.
-//! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the TASKRUN
-//!    and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system call.
+//! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its
+//!    completion is reported, and addresses below [`FIRST_ADDRESS`] are ours.
+//! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is submitted at once; what
+//!    the kernel does not take then stands in `backlog`, in order.
+//! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the
+//!    TASKRUN and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system
+//!    call.
 //! 4. A cancellation is an entry of its own. The operation's completion is what is reported, whatever it says: received
 //!    bytes win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
 //!    cancel entry stands in the queue before any later operation that reuses the address, so it cannot hit that one.
@@ -90,8 +91,8 @@ pub(crate) struct Uring {
 }
 
 impl Uring {
-    /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only. The error
-    /// says why io_uring cannot be used; the epoll driver is then the one to take.
+    /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only. The
+    /// error says why io_uring cannot be used; the epoll driver is then the one to take.
     pub(crate) fn new(epoch: Instant, _worker: usize, entries: u32) -> io::Result<Self> {
         // First: what fails after the ring stands in its field would leak it.
         let wakeup = Arc::new(Wakeup::new()?);

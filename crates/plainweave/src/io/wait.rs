@@ -1,12 +1,12 @@
 //! One blocking I/O call, from whoever makes it.
 //!
-//! A fiber: 1. cancelled or late already: an error, nothing is started. 2. The operation goes to the worker's driver; most
-//! are done at once. 3. Else the fiber suspends until the driver has completed it. If cancellation or a deadline comes
-//! first, the fiber **itself** (it runs on the worker whose driver has the operation: it is pinned there) asks the driver
-//! to cancel, and goes on waiting for the one completion. Only then may it touch its buffer again.
+//! A fiber: 1. cancelled or late already: an error, nothing is started. 2. The operation goes to the worker's driver;
+//! most are done at once. 3. Else the fiber suspends until the driver has completed it. If cancellation or a deadline
+//! comes first, the fiber **itself** (it runs on the worker whose driver has the operation: it is pinned there) asks
+//! the driver to cancel, and goes on waiting for the one completion. Only then may it touch its buffer again.
 //!
-//! **Completion wins** (D5): bytes received or a descriptor accepted are delivered even if the cancellation came first; it
-//! surfaces at the next call.
+//! **Completion wins** (D5): bytes received or a descriptor accepted are delivered even if the cancellation came first;
+//! it surfaces at the next call.
 //!
 //! A plain thread, or a fiber that panics: the non-blocking system call and `poll(2)`.
 
@@ -56,6 +56,14 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
             return Err(Interrupt::TimedOut.into());
         }
         deadline = deadline.min(limit.map_or(NEVER, |l| now.saturating_add(block::nanos(l))));
+    }
+    if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
+        // Almost always there is room: then the driver has no part in it.
+        // SAFETY: the caller's promise.
+        let result = unsafe { operation.attempt() };
+        if result != -libc::EAGAIN {
+            return outcome(result, None);
+        }
     }
     let _pin = Pin::new(header);
     let op = NonNull::from(operation);

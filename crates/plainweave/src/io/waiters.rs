@@ -1,8 +1,8 @@
 //! Many first-in-first-out lists of waiting operations in one slab, each entry removable in constant time.
 //!
 //! A driver keeps one [`List`] a direction of a descriptor. An entry's number is what the driver writes into
-//! `Operation::note`, so that a cancellation finds its entry without a search: 10,000 fibers that wait on one descriptor
-//! and are all cancelled cost 10,000 steps, not 50 million.
+//! `Operation::note`, so that a cancellation finds its entry without a search: 10,000 fibers that wait on one
+//! descriptor and are all cancelled cost 10,000 steps, not 50 million.
 
 use slab::Slab;
 

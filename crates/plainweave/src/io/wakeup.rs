@@ -8,9 +8,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A non-blocking eventfd. The worker's driver waits on it, anybody may write it.
 ///
-/// Wake-ups until the worker has noticed cost one system call together: `pending` says that one is on its way. The worker
-/// takes it back with a read-modify-write, so what a waker published before a `wake` that found it pending is visible to
-/// the worker afterwards.
+/// Wake-ups until the worker has noticed cost one system call together: `pending` says that one is on its way. The
+/// worker takes it back with a read-modify-write, so what a waker published before a `wake` that found it pending is
+/// visible to the worker afterwards.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     fd: OwnedFd,
@@ -31,8 +31,8 @@ impl Wakeup {
         }
     }
 
-    /// The driver's worker only, on an edge of the eventfd, before it looks for what it was woken for. The counter stays:
-    /// the next write is an edge of its own.
+    /// The driver's worker only, on an edge of the eventfd, before it looks for what it was woken for. The counter
+    /// stays: the next write is an edge of its own.
     pub(crate) fn acknowledge(&self) {
         self.pending.swap(false, Ordering::AcqRel);
     }

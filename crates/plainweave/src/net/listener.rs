@@ -23,7 +23,8 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first address that can be bound; the address can be bound again at once after the process has ended.
+    /// Listens on the first address that can be bound; the address can be bound again at once after the process has
+    /// ended.
     ///
     /// # Errors
     /// The last address' error; the caller was cancelled or ran into its deadline during a look-up.
@@ -69,8 +70,8 @@ impl TcpListener {
     /// Any thread or fiber. Waits for a connection.
     ///
     /// # Errors
-    /// The system call's (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the listener
-    /// was closed. A connection that was accepted before a cancellation took effect is delivered.
+    /// The system call's (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
+    /// listener was closed. A connection that was accepted before a cancellation took effect is delivered.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut storage = SockAddrStorage::zeroed();
         let mut len = storage.size_of();

@@ -21,8 +21,8 @@ impl HasStream for TcpStream {
     }
 }
 
-/// A fiber. Gives an idle connection to the worker's driver and returns at once; when the connection becomes readable (or
-/// `idle` has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
+/// A fiber. Gives an idle connection to the worker's driver and returns at once; when the connection becomes readable
+/// (or `idle` has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
 ///
 /// While it waits the connection costs its state and some 300 bytes: no stack, no buffer, no posted receive. The fresh
 /// fiber may run on another worker, which is why `conn` is `Send`.

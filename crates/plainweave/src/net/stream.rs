@@ -20,7 +20,8 @@ const NONE: u64 = u64::MAX;
 /// The most buffers that one vectored call hands to the kernel (its own limit, IOV_MAX, is the same).
 const MAX_IOV: usize = 1024;
 
-/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor; it is closed when the last is dropped.
+/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor; it is closed when the last is
+/// dropped.
 #[derive(Debug)]
 pub struct TcpStream {
     shared: Arc<Shared>,
@@ -103,8 +104,8 @@ impl TcpStream {
         Ok(Self { shared: self.shared.clone() })
     }
 
-    /// Any thread or fiber. Ends the connection for every user of it: whoever is blocked in it wakes with an error, later
-    /// calls fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
+    /// Any thread or fiber. Ends the connection for every user of it: whoever is blocked in it wakes with an error,
+    /// later calls fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
     pub fn close(&self) {
         self.source().close();
     }

@@ -25,7 +25,7 @@ impl<T: Task + 'static> Policy<T> for Fifo<T> {
         FifoLocal(self.0.attach(worker))
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, _: &mut Cx, mut local: Option<&mut FifoLocal<T>>, task: T, why: Ready) -> Wake {
         let alone = why == Ready::Yielded && local.as_deref_mut().is_some_and(|l| l.0.len() == 0);
         let wake = self.0.push(local.map(|l| &mut l.0), task);
@@ -33,7 +33,7 @@ impl<T: Task + 'static> Policy<T> for Fifo<T> {
         if alone { Wake::None } else { wake }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&self, cx: &mut Cx, local: &mut FifoLocal<T>, effort: Effort) -> Option<T> {
         let own = self.0.pop(&mut local.0);
         if own.is_none() && effort == Effort::Search { self.0.steal(cx, &mut local.0) } else { own }

@@ -2,9 +2,9 @@
 //! receiver meet while the message is still in the cache.
 //!
 //! The published slots can starve: two tasks that wake each other keep it to themselves, and nobody may steal from it.
-//! Here the slot wins at most [`IN_A_ROW`] times in a row while others wait. It is not stealable (a task in it runs within
-//! so many switches, unless its worker is stuck in one fiber); only tasks that were *woken* use it, so a burst of spawned
-//! tasks stays in order and can be stolen.
+//! Here the slot wins at most [`IN_A_ROW`] times in a row while others wait. It is not stealable (a task in it runs
+//! within so many switches, unless its worker is stuck in one fiber); only tasks that were *woken* use it, so a burst
+//! of spawned tasks stays in order and can be stolen.
 
 use super::stealing::{Lanes, Shared};
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
@@ -34,7 +34,7 @@ impl<T: Task + 'static> Policy<T> for LifoSlot<T> {
         LifoSlotLocal { lanes: self.0.attach(worker), slot: None, in_a_row: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, _: &mut Cx, local: Option<&mut LifoSlotLocal<T>>, task: T, why: Ready) -> Wake {
         let Some(local) = local else { return self.0.push(None, task) };
         if why != Ready::Woken {
@@ -46,7 +46,7 @@ impl<T: Task + 'static> Policy<T> for LifoSlot<T> {
         local.slot.replace(task).map_or(Wake::None, |older| self.0.push(Some(&mut local.lanes), older))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&self, cx: &mut Cx, local: &mut LifoSlotLocal<T>, effort: Effort) -> Option<T> {
         if local.in_a_row < IN_A_ROW
             && let Some(task) = local.slot.take()

@@ -1,9 +1,9 @@
 //! What runs next: one small trait, one small file a policy.
 //!
 //! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
-//! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what only
-//! the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push with whom
-//! to wake ([`Wake`]) and leaves the waking to `park`.
+//! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what
+//! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push
+//! with whom to wake ([`Wake`]) and leaves the waking to `park`.
 //!
 //! **Anchored tasks** ([`Task::anchor`]) may run on one worker only. The loop pushes such a task on that worker alone
 //! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look.

@@ -1,5 +1,5 @@
-//! What the stealing policies share: a lane for anchored tasks and a stealable ring for each worker, and one shared queue
-//! for pushes from outside and for what a full ring sheds.
+//! What the stealing policies share: a lane for anchored tasks and a stealable ring for each worker, and one shared
+//! queue for pushes from outside and for what a full ring sheds.
 //!
 //! Fairness: lanes take turns, and every [`SHARED_EVERY`]-th pop looks at the shared queue first, so neither starves
 //! under sustained local load.
@@ -80,7 +80,10 @@ impl<T: Task> Shared<T> {
         } else {
             lanes.ring.pop().or_else(|| lanes.anchored.pop_front())
         };
-        own.or_else(|| self.take_shared(lanes))
+        match own {
+            Some(task) => Some(task),
+            None => self.take_shared(lanes),
+        }
     }
 
     fn take_shared(&self, lanes: &mut Lanes<T>) -> Option<T> {

@@ -14,11 +14,12 @@
 //! **Why it is safe.**
 //! * *Two pushes:* one CAS fails and links behind the other. No ABA: a push never follows the pointer that it compares,
 //!   so "the same pointer again" is as good as "unchanged": the chain below that task *is* what the link says.
-//! * *Push against take:* the push linked either to what the take then took with it, or, failing, starts anew from null.
+//! * *Push against take:* the push linked either to what the take then took with it, or, failing, starts anew from
+//!   null.
 //! * *Writing a link happens before reading it:* the take's Acquire reads the last push's Release; earlier pushes head
 //!   release sequences that the later CASes, being read-modify-writes, continue. So one Acquire covers the chain.
-//! * *Order:* pushes of one thread are ordered in the stack, and a take's chain is older than the next take's; reversed,
-//!   each producer is in FIFO order (in fact all are, in the order of their CASes).
+//! * *Order:* pushes of one thread are ordered in the stack, and a take's chain is older than the next take's;
+//!   reversed, each producer is in FIFO order (in fact all are, in the order of their CASes).
 //!
 //! The queue is safe with several takers too (each gets a whole chain), which shutdown and stall recovery use; order
 //! across takers is then nobody's promise.

@@ -138,7 +138,8 @@ proptest! {
             match step {
                 Step::Insert(distance) => {
                     // A quarter lies in the past.
-                    let deadline = if number % 4 == 0 { now.saturating_sub(distance) } else { now.saturating_add(distance) };
+                    let past = number % 4 == 0;
+                    let deadline = if past { now.saturating_sub(distance) } else { now.saturating_add(distance) };
                     keys.push(((deadline, number), wheel.insert(deadline, (deadline, number))));
                     model.insert((deadline, number), ());
                 }
@@ -203,7 +204,8 @@ fn cost() {
         wheel.advance(60_000_000_000 + TICK, &mut |_| count += 1);
         let fire = start.elapsed().as_nanos() as f64 / count.max(1) as f64;
         eprintln!(
-            "{waiting} waiting: insert+remove {pair:.1} ns, renewing a random one {renew:.1} ns, idle advance {idle:.1} ns, \
+            "{waiting} waiting: insert+remove {pair:.1} ns, renewing a random one {renew:.1} ns, \
+             idle advance {idle:.1} ns, \
              firing {count} took {fire:.1} ns each"
         );
     }

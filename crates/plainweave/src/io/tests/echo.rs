@@ -2,8 +2,8 @@
 //!
 //!     cargo test --release -p plainweave io::tests::echo -- --ignored --nocapture
 //!
-//! 64 connections over loopback play ping-pong with 128 bytes; the client is a process of its own on the other core. Runs
-//! are interleaved; on a shared machine the least of many is the figure to compare.
+//! 64 connections over loopback play ping-pong with 128 bytes; the client is a process of its own on the other core.
+//! Runs are interleaved; on a shared machine the least of many is the figure to compare.
 
 use std::os::fd::RawFd;
 

@@ -1,3 +1,5 @@
+//! The pool through its crate-visible surface: bounds, recycling, fallbacks.
+
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,0 +1,186 @@
+//! Echo over loopback: what a fiber adds to a bare epoll loop, in CPU of the server per request.
+//!
+//! Three servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber per connection on
+//! epoll and on io_uring. A closed-loop client on CPU 1 drives them in turn, some thousand requests a turn, so that all
+//! see the same machine in the same minute. The figure is CPU time of all threads of the server process (the kernel's
+//! io_uring workers are among them), and above all its ratio to the bare loop's in the same round.
+
+mod client;
+mod server;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::machine;
+use crate::report::{self, Report};
+use crate::sample::Row;
+pub(crate) use server::serve;
+
+/// CPU per request of an echo server on each driver, beside a bare epoll loop.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Print the cases and what they measure, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Connections, each with one message under way
+    #[arg(long, value_name = "N", default_value = "64")]
+    connections: NonZeroUsize,
+
+    /// Bytes of a message, up to 4096
+    #[arg(long, value_name = "N", default_value = "128")]
+    size: NonZeroUsize,
+
+    /// Rounds; in each, every server gets its turn
+    #[arg(long, value_name = "N", default_value = "15")]
+    runs: NonZeroUsize,
+
+    /// Requests of a turn
+    #[arg(long, value_name = "N", default_value = "60000")]
+    iterations: NonZeroUsize,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// One server, told by its parent which to be.
+#[derive(Args, Debug)]
+pub(crate) struct ServerFlags {
+    pub(crate) kind: Kind,
+}
+
+/// The servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Raw,
+    Epoll,
+    Uring,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Raw, Kind::Epoll, Kind::Uring];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Raw => "raw epoll loop",
+            Kind::Epoll => "plainweave epoll",
+            Kind::Uring => "plainweave uring",
+        }
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            Kind::Raw => "raw",
+            Kind::Epoll => "epoll",
+            Kind::Uring => "uring",
+        }
+    }
+}
+
+/// A server in its process; ends with this value.
+struct Server {
+    kind: Kind,
+    child: Child,
+    client: client::Client,
+}
+
+impl Server {
+    fn start(kind: Kind, flags: &Flags) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["echo-server", kind.argument()]).env_remove("PLAINWEAVE_IO");
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
+        let address = line.trim().parse::<SocketAddr>();
+        let address = address.with_context(|| format!("the {} server did not start", kind.name()));
+        match address.and_then(|a| client::Client::connect(a, flags.connections.get(), flags.size.get())) {
+            Ok(client) => Ok(Self { kind, child, client }),
+            Err(error) => {
+                let _ = child.kill();
+                Err(error)
+            }
+        }
+    }
+
+    /// One turn; CPU of the server in microseconds a request.
+    fn turn(&mut self, requests: usize) -> anyhow::Result<f64> {
+        let before = cpu_ns(self.child.id())?;
+        let echoed = self.client.drive(requests)?;
+        ensure!(echoed >= requests, "{} answered {echoed} of {requests} requests", self.kind.name());
+        Ok((cpu_ns(self.child.id())? - before) as f64 / echoed as f64 / 1000.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time of all threads of a process, to the nanosecond.
+fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
+    let mut total = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
+        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
+    }
+    Ok(total)
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        Kind::ALL.iter().for_each(|kind| report::say(kind.name()));
+        return Ok(());
+    }
+    let mut absent = Vec::new();
+    let mut servers = Vec::new();
+    for kind in Kind::ALL {
+        match Server::start(kind, flags) {
+            Ok(server) => servers.push(server),
+            Err(_) if kind == Kind::Uring => absent.push((kind.name(), "io_uring is not to be had here")),
+            Err(error) => return Err(error),
+        }
+    }
+    let pinned = machine::pin_to(1);
+    let mut costs: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
+    for round in 0..=flags.runs.get() {
+        report::progress(&format!("echo: round {round} of {}", flags.runs));
+        for (server, costs) in servers.iter_mut().zip(&mut costs) {
+            let cost = server.turn(flags.iterations.get())?;
+            // The first round warms up.
+            if round > 0 {
+                costs.push(cost);
+            }
+        }
+    }
+    let case = format!("{} x {} B", flags.connections, flags.size);
+    let row = |system: &str, metric, unit, values| Row {
+        experiment: "echo",
+        case: case.clone(),
+        system: system.to_owned(),
+        workers: 1,
+        metric,
+        unit,
+        values,
+    };
+    let named = || servers.iter().map(|s| s.kind.name()).zip(&costs);
+    let mut rows: Vec<_> = named().map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone())).collect();
+    for (name, own) in named().skip(1) {
+        let ratios = own.iter().zip(&costs[0]).map(|(own, raw)| own / raw).collect();
+        rows.push(row(name, "ratio_to_raw", "1", ratios));
+    }
+    let parameters = vec![
+        ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
+        ("placement", if pinned { "servers on CPU 0, client on CPU 1" } else { "not pinned" }.to_owned()),
+        ("policy", "fifo, one worker, a fiber per connection".to_owned()),
+    ];
+    Report { experiment: "echo", parameters, rows, absent }.publish(flags.out.as_deref())
+}

@@ -1,0 +1,66 @@
+//! What the figures were measured on.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Lines that every report carries.
+pub(crate) fn describe() -> Vec<(&'static str, String)> {
+    let uname = rustix::system::uname();
+    let cpu = first_line_of("/proc/cpuinfo", "model name");
+    let memory = first_line_of("/proc/meminfo", "MemTotal");
+    vec![
+        ("host", uname.nodename().to_string_lossy().into_owned()),
+        ("kernel", format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())),
+        ("CPU", format!("{} x {cpu}", std::thread::available_parallelism().map_or(1, usize::from))),
+        ("memory", memory),
+        ("date", output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
+        ("commit", commit()),
+    ]
+}
+
+fn commit() -> String {
+    let head = output("git", &["rev-parse", "--short=12", "HEAD"]);
+    let changed = !output("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
+    match (head.is_empty(), changed) {
+        (true, _) => "unknown".to_owned(),
+        (false, false) => head,
+        (false, true) => format!("{head} with changes"),
+    }
+}
+
+/// `results/<date>-<host>`.
+pub(crate) fn results_dir() -> PathBuf {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    PathBuf::from("results").join(format!("{}-{host}", output("date", &["-u", "+%F"])))
+}
+
+/// Binds the calling thread, and the threads that it starts, to one CPU. False where that is not allowed.
+pub(crate) fn pin_to(cpu: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).is_ok()
+}
+
+fn first_line_of(path: &str, key: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+    line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+}
+
+fn output(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    output.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
+}
+
+/// A line of `/proc/self/status` in bytes, such as `VmRSS`.
+pub(crate) fn status_bytes(key: &str) -> f64 {
+    let line = first_line_of("/proc/self/status", key);
+    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+}
+
+/// Mappings of this process.
+pub(crate) fn mappings() -> f64 {
+    std::fs::read_to_string("/proc/self/maps").map_or(f64::NAN, |maps| maps.lines().count() as f64)
+}

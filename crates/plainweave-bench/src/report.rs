@@ -1,0 +1,156 @@
+//! Where figures go: a table on the terminal, a CSV and a self-contained HTML page.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::machine;
+use crate::sample::{COLUMNS, Row};
+
+/// A line for a person, on stderr.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Progress: rewritten in place on a terminal, silent elsewhere.
+pub(crate) fn progress(line: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
+    }
+}
+
+/// A line of the result, on stdout.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// One experiment's result.
+pub(crate) struct Report {
+    pub(crate) experiment: &'static str,
+    pub(crate) parameters: Vec<(&'static str, String)>,
+    pub(crate) rows: Vec<Row>,
+    /// Systems that were not measured, and why.
+    pub(crate) absent: Vec<(&'static str, &'static str)>,
+}
+
+impl Report {
+    /// Prints the table and writes `<experiment>.csv` and `<experiment>.html` into `out`.
+    pub(crate) fn publish(&self, out: Option<&Path>) -> anyhow::Result<()> {
+        progress("");
+        say(&self.table());
+        let out = out.map_or_else(machine::results_dir, Path::to_owned);
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        let csv: String = self.rows.iter().map(|row| row.csv() + "\n").collect();
+        for (ending, text) in [("csv", format!("{COLUMNS}\n{csv}")), ("html", self.html())] {
+            let path = out.join(format!("{}.{ending}", self.experiment));
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            say(&format!("written: {}", path.display()));
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        [machine::describe(), self.parameters.clone()].concat()
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        for (key, value) in self.facts() {
+            let _ = writeln!(text, "{key}: {value}");
+        }
+        let _ = writeln!(
+            text,
+            "\n{:<16} {:<18} {:>7} {:<22} {:>12} {:>12} {:>12}  runs",
+            "case", "system", "workers", "metric", "median", "min", "max"
+        );
+        for row in &self.rows {
+            let (median, min, max) = row.spread();
+            let metric = format!("{} ({})", row.metric, row.unit);
+            let _ = writeln!(
+                text,
+                "{:<16} {:<18} {:>7} {metric:<22} {median:>12.2} {min:>12.2} {max:>12.2}  {}",
+                row.case,
+                row.system,
+                row.workers,
+                row.values.len()
+            );
+        }
+        for (system, why) in &self.absent {
+            let _ = writeln!(text, "{system}: not measured ({why})");
+        }
+        text
+    }
+
+    fn html(&self) -> String {
+        let mut page = format!(
+            "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
+             <title>{0}</title><style>{STYLE}</style><h1>{0}</h1><table class=facts>",
+            escape(self.experiment)
+        );
+        for (key, value) in self.facts() {
+            let _ = write!(page, "<tr><th>{}<td>{}", escape(key), escape(&value));
+        }
+        page.push_str("</table>");
+        let mut metrics: Vec<_> = self.rows.iter().map(|row| (row.case.as_str(), row.metric)).collect();
+        metrics.dedup();
+        for (case, metric) in metrics {
+            let rows: Vec<_> = self.rows.iter().filter(|r| r.case == case && r.metric == metric).collect();
+            page.push_str(&bars(case, metric, &rows));
+        }
+        for (system, why) in &self.absent {
+            let _ = write!(page, "<p>{}: not measured ({})", escape(system), escape(why));
+        }
+        page
+    }
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+h2{font-size:1.1rem;margin:2rem 0 .5rem}\
+table{border-collapse:collapse}.facts{font-size:.9em}\
+th{text-align:left;font-weight:600;padding-right:1rem}\
+svg{width:100%;height:auto}\
+text{font:13px system-ui,sans-serif;fill:currentColor}\
+rect{fill:#3b82c4}\
+line{stroke:currentColor;stroke-width:1.5}";
+
+/// One bar a system: the median, with a line from the least to the greatest value.
+fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
+    let greatest = rows.iter().map(|row| row.spread().2).fold(f64::MIN_POSITIVE, f64::max);
+    let unit = rows.first().map_or("", |row| row.unit);
+    let mut svg = format!(
+        "<h2>{}: {} ({})</h2><svg viewBox='0 0 800 {}' role=img>",
+        escape(case),
+        escape(metric),
+        escape(unit),
+        rows.len() * 26 + 4
+    );
+    for (i, row) in rows.iter().enumerate() {
+        let (median, min, max) = row.spread();
+        let (y, scale) = (i * 26, |value: f64| value / greatest * 400.0);
+        let label = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
+        let _ = write!(
+            svg,
+            "<text x=0 y={0}>{1}</text><rect x=220 y={2} width={3:.1} height=16 />\
+             <line x1={4:.1} x2={5:.1} y1={6} y2={6} /><text x={7:.1} y={0}>{median:.2}</text>",
+            y + 17,
+            escape(&label),
+            y + 4,
+            scale(median),
+            220.0 + scale(min),
+            220.0 + scale(max),
+            y + 12,
+            230.0 + scale(max),
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

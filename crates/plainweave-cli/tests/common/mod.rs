@@ -1,0 +1,85 @@
+//! A running `plainweave web`, for tests that use it from outside.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command.arg("web").args(args).env_remove("PLAINWEAVE_IO");
+    command
+}
+
+/// Runs to the end; for what ends by itself.
+pub(crate) fn output(args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command(args).output().unwrap();
+    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+/// A server on this package's directory.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) line: String,
+}
+
+impl Running {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::spawn(command(&[&[env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"], args].concat()))
+    }
+
+    /// With at most this many descriptors.
+    pub(crate) fn start_with_descriptors(limit: u32, args: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("ulimit -n {limit}; exec \"$0\" \"$@\"")).arg(env!("CARGO_BIN_EXE_plainweave"));
+        shell.args(["web", env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"]).args(args);
+        Self::spawn(shell)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let after = line.split_once("http://").expect(&line).1;
+        let address = after.split(' ').next().unwrap().parse().unwrap();
+        Self { child, address, line }
+    }
+
+    /// Open descriptors of the server.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    pub(crate) fn signal(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+pub(crate) fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}

@@ -1,0 +1,156 @@
+//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers and in both
+//! styles.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Running, rest};
+
+const STYLES: [&[&str]; 4] = [
+    &["--io", "epoll", "--workers", "2"],
+    &["--io", "uring", "--workers", "2"],
+    &["--io", "epoll", "--workers", "2", "--fiber-per-connection", "--policy", "lifo-slot"],
+    &["--io", "uring", "--workers", "2", "--fiber-per-connection"],
+];
+
+/// A request whose answer is a whole file.
+const GET: &[u8] = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// Reads one answer with a `Content-Length`. `None`: the connection was closed before its first byte.
+fn answer(stream: &mut TcpStream) -> Option<String> {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(0) if text.is_empty() => return None,
+            Ok(0) => panic!("cut in the head: {}", String::from_utf8_lossy(&text)),
+            Ok(_) => text.push(byte[0]),
+            Err(error) if text.is_empty() && error.kind() == ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&text)),
+        }
+    }
+    let head = String::from_utf8(text).unwrap();
+    let length = head.lines().find_map(|l| l.strip_prefix("Content-Length: ")).expect("a length").parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("a whole body");
+    Some(head)
+}
+
+/// Looks until `done` says so; for what the server does in its own time.
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < end, "{what} has not come about in 10 s");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn bad_requests_get_their_status_and_a_closed_connection() {
+    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(100_000));
+    let big = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "a".repeat(100_000));
+    let cases: [(&str, &[u16]); 9] = [
+        ("nonsense\r\n\r\n", &[400]),
+        ("GET / HTTP/1.1\r\n\r\n", &[400]),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", &[400]),
+        ("GET / HTTP/3.7\r\nHost: h\r\n\r\n", &[505]),
+        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", &[400]),
+        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", &[400]),
+        ("GET /../../etc/passwd HTTP/1.1\r\nHost: h\r\n\r\n", &[400, 403, 404]),
+        (&long, &[414]),
+        (&big, &[431]),
+    ];
+    for style in STYLES {
+        let server = Running::start(style);
+        for (request, statuses) in &cases {
+            let mut stream = server.connect();
+            // The server may answer and close before it has read a long one.
+            let _ = stream.write_all(request.as_bytes());
+            let _ = stream.shutdown(Shutdown::Write);
+            let text = rest(stream);
+            let status: u16 = text.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+            assert!(statuses.contains(&status), "{style:?} {:?}: {text:?}", &request[..request.len().min(60)]);
+        }
+        server.signal();
+        assert_eq!(server.end().0, Some(0));
+    }
+}
+
+#[test]
+fn a_client_that_vanishes_at_any_byte_leaks_nothing() {
+    for style in STYLES {
+        let server = Running::start(style);
+        let mut first = server.connect();
+        first.write_all(GET).unwrap();
+        answer(&mut first).expect("an answer");
+        let before = server.descriptors();
+        let pipelined = [GET, GET].concat();
+        for at in 0..=pipelined.len() {
+            let mut stream = server.connect();
+            stream.write_all(&pipelined[..at]).unwrap();
+            if at % 3 == 0 {
+                // What is left unread makes the kernel send a reset.
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
+                let _ = stream.read(&mut [0]);
+            }
+        }
+        eventually("the number of descriptors before", || server.descriptors() <= before);
+        first.write_all(GET).unwrap();
+        answer(&mut first).expect("the first connection still works");
+        server.signal();
+        assert_eq!(server.end(), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn a_stop_under_load_cuts_no_answer() {
+    for style in STYLES {
+        let server = Running::start(style);
+        let answers = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while let Ok(mut stream) = TcpStream::connect(server.address) {
+                        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                        while stream.write_all(GET).is_ok() {
+                            let Some(head) = answer(&mut stream) else { break };
+                            answers.fetch_add(1, Ordering::Relaxed);
+                            if head.contains("Connection: close") {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+            eventually("load", || answers.load(Ordering::Relaxed) > 500);
+            server.signal();
+        });
+        assert_eq!(server.end(), (Some(0), String::new()), "{style:?}");
+    }
+}
+
+#[test]
+fn out_of_descriptors_it_pauses_and_goes_on() {
+    for style in STYLES {
+        let server = Running::start_with_descriptors(40, style);
+        let mut first = server.connect();
+        first.write_all(GET).unwrap();
+        answer(&mut first).expect("an answer");
+        let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
+        // No descriptor is left to accept with; files cannot be opened either, which is an answer of its own.
+        first.write_all(b"GET /no-such-file HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        answer(&mut first).expect("an answer to who is connected already");
+        drop(crowd);
+        eventually("a new connection's answer", || {
+            let mut stream = server.connect();
+            stream.write_all(GET).is_ok() && answer(&mut stream).is_some_and(|head| head.contains("200 OK"))
+        });
+        server.signal();
+        assert_eq!(server.end().0, Some(0));
+    }
+}

@@ -1,0 +1,102 @@
+//! Who may use what: `unsafe`, imports, atomics, thread-locals, the terminal.
+
+use std::collections::BTreeSet;
+
+use crate::source::{File, has_word, lines_with, rust_files};
+use crate::{Report, is_library, is_test, lists};
+
+#[test]
+fn unsafe_stands_in_listed_files() {
+    let (mut report, mut found) = (Report::default(), BTreeSet::new());
+    for file in rust_files().iter().filter(|file| !is_test(file)) {
+        let Some(first) = lines_with(&file.code, "unsafe").first().copied() else { continue };
+        found.insert(file.path.clone());
+        if !lists::UNSAFE.contains(&file.path.as_str()) {
+            let what = "`unsafe` in a file that is not listed: build on a listed file, or list this one in \
+                        tidy/lists.rs and, with a reason, in ARCHITECTURE.md";
+            report.add(&file.path, first, what);
+        }
+    }
+    for path in lists::UNSAFE.iter().filter(|path| !found.contains(**path)) {
+        report.add(path, 0, "has no `unsafe` (any more): take it out of tidy/lists.rs and ARCHITECTURE.md");
+    }
+    report.done();
+}
+
+#[test]
+fn policies_import_their_parent_and_queues() {
+    let mut report = Report::default();
+    for file in rust_files().iter().filter(|file| file.path.starts_with("crates/plainweave/src/policy/")) {
+        for (n, line) in file.code.lines().enumerate() {
+            if let Some(path) = foreign_import(file, line) {
+                let what = format!("a policy uses `{path}`: it may use its parent module, `crate::queue` and `std`");
+                report.add(&file.path, n + 1, what);
+            }
+        }
+    }
+    report.done();
+}
+
+/// The path of a policy's line that leads elsewhere.
+fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
+    if let Some(at) = line.find("crate::") {
+        let path = &line[at..];
+        // Not `pub(crate)`, which has no path behind it.
+        return (!path.starts_with("crate::queue")).then_some(path);
+    }
+    let import = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ");
+    let path = import.strip_prefix("use ")?;
+    let first = path.split([':', ';', ' ']).next()?;
+    let own = lines_with(&file.code, &format!("mod {first}"));
+    (!matches!(first, "super" | "self" | "std" | "core" | "alloc") && own.is_empty()).then_some(path)
+}
+
+#[test]
+fn lock_free_code_comes_through_the_shim() {
+    let mut report = Report::default();
+    let forbidden =
+        ["std::sync::atomic", "core::sync::atomic", "std::cell::UnsafeCell", "std::sync::Mutex", "std::sync::Arc"];
+    let lock_free = |file: &&File| lists::LOCK_FREE.iter().any(|path| file.path.starts_with(path)) && !is_test(file);
+    for file in rust_files().iter().filter(lock_free) {
+        // Models stand at the end and talk to loom itself.
+        let code = file.code.split("mod loom_models").next().unwrap_or_default();
+        for (n, line) in code.lines().enumerate() {
+            for path in forbidden.iter().chain(&["loom::"]).filter(|path| line.contains(**path)) {
+                report.add(&file.path, n + 1, format!("`{path}` in lock-free code: take it from `crate::shim`"));
+            }
+            if line.contains("std::sync::{") && (has_word(line, "atomic") || has_word(line, "Mutex")) {
+                report.add(&file.path, n + 1, "lock-free code: take atomics and locks from `crate::shim`");
+            }
+        }
+    }
+    report.done();
+}
+
+#[test]
+fn thread_locals_are_few() {
+    let mut report = Report::default();
+    for file in rust_files().iter().filter(|file| is_library(file)) {
+        for line in lines_with(&file.code, "thread_local!") {
+            if !lists::THREAD_LOCAL.contains(&file.path.as_str()) {
+                report.add(&file.path, line, "a thread-local: keep it in the fiber's header or the worker's context");
+            }
+        }
+    }
+    report.done();
+}
+
+#[test]
+fn libraries_neither_print_nor_exit() {
+    let mut report = Report::default();
+    let calls = ["println!", "eprintln!", "print!", "eprint!", "process::exit", "process::abort", "stdout(", "stderr("];
+    for file in rust_files().iter().filter(|file| is_library(file)) {
+        for (n, line) in file.code.lines().enumerate() {
+            for call in calls.iter().filter(|call| has_word(line, call)) {
+                if !lists::LAST_WORDS.contains(&(file.path.as_str(), call)) {
+                    report.add(&file.path, n + 1, format!("`{call}` in a library: return an error instead"));
+                }
+            }
+        }
+    }
+    report.done();
+}

@@ -1,0 +1,120 @@
+//! Lengths, widths and words.
+
+use crate::source::{File, has_word, pages, rust_files};
+use crate::{Report, lists};
+
+#[test]
+fn modules_begin_with_an_essay() {
+    let mut report = Report::default();
+    for file in rust_files().iter().filter(|file| file.path.contains("/src/")) {
+        if !file.text.starts_with("//! ") {
+            report.add(&file.path, 1, "no essay: begin with `//!` and what a newcomer must know of this file");
+        }
+    }
+    report.done();
+}
+
+#[test]
+fn files_are_short() {
+    let mut report = Report::default();
+    for file in rust_files() {
+        let lines = file.text.lines().count();
+        let most = if file.path.contains("/tests/") { lists::TEST_LINES } else { lists::FILE_LINES };
+        let listed = lists::LONG_FILES.iter().find(|(path, _)| *path == file.path).map(|(_, lines)| *lines);
+        match listed {
+            None if lines > most => {
+                report.add(&file.path, 0, format!("{lines} lines, {most} at most: split it"));
+            }
+            Some(limit) if lines > limit => {
+                report.add(&file.path, 0, format!("{lines} lines, and it was too long with {limit}: split it"));
+            }
+            Some(limit) if lines <= lists::FILE_LINES || lines + 20 < limit => {
+                report.add(&file.path, 0, format!("{lines} lines by now: lower its entry in tidy/lists.rs, {limit}"));
+            }
+            _ => {}
+        }
+    }
+    report.done();
+}
+
+#[test]
+fn functions_are_short() {
+    let mut report = Report::default();
+    for file in rust_files() {
+        for (name, line, length) in functions(&file) {
+            if length > lists::FUNCTION_LINES {
+                let what = format!("`{name}` has {length} lines, {} at most: split it", lists::FUNCTION_LINES);
+                report.add(&file.path, line, what);
+            }
+        }
+    }
+    report.done();
+}
+
+/// The functions with a body: name, first line, number of lines.
+fn functions(file: &File) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = file.code.lines().collect();
+    let mut functions = Vec::new();
+    for (n, line) in lines.iter().enumerate().filter(|(_, line)| has_word(line, "fn")) {
+        let after = line.split("fn ").nth(1).unwrap_or_default();
+        let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        if name.is_empty() {
+            continue; // A function pointer's type.
+        }
+        let rest = lines[n..].iter().flat_map(|line| line.chars().chain(['\n']));
+        let (mut braces, mut brackets, mut ends) = (0, 0, 0);
+        for c in rest {
+            match c {
+                '\n' => ends += 1,
+                '(' | '[' => brackets += 1,
+                ')' | ']' => brackets -= 1,
+                '{' => braces += 1,
+                '}' => braces -= 1,
+                _ => {}
+            }
+            if (c == '}' && braces <= 0) || (c == ';' && braces == 0 && brackets == 0) {
+                break;
+            }
+        }
+        functions.push((name, n + 1, ends + 1));
+    }
+    functions
+}
+
+#[test]
+fn lines_are_narrow_and_without_tabs() {
+    let mut report = Report::default();
+    for file in rust_files().iter().chain(&pages()) {
+        for (n, line) in file.text.lines().enumerate() {
+            let width = line.chars().count();
+            // Tables and links of a page cannot be broken.
+            let unbroken = file.path.ends_with(".md") && (line.starts_with('|') || line.contains("]("));
+            if width > lists::LINE_WIDTH && !unbroken {
+                report.add(&file.path, n + 1, format!("{width} characters, {} at most: break it", lists::LINE_WIDTH));
+            }
+            if line.contains('\t') {
+                report.add(&file.path, n + 1, "a tab: indent with spaces");
+            }
+            if line.ends_with(' ') {
+                report.add(&file.path, n + 1, "a blank at the end: remove it");
+            }
+        }
+    }
+    report.done();
+}
+
+#[test]
+fn words_are_plain() {
+    let mut report = Report::default();
+    let own = |file: &&File| !file.path.contains("/tests/tidy/");
+    for file in rust_files().iter().chain(&pages()).filter(own) {
+        for (n, line) in file.text.lines().enumerate() {
+            let line = lists::QUOTED.iter().fold(line.to_owned(), |line, quoted| line.replace(quoted, ""));
+            let line = line.to_lowercase();
+            for (word, instead) in lists::WORDS.iter().filter(|(word, _)| has_word(&line, word)) {
+                report.add(&file.path, n + 1, format!("\"{word}\": {instead}"));
+            }
+        }
+    }
+    report.done();
+}
