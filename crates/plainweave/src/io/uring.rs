@@ -94,12 +94,14 @@ impl Uring {
     /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only. The
     /// error says why io_uring cannot be used; the epoll driver is then the one to take.
     pub(crate) fn new(epoch: Instant, _worker: usize, entries: u32) -> io::Result<Self> {
+        // First: what fails after the ring stands in its field would leak it.
+        let wakeup = Arc::new(Wakeup::new()?);
         let ring = build(entries)?;
         let mut this = Self {
             gate: Gate::new(ring.as_raw_fd()),
             ring: ManuallyDrop::new(ring),
             epoch,
-            wakeup: Arc::new(Wakeup::new()?),
+            wakeup,
             multishot: true,
             backlog: VecDeque::new(),
             in_flight: 0,

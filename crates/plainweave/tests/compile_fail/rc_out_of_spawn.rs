@@ -1,0 +1,7 @@
+//! So is what it returns.
+
+fn main() {
+    plainweave::run(|| {
+        plainweave::spawn(|| std::rc::Rc::new(1));
+    });
+}

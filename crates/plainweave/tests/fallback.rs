@@ -1,0 +1,112 @@
+//! Where io_uring is forbidden: epoll takes over and says why; who insists gets an error with the remedy.
+
+mod common;
+
+use std::io::{Read, Write};
+
+use common::*;
+use plainweave::net::TcpStream;
+use plainweave::{Io, Runtime};
+
+/// From now on `io_uring_setup` fails with `errno` on this thread and on those that it starts.
+fn forbid_io_uring(errno: i32) {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        // Load the number of the system call; if it is the one, answer with the error, else allow it.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain calls; the program lives across the second.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+fn echoes(runtime: &Runtime) {
+    runtime.run(|| {
+        let listener = listener();
+        let address = listener.local_addr().expect("address");
+        let server = plainweave::spawn(move || echo(listener.accept().expect("accept").0));
+        let mut client = TcpStream::connect(address).expect("connect");
+        for n in 0..100u32 {
+            client.write_all(&n.to_le_bytes()).expect("write");
+            let mut back = [0; 4];
+            client.read_exact(&mut back).expect("read");
+            assert_eq!(u32::from_le_bytes(back), n);
+        }
+        drop(client);
+        assert_eq!(server.join().expect("no panic").expect("no error"), 400);
+    });
+}
+
+#[test]
+fn without_io_uring_a_runtime_falls_back() {
+    let name = "without_io_uring_a_runtime_falls_back";
+    let cases = [
+        ("EPERM", libc::EPERM, "forbidden"),
+        ("ENOSYS", libc::ENOSYS, "does not have it"),
+        ("ENOMEM", libc::ENOMEM, "memory"),
+    ];
+    for (part, errno, why) in cases {
+        if is_child(part) {
+            forbid_io_uring(errno);
+            let runtime = Runtime::new().expect("it falls back");
+            assert_eq!(runtime.driver(), "epoll");
+            let reason = runtime.fallback_reason().expect("a reason");
+            assert!(reason.contains("io_uring") && reason.contains(why), "{reason}");
+            echoes(&runtime);
+            let error = Runtime::builder().io(Io::Uring).workers(3).build().expect_err("it was asked for by name");
+            let text = error.to_string();
+            assert!(text.contains("io_uring") && text.contains("PLAINWEAVE_IO=epoll"), "{text}");
+            // Asked for by name, epoll is no fallback.
+            let epoll = Runtime::builder().io(Io::Epoll).build().expect("a runtime");
+            assert_eq!((epoll.driver(), epoll.fallback_reason()), ("epoll", None));
+            eprintln!("child is content");
+            return;
+        }
+        if is_child("forced") {
+            forbid_io_uring(libc::EPERM);
+            let error = Runtime::new().expect_err("the environment forces it");
+            eprintln!("child was told: {error}");
+            return;
+        }
+    }
+    for (part, ..) in cases {
+        let output = in_child(name, part, &[("PLAINWEAVE_IO", "")]);
+        let text = stderr_of(&output);
+        assert!(output.status.success() && text.contains("child is content"), "{text}");
+    }
+    let text = stderr_of(&in_child(name, "forced", &[("PLAINWEAVE_IO", "uring")]));
+    assert!(text.contains("child was told") && text.contains("seccomp"), "{text}");
+}
+
+/// A worker whose driver fails stops the others, and leaves nothing behind.
+#[test]
+fn a_build_that_fails_leaves_nothing() {
+    let name = "a_build_that_fails_leaves_nothing";
+    if is_child("starves") {
+        let _ = Runtime::new().expect("a runtime");
+        let before = descriptors();
+        let limit = libc::rlimit { rlim_cur: before as u64 + 12, rlim_max: before as u64 + 12 };
+        // SAFETY: a plain call with a valid argument.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        for io in [Io::Epoll, Io::Uring, Io::Auto] {
+            for _ in 0..3 {
+                let error = Runtime::builder().io(io).workers(32).build().expect_err("no descriptors");
+                assert!(!error.to_string().is_empty());
+                eventually("descriptors are closed", || descriptors() <= before);
+            }
+            let small = Runtime::builder().io(io).workers(1).build().expect("for one worker there are enough");
+            assert_eq!(small.run(|| 1), 1);
+        }
+        eprintln!("child is content");
+        return;
+    }
+    let output = in_child(name, "starves", &[]);
+    let text = stderr_of(&output);
+    assert!(output.status.success() && text.contains("child is content"), "{text}");
+}

@@ -1,0 +1,60 @@
+//! A process with nothing to do uses no CPU.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use plainweave::net;
+
+on_every_setup!(an_idle_runtime_uses_no_cpu);
+
+/// CPU time that the process has used.
+fn cpu() -> Duration {
+    // SAFETY: all zeroes is a valid rusage, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// What the process uses in a second of idleness: at most two ticks of the clock.
+fn assert_idle(what: &str) {
+    std::thread::sleep(ms(50));
+    let before = cpu();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu() - before;
+    assert!(used <= ms(20), "{what}: {used:?}");
+}
+
+fn an_idle_runtime_uses_no_cpu(setup: Setup) {
+    let _alone = alone();
+    let runtime = setup.workers(4);
+    assert_idle("just built");
+    runtime.run(|| plainweave::spawn(|| 1).join().expect("no panic"));
+    let fibers: Vec<_> = (0..1000).map(|_| runtime.spawn(plainweave::park)).collect();
+    let listener = Arc::new(listener());
+    let accepting = listener.clone();
+    let acceptor = runtime.spawn(move || accepting.accept().is_err());
+    let sleeper = runtime.spawn(|| plainweave::time::sleep(Duration::from_secs(3600)).is_err());
+    let mut theirs = Vec::new();
+    for _ in 0..200 {
+        let (conn, other) = connected();
+        theirs.push(other);
+        runtime.run(|| net::on_readable(conn, Some(Duration::from_secs(3600)), |_, _| ()));
+    }
+    eventually("all workers sleep", || runtime.metrics().sleeping_workers == 4);
+    let sleeps = runtime.metrics().sleeps;
+    assert_idle("with parked fibers and connections");
+    assert!(runtime.metrics().sleeps - sleeps <= 10, "workers wake for nothing");
+    assert_eq!(runtime.metrics().parked_connections, 200);
+    listener.close();
+    sleeper.cancel();
+    assert!(acceptor.join().expect("no panic") && sleeper.join().expect("no panic"));
+    fibers.iter().for_each(|f| f.fiber().unpark());
+    fibers.into_iter().for_each(|f| f.join().expect("no panic").expect("unparked"));
+}
