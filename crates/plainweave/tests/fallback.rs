@@ -1,5 +1,8 @@
 //! Where io_uring is forbidden: epoll takes over and says why; who insists gets an error with the remedy.
 
+// Children report on standard error.
+#![allow(clippy::print_stderr)]
+
 mod common;
 
 use std::io::{Read, Write};

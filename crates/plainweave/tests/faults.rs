@@ -1,6 +1,7 @@
 //! What must not go on: blocking while panicking, and running out of stack.
 
-#![allow(clippy::print_stderr, reason = "a child process tells its parent")]
+// Children report on standard error.
+#![allow(clippy::print_stderr)]
 
 mod common;
 

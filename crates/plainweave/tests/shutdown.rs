@@ -1,6 +1,7 @@
 //! How runtimes end, and how they do not begin.
 
-#![allow(clippy::print_stderr, reason = "a child process tells its parent")]
+// Children report on standard error.
+#![allow(clippy::print_stderr)]
 
 mod common;
 
@@ -294,6 +295,7 @@ fn the_environment_forces_a_driver() {
         let text = stderr_of(&output);
         assert!(output.status.success(), "{text}");
         assert!(text.contains(&format!("driver={driver}\n")), "{text}");
+        // What was asked for by name stays.
         assert!(text.contains("got=epoll\n") && text.contains("sim=sim"), "{text}");
     }
     for wrong in ["kqueue", "EPOLL", " "] {

@@ -1,7 +1,7 @@
 //! What the test files share: one list of tests for every driver and policy, children, and counters.
 
 // Each test file is a crate of its own and uses a part of this.
-#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
+#![allow(clippy::print_stderr, dead_code, unreachable_pub, unused_imports, unused_macros)]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener as OsListener, TcpStream as OsStream};
