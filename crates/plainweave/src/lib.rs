@@ -19,6 +19,8 @@ pub mod fs;
 #[cfg(not(loom))]
 mod io;
 #[cfg(not(loom))]
+mod metrics;
+#[cfg(not(loom))]
 pub mod net;
 mod park;
 #[cfg(not(loom))]
@@ -49,7 +51,8 @@ mod api {
     pub use crate::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::io::probe::Choice as Io;
-    pub use crate::runtime::{Metrics, Runtime, RuntimeBuilder, Shutdown, metrics, run};
+    pub use crate::metrics::{Metrics, metrics};
+    pub use crate::runtime::{Runtime, RuntimeBuilder, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
+use crate::metrics::Metrics;
 use crate::policy::{Fifo, KNOWN, LifoSlot, Policy, Topology};
 use crate::pool::{PoolConfig, PoolShared};
 use crate::scope::{Scope, scope_on};
@@ -282,28 +283,6 @@ pub struct Shutdown {
     pub leaked_operations: usize,
 }
 
-/// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Metrics {
-    /// Fibers spawned and not ended.
-    pub live_fibers: u64,
-    /// Idle connections that wait without a fiber.
-    pub parked_connections: u64,
-    /// Fibers that have ended.
-    pub finished_fibers: u64,
-    /// Switches to fibers, counted in strides.
-    pub switches: u64,
-    /// Times a worker went to sleep.
-    pub sleeps: u64,
-    /// Workers asleep now.
-    pub sleeping_workers: usize,
-    /// Stacks in use.
-    pub stacks_in_use: usize,
-    /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
-    pub stack_high_water: usize,
-}
-
 impl Runtime {
     /// The settings, all with defaults.
     pub fn builder() -> RuntimeBuilder {
@@ -388,7 +367,7 @@ impl Runtime {
     /// Any thread. Figures of the moment.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        metrics_of(&self.pool)
+        Metrics::of(&self.pool)
     }
 
     /// Any thread. Ends every connection that is parked ([`crate::net::on_readable`]), now and from now on: it gets an
@@ -459,29 +438,6 @@ impl Drop for Runtime {
             self.end(self.shutdown);
         }
     }
-}
-
-fn metrics_of(pool: &PoolShared) -> Metrics {
-    let sum = |f: fn(&crate::pool::WorkerShared) -> &std::sync::atomic::AtomicU64| -> u64 {
-        pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
-    };
-    let (stacks_in_use, stack_high_water) = pool.stack_figures();
-    Metrics {
-        live_fibers: pool.live(),
-        parked_connections: sum(|w| &w.parked),
-        finished_fibers: sum(|w| &w.finished),
-        switches: sum(|w| &w.switches),
-        sleeps: sum(|w| &w.sleeps),
-        sleeping_workers: pool.idle.sleepers(),
-        stacks_in_use,
-        stack_high_water,
-    }
-}
-
-/// A fiber. Figures of the runtime it runs on; `None` on a plain thread.
-#[must_use]
-pub fn metrics() -> Option<Metrics> {
-    try_current_pool().map(|pool| metrics_of(&pool))
 }
 
 /// Any thread. Builds a runtime with default settings, runs `f` on a fiber of it, and shuts it down.

@@ -2,8 +2,8 @@
 //! scoped thread-local storage across suspensions, and end them in another order than the reverse of their beginnings,
 //! leave a pointer behind to something that is gone.
 //!
-//! The guard below does what `scoped-tls`' `set` does: it saves the slot's pointer, stores its own, and restores the saved
-//! one when it ends. Here the slot holds addresses as numbers, which are compared and never followed.
+//! The guard below does what `scoped-tls`' `set` does: it saves the slot's pointer, stores its own, and restores the
+//! saved one when it ends. Here the slot holds addresses as numbers, which are compared and never followed.
 
 mod common;
 

@@ -15,6 +15,8 @@ use crate::sample::Row;
 pub(super) struct Size {
     pub(super) iterations: Option<usize>,
     pub(super) fibers: usize,
+    /// Resident bytes of the process before anything ran: what earlier repetitions left warm counts as the fibers'.
+    pub(super) baseline: f64,
 }
 
 /// A figure of one repetition.
@@ -123,11 +125,11 @@ fn spawn_join(size: &Size, calls: &Calls) -> anyhow::Result<Vec<Figure>> {
 
 fn parked_fibers(size: &Size, calls: &Calls) -> anyhow::Result<Vec<Figure>> {
     let kind = calls.kind;
-    let n = (size.fibers / kind.share()).max(1);
+    let (n, baseline) = ((size.fibers / kind.share()).max(1), size.baseline);
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     let figures = on_system(calls, move || {
         let parked = Arc::new(AtomicU64::new(0));
-        let (memory, started) = (machine::status_bytes("VmRSS"), Instant::now());
+        let (mapped, started) = (machine::mappings(), Instant::now());
         let spawn = |_| {
             let parked = parked.clone();
             kind.spawn(move || {
@@ -140,15 +142,15 @@ fn parked_fibers(size: &Size, calls: &Calls) -> anyhow::Result<Vec<Figure>> {
             kind.yield_now();
         }
         let parking = started.elapsed().as_nanos() as f64 / n as f64;
-        let memory = (machine::status_bytes("VmRSS") - memory) / n as f64;
-        let mappings = machine::mappings();
+        let memory = (machine::status_bytes("VmRSS") - baseline) / n as f64;
+        let mappings = machine::mappings() - mapped;
         let started = Instant::now();
         handles.iter().for_each(Handle::unpark);
         join_all(handles)?;
         let waking = started.elapsed().as_nanos() as f64 / n as f64;
         Ok(vec![
             Figure { metric: "bytes_per_fiber", unit: "B", value: memory },
-            Figure { metric: "mappings", unit: "count", value: mappings },
+            Figure { metric: "new_mappings", unit: "count", value: mappings },
             Figure { metric: "ns_to_park", unit: "ns", value: parking },
             Figure { metric: "ns_to_wake_and_join", unit: "ns", value: waking },
         ])

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
+use crate::machine;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case, Size};
@@ -73,12 +74,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let chosen = choose(&flags.cases)?;
     let mut rows = Vec::new();
+    let baseline = machine::status_bytes("VmRSS");
     for case in chosen {
         for workers in &flags.workers {
             for system in &flags.systems {
                 let measured = match system.as_str() {
-                    "plainweave" => measure(&Plainweave::new(workers.get(), &flags.policy)?, case, flags),
-                    "threads" => measure(&Threads, case, flags),
+                    "plainweave" => measure(&Plainweave::new(workers.get(), &flags.policy)?, case, flags, baseline),
+                    "threads" => measure(&Threads, case, flags, baseline),
                     other => bail!("no system is called '{other}'; there are: plainweave, threads"),
                 };
                 for mut row in measured? {
@@ -108,10 +110,11 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
     found.collect()
 }
 
-fn measure<S: System>(system: &S, case: &'static Case, flags: &Flags) -> anyhow::Result<Vec<Row>> {
+fn measure<S: System>(system: &S, case: &'static Case, flags: &Flags, baseline: f64) -> anyhow::Result<Vec<Row>> {
     let size = Size {
         iterations: flags.iterations.map(NonZeroUsize::get),
         fibers: flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get),
+        baseline,
     };
     let mut rows: Vec<Row> = Vec::new();
     for run in 0..=flags.runs.get() {

@@ -42,7 +42,8 @@ pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
 impl Choice {
     /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` decides where
-    /// the program leaves it open. What was asked for by name stays; a value that names no driver is an error all the same.
+    /// the program leaves it open. What was asked for by name stays; a value that names no driver is an
+    /// error all the same.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
         match env::var_os(VARIABLE) {
             Some(value) => self.or_forced_by(&value.to_string_lossy()),

@@ -1,0 +1,54 @@
+//! Figures of a running runtime.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::pool::{PoolShared, WorkerShared};
+use crate::runtime;
+
+/// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Fibers spawned and not ended.
+    pub live_fibers: u64,
+    /// Idle connections that wait without a fiber.
+    pub parked_connections: u64,
+    /// Fibers that have ended.
+    pub finished_fibers: u64,
+    /// Switches to fibers, counted in strides.
+    pub switches: u64,
+    /// Times a worker went to sleep.
+    pub sleeps: u64,
+    /// Workers asleep now.
+    pub sleeping_workers: usize,
+    /// Stacks in use.
+    pub stacks_in_use: usize,
+    /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
+    pub stack_high_water: usize,
+}
+
+impl Metrics {
+    /// Any thread. Reads the workers' own counts.
+    pub(crate) fn of(pool: &PoolShared) -> Metrics {
+        let sum = |f: fn(&WorkerShared) -> &AtomicU64| -> u64 {
+            pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
+        };
+        let (stacks_in_use, stack_high_water) = pool.stack_figures();
+        Metrics {
+            live_fibers: pool.live(),
+            parked_connections: sum(|w| &w.parked),
+            finished_fibers: sum(|w| &w.finished),
+            switches: sum(|w| &w.switches),
+            sleeps: sum(|w| &w.sleeps),
+            sleeping_workers: pool.idle.sleepers(),
+            stacks_in_use,
+            stack_high_water,
+        }
+    }
+}
+
+/// A fiber. Figures of the runtime it runs on; `None` on a plain thread.
+#[must_use]
+pub fn metrics() -> Option<Metrics> {
+    runtime::try_current_pool().map(|pool| Metrics::of(&pool))
+}
