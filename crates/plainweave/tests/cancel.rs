@@ -85,7 +85,7 @@ fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
             Box::new(move || {
                 loop {
                     // The buffers may yet grow.
-                    let _some = (&writer).write(&[1; 100_000])?;
+                    let _taken = (&writer).write(&[1; 100_000])?;
                 }
             }),
         ),
@@ -93,7 +93,7 @@ fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
             "write_vectored",
             Box::new(move || {
                 loop {
-                    let _some = (&writer_again).write_vectored(&[io::IoSlice::new(&[1; 70_000]); 2])?;
+                    let _taken = (&writer_again).write_vectored(&[io::IoSlice::new(&[1; 70_000]); 2])?;
                 }
             }),
         ),

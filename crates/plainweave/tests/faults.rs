@@ -1,7 +1,6 @@
 //! What must not go on: blocking while panicking, and running out of stack.
 
-// Children report on standard error.
-#![allow(clippy::print_stderr)]
+#![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
 mod common;
 

@@ -50,11 +50,9 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     eventually("all workers sleep", || runtime.metrics().sleeping_workers == 4);
     let sleeps = runtime.metrics().sleeps;
     assert_idle("with parked fibers and connections");
-    assert!(
-        runtime.metrics().sleeps - sleeps <= 10,
-        "workers wake for nothing: {} times",
-        runtime.metrics().sleeps - sleeps
-    );
+    // A few are for tidying up; one that wakes for nothing does it thousands of times.
+    let woken = runtime.metrics().sleeps - sleeps;
+    assert!(woken <= 100, "{woken} times");
     assert_eq!(runtime.metrics().parked_connections, 200);
     listener.close();
     sleeper.cancel();

@@ -1,7 +1,6 @@
 //! How runtimes end, and how they do not begin.
 
-// Children report on standard error.
-#![allow(clippy::print_stderr)]
+#![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
 mod common;
 
@@ -295,7 +294,6 @@ fn the_environment_forces_a_driver() {
         let text = stderr_of(&output);
         assert!(output.status.success(), "{text}");
         assert!(text.contains(&format!("driver={driver}\n")), "{text}");
-        // What was asked for by name stays.
         assert!(text.contains("got=epoll\n") && text.contains("sim=sim"), "{text}");
     }
     for wrong in ["kqueue", "EPOLL", " "] {

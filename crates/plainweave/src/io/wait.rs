@@ -36,7 +36,8 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
     };
     match result {
         // A stream closed under the call ends like this; say what happened.
-        Ok(0) | Err(_) if source.is_closed() => source.check_open().map(|()| 0),
+        Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => source.check_open().map(|()| 0),
+        Err(_) if source.is_closed() => source.check_open().map(|()| 0),
         Ok(n) => Ok(n),
         Err(error) => Err(error),
     }

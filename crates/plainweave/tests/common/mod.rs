@@ -14,7 +14,7 @@ use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, Runtime, RuntimeBuilder};
 
 /// A test that takes longer hangs.
-pub const HANG: Duration = Duration::from_secs(40);
+pub const HANG: Duration = Duration::from_secs(90);
 
 /// On which driver and under which policy a test runs.
 #[derive(Clone, Copy, Debug)]
