@@ -13,16 +13,24 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     vec![
         ("host", uname.nodename().to_string_lossy().into_owned()),
         ("kernel", format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())),
-        ("CPU", format!("{} x {cpu}", std::thread::available_parallelism().map_or(1, usize::from))),
+        ("CPU", format!("{} x {cpu}", cpus())),
         ("memory", memory),
         ("date", output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
         ("commit", commit()),
     ]
 }
 
+/// The machine's, not those that this process is bound to.
+fn cpus() -> usize {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
+}
+
+/// Changes outside `results`, where reports of earlier runs land, are said.
 fn commit() -> String {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"]);
-    let changed = !output("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
+    let status = ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results"];
+    let changed = !output("git", &status).is_empty();
     match (head.is_empty(), changed) {
         (true, _) => "unknown".to_owned(),
         (false, false) => head,
