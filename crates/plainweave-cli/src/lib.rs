@@ -3,6 +3,8 @@
 //! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only calls [`main`].
 
 mod bench;
+mod engine;
+mod stop;
 mod web;
 
 use std::process::ExitCode;

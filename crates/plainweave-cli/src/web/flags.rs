@@ -5,8 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use plainweave_http::Limits;
+
+use crate::engine::Io;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,15 +63,6 @@ pub(super) struct RuntimeFlags {
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]
     pub(super) fiber_per_connection: bool,
-}
-
-/// An I/O driver by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Io {
-    /// io_uring
-    Uring,
-    /// epoll
-    Epoll,
 }
 
 /// Bounds on what one peer may delay and use.

@@ -2,7 +2,6 @@
 
 mod flags;
 mod serve;
-mod stop;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -13,8 +12,8 @@ use anyhow::Context;
 use plainweave_http::Server;
 use plainweave_http::files::StaticFiles;
 
+use crate::stop::Stop;
 pub(crate) use flags::Flags;
-use stop::Stop;
 
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

@@ -9,15 +9,15 @@ use std::net::{Shutdown, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
 use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
-use super::flags::{Io, RuntimeFlags};
-use super::stop::Stop;
+use super::flags::RuntimeFlags;
+use crate::engine::{self, Described};
+use crate::stop::Stop;
 
 type WebServer = Server<StaticFiles<Pool>>;
 
@@ -45,29 +45,13 @@ pub(super) struct Engine {
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (driver, workers, policy) = (self.runtime.driver(), self.runtime.workers(), self.runtime.policy());
-        write!(f, "driver {driver}, {workers} worker{}, policy {policy}", if workers == 1 { "" } else { "s" })?;
-        match self.runtime.fallback_reason() {
-            Some(reason) => write!(f, "; not io_uring: {reason}"),
-            None => Ok(()),
-        }
+        Described(&self.runtime).fmt(f)
     }
 }
 
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
-        let mut builder = Runtime::builder().thread_name("web").io(match flags.io {
-            None => plainweave::Io::Auto,
-            Some(Io::Uring) => plainweave::Io::Uring,
-            Some(Io::Epoll) => plainweave::Io::Epoll,
-        });
-        if let Some(workers) = flags.workers {
-            builder = builder.workers(workers.get());
-        }
-        if let Some(policy) = &flags.policy {
-            builder = builder.policy(policy);
-        }
-        let runtime = builder.build().context("cannot start the runtime")?;
+        let runtime = engine::start("web", flags.workers, flags.io, flags.policy.as_deref())?;
         Ok(Self { runtime, fiber_per_connection: flags.fiber_per_connection })
     }
 

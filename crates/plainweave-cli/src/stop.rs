@@ -10,11 +10,11 @@ use signal_hook::{flag, low_level};
 
 /// The wish to stop, once installed.
 #[derive(Debug)]
-pub(super) struct Stop(UnixStream);
+pub(crate) struct Stop(UnixStream);
 
 impl Stop {
     /// Takes both signals over.
-    pub(super) fn install() -> io::Result<Self> {
+    pub(crate) fn install() -> io::Result<Self> {
         let (receiver, sender) = UnixStream::pair()?;
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
@@ -27,7 +27,7 @@ impl Stop {
     }
 
     /// Blocks the thread until a signal comes.
-    pub(super) fn wait(mut self) -> io::Result<()> {
+    pub(crate) fn wait(mut self) -> io::Result<()> {
         self.0.read_exact(&mut [0])
     }
 }

@@ -1,0 +1,52 @@
+//! What all servers choose of the runtime, and how they say so in their first line.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use plainweave::Runtime;
+
+/// An I/O driver by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Io {
+    /// io_uring
+    Uring,
+    /// epoll
+    Epoll,
+}
+
+/// A runtime as the flags ask for; what they leave open is the runtime's to choose.
+pub(crate) fn start(
+    name: &str,
+    workers: Option<NonZeroUsize>,
+    io: Option<Io>,
+    policy: Option<&str>,
+) -> anyhow::Result<Runtime> {
+    let mut builder = Runtime::builder().thread_name(name).io(match io {
+        None => plainweave::Io::Auto,
+        Some(Io::Uring) => plainweave::Io::Uring,
+        Some(Io::Epoll) => plainweave::Io::Epoll,
+    });
+    if let Some(workers) = workers {
+        builder = builder.workers(workers.get());
+    }
+    if let Some(policy) = policy {
+        builder = builder.policy(policy);
+    }
+    builder.build().context("cannot start the runtime")
+}
+
+/// Driver, workers and policy in words.
+pub(crate) struct Described<'a>(pub(crate) &'a Runtime);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (driver, workers, policy) = (self.0.driver(), self.0.workers(), self.0.policy());
+        write!(f, "driver {driver}, {workers} worker{}, policy {policy}", if workers == 1 { "" } else { "s" })?;
+        match self.0.fallback_reason() {
+            Some(reason) => write!(f, "; not io_uring: {reason}"),
+            None => Ok(()),
+        }
+    }
+}
