@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::{self, HeaderName};
 use http::{HeaderMap, StatusCode};
+use rustix::time::ClockId;
 
 use crate::Error;
 use crate::response::HeaderLines;
@@ -48,7 +49,7 @@ impl Encoder {
         self.status_line(status);
         let (lines, map) = fields;
         if !map.contains_key(header::DATE) {
-            self.date.refresh(SystemTime::now());
+            self.date.refresh(rustix::time::clock_gettime(ClockId::RealtimeCoarse).tv_sec.unsigned_abs());
             append_line(&mut self.out, "Date", &self.date.text);
         }
         if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
@@ -131,11 +132,10 @@ impl Default for DateCache {
 }
 
 impl DateCache {
-    fn refresh(&mut self, now: SystemTime) {
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    fn refresh(&mut self, second: u64) {
         if second != self.second {
             self.second = second;
-            self.text = http_date(now).into_bytes();
+            self.text = http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).into_bytes();
         }
     }
 }
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn dates_are_made_once_a_second_and_never_panic() {
         let mut cache = DateCache::default();
-        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        cache.refresh(784_111_777);
         assert_eq!(cache.text, b"Sun, 06 Nov 1994 08:49:37 GMT");
         let text = cache.text.as_ptr();
-        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_900));
+        cache.refresh(784_111_777);
         assert_eq!(cache.text.as_ptr(), text);
-        cache.refresh(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_778));
+        cache.refresh(784_111_778);
         assert!(cache.text.ends_with(b":38 GMT"));
         assert!(http_date(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).starts_with("Thu, 01 Jan 1970"));
         assert!(http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)).contains("9999"));

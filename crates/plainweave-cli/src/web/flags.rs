@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plainweave_http::Limits;
+use plainweave_http::files::Caching;
 
 use crate::engine::Io;
 
@@ -37,6 +38,9 @@ pub(crate) struct Flags {
     pub(super) runtime: RuntimeFlags,
 
     #[command(flatten)]
+    pub(super) caching: CachingFlags,
+
+    #[command(flatten)]
     pub(super) limits: LimitFlags,
 
     /// How long a stop waits for requests in progress
@@ -63,6 +67,39 @@ pub(super) struct RuntimeFlags {
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]
     pub(super) fiber_per_connection: bool,
+}
+
+/// What of the files is kept in memory.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Caching")]
+pub(super) struct CachingFlags {
+    /// Memory for small files and for what is known of others; 0: none
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = size)]
+    cache: u64,
+
+    /// Files up to this size are kept whole; larger ones are kept open
+    #[arg(long, value_name = "SIZE", default_value = "256k", value_parser = size)]
+    cache_file: u64,
+
+    /// Files kept open at most
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    open_files: usize,
+
+    /// How old what a client is told of a file may be at most; 0s: each request looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
+    staleness: Duration,
+}
+
+impl CachingFlags {
+    /// For the library.
+    pub(super) fn caching(&self) -> Caching {
+        Caching {
+            bytes: usize::try_from(self.cache).unwrap_or(usize::MAX),
+            file_bytes: self.cache_file,
+            open_files: self.open_files,
+            staleness: self.staleness,
+        }
+    }
 }
 
 /// Bounds on what one peer may delay and use.
@@ -117,6 +154,28 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
 }
 
+/// A whole number of bytes, or of `k`, `m` or `g` (1024 each).
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => 64,
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
+    bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
+}
+
+/// As `time`, or nothing at all.
+fn time_or_none(text: &str) -> Result<Duration, String> {
+    match text.trim_end_matches(['m', 's', 'h']) {
+        "0" => Ok(Duration::ZERO),
+        _ => time(text),
+    }
+}
+
 /// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
 fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
@@ -148,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("512", 512), ("64k", 64 << 10), ("64M", 64 << 20), ("2GiB", 2 << 30)] {
+            assert_eq!(size(text), Ok(bytes));
+        }
+        for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        assert_eq!(time_or_none("0s"), Ok(Duration::ZERO));
+        assert_eq!(time_or_none("10s"), Ok(Duration::from_secs(10)));
+        assert!(time_or_none("s").is_err());
+    }
+
+    #[test]
     fn addresses() {
         assert_eq!(address("8000"), Ok("127.0.0.1:8000".parse().unwrap()));
         assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
@@ -163,5 +235,6 @@ mod tests {
         }
         let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
         assert_eq!(format!("{:?}", flags.limits.limits()), format!("{:?}", Limits::default()));
+        assert_eq!(flags.caching.caching(), Caching::default());
     }
 }

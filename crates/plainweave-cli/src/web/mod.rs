@@ -20,6 +20,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
     let root = &flags.root;
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
+    let files = files.with_caching(flags.caching.caching());
     let server = Server::new(files).with_limits(flags.limits.limits());
     let server = Arc::new(server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?);
     let listeners = flags.listen.iter().map(|address| bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;

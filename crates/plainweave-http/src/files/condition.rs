@@ -7,6 +7,22 @@ use rustix::fs::Stat;
 use crate::encode::http_date;
 use crate::head::RequestHead;
 
+/// What identifies one state of one file to this server. Its clients see no more than the [`Version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+    changed: (i64, u64),
+    pub(super) version: Version,
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        let changed = (stat.st_ctime, stat.st_ctime_nsec);
+        Self { device: stat.st_dev, inode: stat.st_ino, changed, version: Version::of(stat) }
+    }
+}
+
 /// What identifies one state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {

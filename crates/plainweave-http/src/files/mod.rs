@@ -2,28 +2,31 @@
 //!
 //! GET and HEAD, index files, redirects of directories to their trailing slash, media types, validators and simple
 //! conditional requests. Paths are decoded once and opened beneath the root only (see `open`); dotfiles are hidden,
-//! except `/.well-known`. File operations run on a [`Blocking`] pool, one trip for a small file.
+//! except `/.well-known`. What is asked for often is answered from memory (see [`Caching`]); what has to come from a
+//! disk comes by a [`Blocking`] pool.
 
+mod cache;
 mod condition;
+mod look;
 mod open;
 mod path;
 mod pieces;
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode, header};
-use rustix::fs::{FileType, fstat};
-use rustix::io::Errno;
 
-use crate::{Body, Handler, HeaderLines, Request, RequestHead, Response, Target};
-use condition::{Conditions, Version};
+use crate::{Body, Handler, Request, RequestHead, Response, Target};
+use cache::Cache;
+use condition::Conditions;
+use look::{Content, Found, FoundFile};
 use open::Root;
 use path::{FilePath, Refusal};
-use pieces::{PIECE, Pieces};
+use pieces::Pieces;
 
+pub use cache::Caching;
 pub use pieces::{Blocking, Inline};
 
 const INDEX: &[u8] = b"index.html";
@@ -34,6 +37,7 @@ const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub struct StaticFiles<B = Inline> {
     root: Arc<Root>,
     blocking: B,
+    cache: Arc<Cache>,
 }
 
 impl StaticFiles {
@@ -46,7 +50,13 @@ impl StaticFiles {
 impl<B: Blocking> StaticFiles<B> {
     /// Files beneath `root`, read on a pool for blocking work. Fails when `root` is not a directory.
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
-        Ok(Self { root: Arc::new(Root::open(root.as_ref())?), blocking })
+        let root = Arc::new(Root::open(root.as_ref())?);
+        Ok(Self { root, blocking, cache: Cache::new(Caching::default()) })
+    }
+
+    /// Keeps other amounts in memory, or for another time.
+    pub fn with_caching(self, caching: Caching) -> Self {
+        Self { cache: Cache::new(caching), ..self }
     }
 
     /// Does without `openat2`, as where a container forbids it: then links are not followed.
@@ -56,42 +66,36 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     fn get(&self, head: &RequestHead<'_>) -> Response {
-        let mut path = match FilePath::decode(head.path()) {
+        let path = match FilePath::decode(head.path()) {
             Ok(path) => path,
             Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
-        if path.directory {
-            path.name.extend_from_slice(if path.name.is_empty() { b"" } else { b"/" });
-            path.name.extend_from_slice(INDEX);
-        }
-        let lookup = Lookup {
-            root: Arc::clone(&self.root),
-            name: path.name.clone(),
-            conditions: Conditions::of(head),
-            head_only: *head.method() == Method::HEAD,
+        let Ok(entry) = self.cache.find(&path, &self.root, &self.blocking) else {
+            return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
         };
-        match self.blocking.run(move || lookup.run()) {
-            Ok(Ok(Found::Directory)) if !path.directory => redirect(&path, head.query()),
-            Ok(Ok(Found::Directory)) => Response::plain(StatusCode::NOT_FOUND),
-            Ok(Ok(Found::Same(version))) => Response::new(StatusCode::NOT_MODIFIED).with_lines(fields(&version, None)),
-            Ok(Ok(Found::File(version, content))) => {
-                let lines = fields(&version, Some(content_type(path.extension())));
-                Response::ok(self.body(version.size, content)).with_lines(lines)
-            }
-            Ok(Err(error)) => Response::plain(status(error)),
-            Err(_cancelled) => Response::plain(StatusCode::SERVICE_UNAVAILABLE),
+        match &entry.found {
+            Found::File(file) => self.file(file, head),
+            Found::Directory if !path.is_directory() => redirect(&path, head.query()),
+            Found::Directory => Response::plain(StatusCode::NOT_FOUND),
+            Found::Nothing(status) => Response::plain(*status),
         }
     }
 
-    fn body(&self, size: u64, content: Content) -> Body {
-        match content {
-            Content::Omitted => Body::Omitted(size),
-            Content::Whole(bytes) => bytes.into(),
-            Content::Begun(file, piece) => {
-                Body::Stream(Box::new(Pieces::new(self.blocking.clone(), file, piece)), Some(size))
-            }
+    fn file(&self, file: &FoundFile, head: &RequestHead<'_>) -> Response {
+        if Conditions::of(head).not_modified(file.version()) {
+            return Response::new(StatusCode::NOT_MODIFIED).with_lines(file.validators());
         }
+        let size = file.version().size;
+        let body = match &file.content {
+            _ if *head.method() == Method::HEAD => Body::Omitted(size),
+            Content::Whole(bytes) => Body::Bytes(bytes.clone()),
+            Content::Open(file) => {
+                let pieces = Pieces::new(self.blocking.clone(), Arc::clone(file), 0);
+                Body::Stream(Box::new(pieces), Some(size))
+            }
+        };
+        Response::ok(body).with_lines(file.lines())
     }
 }
 
@@ -108,70 +112,8 @@ impl<B: Blocking> Handler for StaticFiles<B> {
     }
 }
 
-/// The work on the pool: all system calls that a small file takes.
-struct Lookup {
-    root: Arc<Root>,
-    name: Vec<u8>,
-    conditions: Conditions,
-    head_only: bool,
-}
-
-enum Found {
-    Directory,
-    /// The client has it.
-    Same(Version),
-    File(Version, Content),
-}
-
-enum Content {
-    Omitted,
-    Whole(Vec<u8>),
-    /// The first piece, and the file for the rest.
-    Begun(File, Vec<u8>),
-}
-
-impl Lookup {
-    fn run(&self) -> Result<Found, Errno> {
-        let mut file = self.root.read(&self.name)?;
-        let stat = fstat(&file)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Directory => return Ok(Found::Directory),
-            _ => return Err(Errno::NOENT),
-        }
-        let version = Version::of(&stat);
-        if self.conditions.not_modified(&version) {
-            return Ok(Found::Same(version));
-        }
-        if self.head_only {
-            return Ok(Found::File(version, Content::Omitted));
-        }
-        let first = version.size.min(PIECE as u64);
-        let mut piece = Vec::with_capacity(first as usize);
-        let read = (&mut file).take(first).read_to_end(&mut piece);
-        read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        if (piece.len() as u64) < first {
-            return Err(Errno::IO); // It shrank: this is no state that its validators name.
-        }
-        let content = if version.size == first { Content::Whole(piece) } else { Content::Begun(file, piece) };
-        Ok(Found::File(version, content))
-    }
-}
-
-fn status(error: Errno) -> StatusCode {
-    match error {
-        // XDEV: a link led out of the root. LOOP: too many links, or one where none is followed.
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
-            StatusCode::NOT_FOUND
-        }
-        Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
 /// To the same path with a slash behind it; relative to this host, so that it holds behind any proxy.
-fn redirect(path: &FilePath, query: Option<&str>) -> Response {
+fn redirect(path: &FilePath<'_>, query: Option<&str>) -> Response {
     let mut location = path.as_directory();
     if let Some(query) = query {
         location.push('?');
@@ -181,17 +123,6 @@ fn redirect(path: &FilePath, query: Option<&str>) -> Response {
         return Response::plain(StatusCode::BAD_REQUEST);
     };
     Response::plain(StatusCode::MOVED_PERMANENTLY).with_header(header::LOCATION, location)
-}
-
-fn fields(version: &Version, content_type: Option<(&str, &str)>) -> HeaderLines {
-    let mut lines = HeaderLines::with_capacity(192);
-    // Only names and values that are known to be valid: nothing here is the client's.
-    if let Some((essence, charset)) = content_type {
-        lines.push_known("Content-Type", &[essence, charset]);
-    }
-    lines.push_known("Last-Modified", &[&version.last_modified()]);
-    lines.push_known("ETag", &[&version.etag()]);
-    lines
 }
 
 /// By the extension alone; text is taken for UTF-8, as everything that is written today.

@@ -9,12 +9,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
 /// `O_NONBLOCK`: opening a FIFO must not wait for its writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const WALK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 /// A rename during the look-up makes the kernel give up with EAGAIN.
 const ATTEMPTS: usize = 8;
 
@@ -38,21 +39,38 @@ impl Root {
         Self { openat2: false, ..self }
     }
 
-    /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root.
+    /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root. May wait for the disk.
     pub(super) fn read(&self, name: &[u8]) -> Result<File, Errno> {
-        let name = if name.is_empty() { b"." } else { name };
-        if self.openat2 { self.read_beneath(name) } else { self.read_walking(name) }.map(File::from)
+        let opened = if self.openat2 { self.read_beneath(or_root(name)) } else { self.read_walking(or_root(name)) };
+        opened.map(File::from)
+    }
+
+    /// The same from what the kernel has in memory, without waiting. `None`: it may take the disk.
+    pub(super) fn read_cached(&self, name: &[u8]) -> Option<Result<File, Errno>> {
+        if !self.openat2 {
+            return None;
+        }
+        let resolve = BENEATH | ResolveFlags::CACHED;
+        match openat2(&self.directory, or_root(name), READ, Mode::empty(), resolve) {
+            // Before Linux 5.12 CACHED is not known; a network's file system has nothing to say without asking.
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP) => None,
+            done => Some(done.map(File::from)),
+        }
+    }
+
+    /// The directory itself was removed, or what it is on has gone.
+    pub(super) fn is_gone(&self) -> bool {
+        fstat(&self.directory).map_or(true, |stat| stat.st_nlink == 0)
     }
 
     fn read_beneath(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 1..ATTEMPTS {
-            match openat2(&self.directory, name, READ, Mode::empty(), resolve) {
+            match openat2(&self.directory, name, READ, Mode::empty(), BENEATH) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
             }
         }
-        openat2(&self.directory, name, READ, Mode::empty(), resolve)
+        openat2(&self.directory, name, READ, Mode::empty(), BENEATH)
     }
 
     fn read_walking(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
@@ -70,4 +88,8 @@ impl Root {
     fn at<'a>(&'a self, here: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
         here.map_or(self.directory.as_fd(), AsFd::as_fd)
     }
+}
+
+fn or_root(name: &[u8]) -> &[u8] {
+    if name.is_empty() { b"." } else { name }
 }

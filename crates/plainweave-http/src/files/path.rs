@@ -1,5 +1,7 @@
 //! From a request's path to the name of a file beneath the root: decoded once, never trusted.
 
+use std::borrow::Cow;
+
 /// Why a path names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -11,34 +13,54 @@ pub(super) enum Refusal {
 
 /// A path beneath the root: no empty, `.` or `..` segments, no NUL, nothing hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FilePath {
-    /// Segments joined by `/`, without one in front or at the end; empty for the root itself.
-    pub(super) name: Vec<u8>,
-    /// The path ended in `/`: a directory is meant.
-    pub(super) directory: bool,
+pub(super) struct FilePath<'a> {
+    /// `/`, then segments joined by `/`; another one at the end when a directory is meant.
+    canonical: Cow<'a, [u8]>,
 }
 
-impl FilePath {
-    /// Takes a path that begins with `/` apart. Empty segments are dropped, as most file systems do.
-    pub(super) fn decode(path: &str) -> Result<Self, Refusal> {
-        let mut name = Vec::with_capacity(path.len());
-        for segment in path.split('/').filter(|segment| !segment.is_empty()) {
-            let start = name.len() + usize::from(!name.is_empty());
-            if start > 0 {
-                name.push(b'/');
-            }
-            decode_segment(segment.as_bytes(), &mut name)?;
-            check_segment(&name[start..], start == 0)?;
+impl<'a> FilePath<'a> {
+    /// Takes a path that begins with `/` apart. Empty segments are dropped, as most file systems do. What needs no
+    /// decoding is not copied.
+    pub(super) fn decode(path: &'a str) -> Result<Self, Refusal> {
+        if is_plain(path.as_bytes()) {
+            return Ok(Self { canonical: Cow::Borrowed(path.as_bytes()) });
         }
-        Ok(Self { name, directory: path.ends_with('/') })
+        let mut canonical = Vec::with_capacity(path.len() + 1);
+        for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+            let start = canonical.len() + 1;
+            canonical.push(b'/');
+            decode_segment(segment.as_bytes(), &mut canonical)?;
+            check_segment(&canonical[start..], start == 1)?;
+        }
+        if canonical.is_empty() || path.ends_with('/') {
+            canonical.push(b'/');
+        }
+        Ok(Self { canonical: Cow::Owned(canonical) })
+    }
+
+    /// What two paths to one file have in common.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.canonical
+    }
+
+    /// Beneath the root: segments joined by `/`, without one in front or at the end; empty for the root itself.
+    pub(super) fn name(&self) -> &[u8] {
+        let name = &self.canonical[1..];
+        name.strip_suffix(b"/").unwrap_or(name)
+    }
+
+    /// The path ended in `/`: a directory is meant.
+    pub(super) fn is_directory(&self) -> bool {
+        self.canonical.ends_with(b"/")
     }
 
     /// The same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front and
     /// no character that a browser could take for another (`\` is `%5C`), so it never names another host.
     pub(super) fn as_directory(&self) -> String {
-        let mut url = String::with_capacity(self.name.len() + 2);
+        let name = self.name();
+        let mut url = String::with_capacity(name.len() + 2);
         url.push('/');
-        for &byte in &self.name {
+        for &byte in name {
             match byte {
                 b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b','
                 | b';' | b'=' | b':' | b'@' => url.push(byte as char),
@@ -55,13 +77,25 @@ impl FilePath {
         }
         url
     }
+}
 
-    /// What follows the last dot of the last segment.
-    pub(super) fn extension(&self) -> Option<&str> {
-        let last = self.name.rsplit(|&byte| byte == b'/').next()?;
-        let dot = memchr::memrchr(b'.', last).filter(|&dot| dot > 0)?;
-        str::from_utf8(&last[dot + 1..]).ok()
-    }
+/// What follows the last dot of the last segment of a name.
+pub(super) fn extension(name: &[u8]) -> Option<&str> {
+    let last = name.rsplit(|&byte| byte == b'/').next()?;
+    let dot = memchr::memrchr(b'.', last).filter(|&dot| dot > 0)?;
+    str::from_utf8(&last[dot + 1..]).ok()
+}
+
+/// Whether a path is canonical as it stands, as nearly all are: nothing encoded, no empty segment and none that begins
+/// with a dot. The parser lets no control character through.
+fn is_plain(path: &[u8]) -> bool {
+    let mut before = 0;
+    path.first() == Some(&b'/')
+        && path.iter().all(|&byte| {
+            let odd = byte == b'%' || (before == b'/' && (byte == b'/' || byte == b'.')) || byte < b' ';
+            before = byte;
+            !odd
+        })
 }
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -133,8 +167,24 @@ mod tests {
             ("/a/.well-known/x", Err(Hidden)),
         ];
         for (path, expected) in table {
-            let got = FilePath::decode(path).map(|path| String::from_utf8(path.name).unwrap());
+            let got = FilePath::decode(path).map(|path| String::from_utf8(path.name().to_vec()).unwrap());
             assert_eq!(got.as_deref().map_err(|refusal| *refusal), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn one_file_has_one_key() {
+        for (path, key) in [
+            ("/a/b", "/a/b"),
+            ("//a///b", "/a/b"),
+            ("/%61/b", "/a/b"),
+            ("/a/b/", "/a/b/"),
+            ("/a//b//", "/a/b/"),
+            ("/", "/"),
+            ("//", "/"),
+            ("/.well-known/x", "/.well-known/x"),
+        ] {
+            assert_eq!(FilePath::decode(path).unwrap().key(), key.as_bytes(), "{path}");
         }
     }
 
@@ -156,7 +206,7 @@ mod tests {
     #[test]
     fn extensions() {
         for (path, extension) in [("/a.b/c", None), ("/a.tar.gz", Some("gz")), ("/a.", Some("")), ("/a", None)] {
-            assert_eq!(FilePath::decode(path).unwrap().extension(), extension, "{path}");
+            assert_eq!(super::extension(FilePath::decode(path).unwrap().name()), extension, "{path}");
         }
     }
 
@@ -164,8 +214,8 @@ mod tests {
         #[test]
         fn nothing_leaves_the_root(path in "(/|\\.|%2[ef]|%2F|%5c|%00|%25|a|\\\\){0,24}") {
             if let Ok(path) = FilePath::decode(&format!("/{path}")) {
-                prop_assert!(!path.name.contains(&0));
-                for segment in path.name.split(|&byte| byte == b'/').filter(|_| !path.name.is_empty()) {
+                prop_assert!(!path.name().contains(&0));
+                for segment in path.name().split(|&byte| byte == b'/').filter(|_| !path.name().is_empty()) {
                     prop_assert!(!segment.is_empty() && segment[0] != b'.', "{:?}", segment);
                 }
                 let url = path.as_directory();

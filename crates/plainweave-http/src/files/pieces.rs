@@ -1,14 +1,20 @@
-//! Files, read in pieces on a pool for blocking work.
+//! Files, read in pieces: from the page cache where they are, on a pool for blocking work otherwise.
 
 use std::fs::File;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, IoSliceMut, Read};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-/// Files up to this size are read at once; longer ones in pieces of this size.
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// Bytes that a streamed file is read in.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Where file operations run, for they block: a runtime's pool for blocking work, or [`Inline`].
+/// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
 pub trait Blocking: Clone + Send + Sync + 'static {
+    /// Whether to try first, on the calling thread, without waiting, what may need no disk at all.
+    const TRY_FIRST: bool = true;
+
     /// Runs `work` and waits for it. An error means that the caller was cancelled; the work may still go on.
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T>;
 }
@@ -23,13 +29,25 @@ impl Blocking for Inline {
     }
 }
 
-/// The content of an open file from its beginning, a piece in memory at a time. File and piece travel to the pool
-/// and back, so that a caller who is cancelled leaves nothing borrowed behind.
+/// Reads what the page cache has of a file at `offset`, without waiting. `None`: it takes the disk, or the file
+/// system cannot tell.
+pub(super) fn read_resident(file: &File, buf: &mut [u8], offset: u64) -> Option<usize> {
+    loop {
+        match preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(len) => return Some(len),
+            Err(Errno::INTR) => {}
+            // Errors too: the read that may wait will meet them again, and report them.
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The content of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
+/// who is cancelled leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     blocking: B,
-    /// `None` only after a cancelled call.
-    file: Option<File>,
+    file: Arc<File>,
     piece: Vec<u8>,
     /// Bytes of the piece that are consumed.
     used: usize,
@@ -38,24 +56,29 @@ pub(super) struct Pieces<B> {
 }
 
 impl<B: Blocking> Pieces<B> {
-    /// `piece` is what was already read of the file.
-    pub(super) fn new(blocking: B, file: File, piece: Vec<u8>) -> Self {
-        let offset = piece.len() as u64;
-        Self { blocking, file: Some(file), piece, used: 0, offset }
+    /// From `offset` on.
+    pub(super) fn new(blocking: B, file: Arc<File>, offset: u64) -> Self {
+        Self { blocking, file, piece: Vec::new(), used: 0, offset }
     }
 
     fn next(&mut self) -> io::Result<()> {
         let (mut piece, offset) = (std::mem::take(&mut self.piece), self.offset);
-        let file = self.file.take().ok_or_else(|| io::Error::other("the file was given up by a cancelled read"))?;
-        let read = move || {
-            piece.resize(PIECE, 0);
-            let len = file.read_at(&mut piece, offset);
-            (file, piece, len)
+        piece.resize(PIECE, 0);
+        let resident = if B::TRY_FIRST { read_resident(&self.file, &mut piece, offset) } else { None };
+        let (mut piece, len) = match resident {
+            Some(len) => (piece, Ok(len)),
+            None => {
+                let file = Arc::clone(&self.file);
+                let read = move || {
+                    let len = file.read_at(&mut piece, offset);
+                    (piece, len)
+                };
+                self.blocking.run(read)?
+            }
         };
-        let (file, mut piece, len) = self.blocking.run(read)?;
         piece.truncate(*len.as_ref().unwrap_or(&0));
         self.offset += piece.len() as u64;
-        (self.file, self.piece, self.used) = (Some(file), piece, 0);
+        (self.piece, self.used) = (piece, 0);
         len.map(|_| ())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use plainweave_http::Server;
-use plainweave_http::files::{Blocking, Inline, StaticFiles};
+use plainweave_http::files::{Blocking, Caching, Inline, StaticFiles};
 
 use crate::support::{Answer, Script, play, read_answers};
 
@@ -186,7 +186,8 @@ fn conditions() {
     let file = fs::File::options().write(true).open(site.root().join("a.txt")).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_500);
     file.set_modified(time).unwrap();
-    let server = site.server();
+    let always = Caching { staleness: Duration::ZERO, ..Caching::default() };
+    let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(always));
     let first = ask(&server, "GET /a.txt", "");
     let etag = first.header("etag").unwrap();
     assert!(etag.starts_with('"'), "strong");
@@ -219,19 +220,30 @@ fn sizes() {
     for len in [0, 1, 8_191, 8_192, 8_193, 65_535, 65_536, 65_537, 131_072, 300_001] {
         let content: Vec<u8> = (0..len).map(|n: usize| (n % 253) as u8).collect();
         fs::write(site.root().join("f"), &content).unwrap();
-        let mut script = Script::of("GET /f HTTP/1.1\r\nHost: h\r\n\r\n");
-        play(&site.server(), &mut script);
-        let answer = read_answers(&script.out).remove(0);
-        assert!(answer.body == content, "{len}");
-        assert_eq!(script.writes.len(), len.div_ceil(65_536).max(1), "{len}: head and first piece go together");
+        for file_bytes in [0, 65_536, 262_144] {
+            let caching = Caching { file_bytes, ..Caching::default() };
+            let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(caching));
+            for _ in 0..2 {
+                let mut script = Script::of("GET /f HTTP/1.1\r\nHost: h\r\n\r\n");
+                play(&server, &mut script);
+                let answer = read_answers(&script.out).remove(0);
+                assert!(answer.body == content, "{len}");
+                let whole = len as u64 <= file_bytes;
+                let writes = if whole { 1 } else { len.div_ceil(65_536).max(1) };
+                assert_eq!(script.writes.len(), writes, "{len}: head and first piece go together");
+            }
+        }
     }
 }
 
-/// A pool that does something to the site before its second trip: between the first piece and the rest.
+/// A pool that does something to the site before its second trip: between the look and the content, or (the file is
+/// read in pieces of 64 KiB) between the first piece and the rest.
 #[derive(Clone)]
 struct Meddling(std::sync::Arc<(AtomicU32, PathBuf, u64)>);
 
 impl Blocking for Meddling {
+    const TRY_FIRST: bool = false;
+
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
         let (trips, file, len) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -249,7 +261,9 @@ fn files_that_change_while_they_are_sent() {
     for (len, answers) in [(70_000, 0), (500_000, 2)] {
         fs::write(&file, vec![b'x'; 200_000]).unwrap();
         let meddling = Meddling(std::sync::Arc::new((AtomicU32::new(0), file.clone(), len)));
-        let server = Server::new(StaticFiles::with_blocking(site.root(), meddling).unwrap());
+        let caching = Caching { file_bytes: 65_536, ..Caching::default() };
+        let files = StaticFiles::with_blocking(site.root(), meddling).unwrap().with_caching(caching);
+        let server = Server::new(files);
         let mut script = Script::of(format!("GET /f HTTP/1.1\r\nHost: h\r\n\r\n{next}"));
         play(&server, &mut script);
         // Shrunk: cut off, and nothing follows that could be taken for the rest. Grown: only what was promised.
@@ -262,6 +276,8 @@ fn files_that_change_while_they_are_sent() {
 struct Cancelled;
 
 impl Blocking for Cancelled {
+    const TRY_FIRST: bool = false;
+
     fn run<T: Send + 'static>(&self, _work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
         Err(std::io::Error::other("cancelled"))
     }

@@ -1,6 +1,7 @@
 //! The library from outside: over a scripted stream, over sockets, on a real directory.
 
 mod bodies;
+mod cache;
 mod conn;
 mod faults;
 mod files;

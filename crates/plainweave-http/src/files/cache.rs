@@ -1,0 +1,308 @@
+//! What was found behind recently asked paths: small files whole, larger ones open, and that there is nothing.
+//!
+//! An entry is believed for [`Caching::staleness`]; then the next request looks again, and all others that come
+//! meanwhile wait for what it finds (single flight). Looking again is three system calls that do not wait, as long
+//! as the kernel has the directory in memory; only what takes a disk goes to the pool.
+//!
+//! Each shard is a map and a queue in which entries age: the oldest goes when there is no room, unless it was asked
+//! for since it was last looked over (second chance, F. J. Corbató, 1968). So a scan through many paths that are
+//! asked once does not drive out those that are asked often.
+//!
+//! The locks are held for a look-up or an insertion, never across a system call or a suspension.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::look::{Content, Found, Job, Look};
+use super::open::Root;
+use super::path::FilePath;
+use super::{Blocking, INDEX};
+
+/// What of the served files is kept, and for how long it is believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// Bytes of memory for all entries; 0 keeps nothing.
+    pub bytes: usize,
+    /// Files up to this size in bytes are kept whole (never more than a quarter of a shard's part of `bytes`);
+    /// larger ones are kept open.
+    pub file_bytes: u64,
+    /// Files kept open at most.
+    pub open_files: usize,
+    /// How old what a request is told of a file may be at most, beside the time that looking takes.
+    pub staleness: Duration,
+}
+
+impl Default for Caching {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, file_bytes: 256 << 10, open_files: 512, staleness: Duration::from_secs(1) }
+    }
+}
+
+/// A power of two: what many workers ask for at once should lie behind different locks.
+const SHARDS: usize = 16;
+/// What an entry takes beside its content and its path, roughly.
+const OVERHEAD: usize = 320;
+
+/// A path, and what was found behind it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) found: Found,
+    /// When it was last known to hold: milliseconds of the coarse monotonic clock.
+    checked: AtomicU64,
+    /// Asked for since the queue last looked it over.
+    used: AtomicBool,
+}
+
+impl Entry {
+    fn new(found: Found, checked: u64) -> Arc<Self> {
+        Arc::new(Self { found, checked: AtomicU64::new(checked), used: AtomicBool::new(false) })
+    }
+
+    fn weight(&self, key: &[u8]) -> usize {
+        let file = if let Found::File(file) = &self.found { file.weight() } else { 0 };
+        OVERHEAD + 2 * key.len() + file
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(&self.found, Found::File(file) if matches!(file.content, Content::Open(_)))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    caching: Caching,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    entries: HashMap<Arc<[u8]>, Arc<Entry>, RandomState>,
+    /// The keys of `entries`, oldest first.
+    queue: VecDeque<Arc<[u8]>>,
+    flights: HashMap<Arc<[u8]>, Arc<Flight>, RandomState>,
+    bytes: usize,
+    open: usize,
+}
+
+/// A look that is under way, and who waits for it.
+#[derive(Debug, Default)]
+struct Flight(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    done: bool,
+    /// `None`, when done: whoever looked was cancelled.
+    found: Option<Arc<Entry>>,
+    fibers: Vec<plainweave::Fiber>,
+}
+
+enum Turn {
+    Look(Landing, Option<Arc<Entry>>),
+    Wait(Arc<Flight>),
+}
+
+/// Ends a flight, even if the looking fiber panics.
+struct Landing {
+    cache: Arc<Cache>,
+    key: Arc<[u8]>,
+    flight: Arc<Flight>,
+    found: Option<Arc<Entry>>,
+}
+
+impl Cache {
+    pub(super) fn new(caching: Caching) -> Arc<Self> {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Arc::new(Self { shards, hasher: RandomState::default(), caching })
+    }
+
+    /// What stands behind `path`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
+    pub(super) fn find<B: Blocking>(
+        self: &Arc<Self>,
+        path: &FilePath<'_>,
+        root: &Arc<Root>,
+        blocking: &B,
+    ) -> io::Result<Arc<Entry>> {
+        let now = now();
+        loop {
+            match self.turn(path.key(), now) {
+                Ok(entry) => return Ok(entry),
+                Err(Turn::Look(landing, old)) => return self.look(path, old, landing, root, blocking),
+                Err(Turn::Wait(flight)) => {
+                    if let Some(entry) = flight.wait()? {
+                        return Ok(entry);
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(self: &Arc<Self>, key: &[u8], now: u64) -> Result<Arc<Entry>, Turn> {
+        let mut shard = self.shard(key);
+        let entry = shard.entries.get(key);
+        let age = entry.map_or(u64::MAX, |entry| now.saturating_sub(entry.checked.load(Ordering::Relaxed)));
+        match entry {
+            Some(entry) if u128::from(age) < self.caching.staleness.as_millis() => {
+                if !entry.used.load(Ordering::Relaxed) {
+                    entry.used.store(true, Ordering::Relaxed);
+                }
+                return Ok(Arc::clone(entry));
+            }
+            _ => {}
+        }
+        let old = entry.cloned();
+        if let Some(flight) = shard.flights.get(key) {
+            return Err(Turn::Wait(Arc::clone(flight)));
+        }
+        let (key, flight) = (Arc::<[u8]>::from(key), Arc::<Flight>::default());
+        shard.flights.insert(Arc::clone(&key), Arc::clone(&flight));
+        Err(Turn::Look(Landing { cache: Arc::clone(self), key, flight, found: None }, old))
+    }
+
+    fn look<B: Blocking>(
+        &self,
+        path: &FilePath<'_>,
+        old: Option<Arc<Entry>>,
+        mut landing: Landing,
+        root: &Arc<Root>,
+        blocking: &B,
+    ) -> io::Result<Arc<Entry>> {
+        let mut name = path.name().to_vec();
+        if path.is_directory() {
+            name.extend_from_slice(if name.is_empty() { b"" } else { b"/" });
+            name.extend_from_slice(INDEX);
+        }
+        let known = old.as_ref().and_then(|old| match &old.found {
+            Found::File(file) => Some(file.identity),
+            _ => None,
+        });
+        let job = Job { root: Arc::clone(root), name, known, whole_up_to: self.whole_up_to() };
+        // What is found is as old as the beginning of the look.
+        let start = now();
+        let look = match if B::TRY_FIRST { job.try_now() } else { None } {
+            Some(look) => look,
+            None => blocking.run(move || job.run())?,
+        };
+        let entry = match (look, old) {
+            (Look::Same, Some(old)) => {
+                old.checked.store(start, Ordering::Relaxed);
+                old
+            }
+            (Look::New(found), Some(old)) if found.is_same_absence(&old.found) => {
+                old.checked.store(start, Ordering::Relaxed);
+                old
+            }
+            (Look::New(found), _) => {
+                let entry = Entry::new(found, start);
+                self.shard(&landing.key).insert(&landing.key, &entry, &self.caching);
+                entry
+            }
+            (Look::Failed(status), _) => Entry::new(Found::Nothing(status), start),
+            (Look::Same, None) => unreachable!("nothing was known"),
+        };
+        landing.found = Some(Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// Files up to this size are read whole, so that one of them cannot drive out everything else. With nothing to
+    /// keep them in, they are still read at once.
+    fn whole_up_to(&self) -> u64 {
+        let part = match self.caching.bytes {
+            0 => Caching::default().bytes,
+            bytes => bytes,
+        } / SHARDS
+            / 4;
+        self.caching.file_bytes.min(part as u64)
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        let index = (self.hasher.hash_one(key) >> 32) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, key: &Arc<[u8]>, entry: &Arc<Entry>, caching: &Caching) {
+        let (max_bytes, max_open) = (caching.bytes / SHARDS, caching.open_files / SHARDS);
+        let weight = entry.weight(key);
+        self.forget(key);
+        if weight > max_bytes || (entry.is_open() && max_open == 0) {
+            return;
+        }
+        self.bytes += weight;
+        self.open += usize::from(entry.is_open());
+        self.entries.insert(Arc::clone(key), Arc::clone(entry));
+        self.queue.push_back(Arc::clone(key));
+        while self.bytes > max_bytes || self.open > max_open {
+            let Some(oldest) = self.queue.pop_front() else { return };
+            match self.entries.get(&oldest) {
+                Some(entry) if entry.used.swap(false, Ordering::Relaxed) => self.queue.push_back(oldest),
+                _ => self.remove(&oldest),
+            }
+        }
+    }
+
+    /// Takes an entry out, its place in the queue too.
+    fn forget(&mut self, key: &Arc<[u8]>) {
+        if self.entries.contains_key(key) {
+            self.remove(key);
+            self.queue.retain(|other| other != key);
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= entry.weight(key);
+            self.open -= usize::from(entry.is_open());
+        }
+    }
+}
+
+impl Flight {
+    /// Suspends until the look is over.
+    fn wait(&self) -> io::Result<Option<Arc<Entry>>> {
+        let mut listed = false;
+        loop {
+            {
+                let mut waiting = self.lock();
+                if waiting.done {
+                    return Ok(waiting.found.clone());
+                }
+                if !listed {
+                    waiting.fibers.push(plainweave::current());
+                    listed = true;
+                }
+            }
+            plainweave::park()?;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.cache.shard(&self.key).flights.remove(&self.key);
+        let mut waiting = self.flight.lock();
+        waiting.done = true;
+        waiting.found = self.found.take();
+        let fibers = std::mem::take(&mut waiting.fibers);
+        drop(waiting);
+        fibers.iter().for_each(plainweave::Fiber::unpark);
+    }
+}
+
+/// Milliseconds of the coarse monotonic clock: some four milliseconds wrong, and a fifth of the price.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
+}

@@ -1,0 +1,207 @@
+//! A look at what stands behind a name: the system calls of a cache miss, and of a cached entry that has grown old.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use http::StatusCode;
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+
+use super::condition::{Identity, Version};
+use super::open::Root;
+use super::pieces::read_resident;
+use super::{content_type, path};
+use crate::{Bytes, HeaderLines};
+
+/// A file that changes while it is read is read again, so many times.
+const ATTEMPTS: usize = 3;
+
+/// What was found behind a path.
+#[derive(Debug)]
+pub(super) enum Found {
+    File(FoundFile),
+    Directory,
+    /// Nothing to be served; the answer's status.
+    Nothing(StatusCode),
+}
+
+/// A regular file, and all of its answer that can be made in advance.
+#[derive(Debug)]
+pub(super) struct FoundFile {
+    pub(super) identity: Identity,
+    /// `Content-Type`, then what a 304 has too.
+    lines: HeaderLines,
+    type_bytes: usize,
+    pub(super) content: Content,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    Whole(Bytes),
+    Open(Arc<File>),
+}
+
+impl Found {
+    /// Whether both say the same, where there is no content to compare.
+    pub(super) fn is_same_absence(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Directory, Self::Directory) => true,
+            (Self::Nothing(one), Self::Nothing(two)) => one == two,
+            _ => false,
+        }
+    }
+}
+
+impl FoundFile {
+    fn new(name: &[u8], identity: Identity, content: Content) -> Self {
+        let mut lines = HeaderLines::default();
+        // Only names and values that are known to be valid: nothing here is the client's.
+        let (essence, charset) = content_type(path::extension(name));
+        lines.push_known("Content-Type", &[essence, charset]);
+        let type_bytes = lines.as_bytes().len();
+        lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
+        lines.push_known("ETag", &[&identity.version.etag()]);
+        Self { identity, lines: lines.shared(), type_bytes, content }
+    }
+
+    pub(super) fn version(&self) -> &Version {
+        &self.identity.version
+    }
+
+    /// The fields of an answer with content.
+    pub(super) fn lines(&self) -> HeaderLines {
+        self.lines.clone()
+    }
+
+    /// The fields of a 304.
+    pub(super) fn validators(&self) -> HeaderLines {
+        self.lines.tail(self.type_bytes)
+    }
+
+    /// Bytes in memory.
+    pub(super) fn weight(&self) -> usize {
+        let content = if let Content::Whole(bytes) = &self.content { bytes.len() } else { 0 };
+        content + self.lines.as_bytes().len()
+    }
+}
+
+/// What a look has brought.
+#[derive(Debug)]
+pub(super) enum Look {
+    New(Found),
+    /// The entry that was there before still holds.
+    Same,
+    /// Not to be remembered: it says something of this moment or of this server, not of the path.
+    Failed(StatusCode),
+}
+
+/// The work of a look.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) root: Arc<Root>,
+    /// Beneath the root.
+    pub(super) name: Vec<u8>,
+    /// The state in which the file is known already.
+    pub(super) known: Option<Identity>,
+    /// Files up to this size are read.
+    pub(super) whole_up_to: u64,
+}
+
+impl Job {
+    /// Looks without waiting for a disk; `None` if that takes one.
+    pub(super) fn try_now(&self) -> Option<Look> {
+        let file = match self.root.read_cached(&self.name)? {
+            Ok(file) => file,
+            Err(error) => return Some(self.failed(error)),
+        };
+        self.examine(file, read_resident).unwrap_or_else(|error| Some(self.failed(error)))
+    }
+
+    /// Looks; may wait for a disk.
+    pub(super) fn run(&self) -> Look {
+        let file = match self.root.read(&self.name) {
+            Ok(file) => file,
+            Err(error) => return self.failed(error),
+        };
+        let mut failure = Errno::IO;
+        let read = |file: &File, buf: &mut [u8], offset| {
+            let read = file.read_at(buf, offset);
+            read.map_err(|error| failure = Errno::from_io_error(&error).unwrap_or(Errno::IO)).ok()
+        };
+        let examined = self.examine(file, read);
+        match examined {
+            Ok(Some(look)) => look,
+            Ok(None) => self.failed(failure),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// `read` gives `None` where it would have to wait, or has failed.
+    fn examine(
+        &self,
+        file: File,
+        mut read: impl FnMut(&File, &mut [u8], u64) -> Option<usize>,
+    ) -> Result<Option<Look>, Errno> {
+        let mut stat = fstat(&file)?;
+        for _ in 0..ATTEMPTS {
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => {}
+                FileType::Directory => return Ok(Some(Look::New(Found::Directory))),
+                _ => return Ok(Some(Look::New(Found::Nothing(StatusCode::NOT_FOUND)))),
+            }
+            let identity = Identity::of(&stat);
+            if self.known == Some(identity) {
+                return Ok(Some(Look::Same));
+            }
+            let size = identity.version.size;
+            if size > self.whole_up_to {
+                return Ok(Some(self.file(identity, Content::Open(Arc::new(file)))));
+            }
+            let Some(content) = read_whole(&file, size as usize, &mut read) else {
+                return Ok(None);
+            };
+            // Only what was the same before and after is a state that its validators name.
+            stat = fstat(&file)?;
+            if Identity::of(&stat) == identity && content.len() as u64 == size {
+                return Ok(Some(self.file(identity, Content::Whole(content.into()))));
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    fn file(&self, identity: Identity, content: Content) -> Look {
+        Look::New(Found::File(FoundFile::new(&self.name, identity, content)))
+    }
+
+    fn failed(&self, error: Errno) -> Look {
+        match error {
+            Errno::NOENT if self.root.is_gone() => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
+            // XDEV: a link led out of the root. LOOP: too many links, or one where none is followed.
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
+                Look::New(Found::Nothing(StatusCode::NOT_FOUND))
+            }
+            Errno::ACCESS | Errno::PERM => Look::New(Found::Nothing(StatusCode::FORBIDDEN)),
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
+            _ => Look::Failed(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+/// The first `size` bytes, or fewer at the end of the file.
+fn read_whole(
+    file: &File,
+    size: usize,
+    read: &mut impl FnMut(&File, &mut [u8], u64) -> Option<usize>,
+) -> Option<Vec<u8>> {
+    let mut content = vec![0; size];
+    let mut done = 0;
+    while done < size {
+        match read(file, &mut content[done..], done as u64)? {
+            0 => break,
+            len => done += len,
+        }
+    }
+    content.truncate(done);
+    Some(content)
+}
