@@ -3,6 +3,7 @@
 //! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only calls [`main`].
 
 mod bench;
+pub mod cache;
 mod engine;
 mod stop;
 mod web;

@@ -1,0 +1,141 @@
+//! What the store counts.
+
+/// Size classes of [`Stats::classes`]: class `i` holds items of up to [`class_size`]`(i)` bytes.
+///
+/// They exist for `stats items`, `stats slabs` and `stats sizes` only. Memory is not divided by them.
+pub const CLASSES: usize = 26;
+
+/// The largest size in class `class`, in bytes: 64 for class 0, then doubling. The last class holds all the rest.
+#[must_use]
+pub const fn class_size(class: usize) -> usize {
+    64 << class
+}
+
+/// The class of an item of `size` bytes.
+#[must_use]
+pub const fn class_of(size: usize) -> usize {
+    let class = size.saturating_sub(1) >> 6;
+    let class = (usize::BITS - class.leading_zeros()) as usize;
+    if class < CLASSES { class } else { CLASSES - 1 }
+}
+
+/// Figures of one size class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Items now.
+    pub items: u64,
+    /// Bytes of these items: keys, values, and what the store keeps with them.
+    pub bytes: u64,
+    /// Items that were evicted.
+    pub evicted: u64,
+    /// Of these, items that had an expiry.
+    pub evicted_nonzero: u64,
+    /// Of these, items that nobody had read.
+    pub evicted_unfetched: u64,
+    /// Seconds since the last access of the item that was evicted last.
+    pub evicted_time: u64,
+    /// Expired items that the background or a writer removed.
+    pub reclaimed: u64,
+    /// Expired items that nobody had read.
+    pub expired_unfetched: u64,
+    /// Writes refused for want of memory.
+    pub out_of_memory: u64,
+}
+
+impl Class {
+    fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.evicted += other.evicted;
+        self.evicted_nonzero += other.evicted_nonzero;
+        self.evicted_unfetched += other.evicted_unfetched;
+        self.evicted_time = self.evicted_time.max(other.evicted_time);
+        self.reclaimed += other.reclaimed;
+        self.expired_unfetched += other.expired_unfetched;
+        self.out_of_memory += other.out_of_memory;
+    }
+}
+
+/// Figures of a store, or of one shard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Items now; some may have expired and not been found yet.
+    pub items: u64,
+    /// Bytes of these items: keys, values, and what the store keeps with them.
+    pub bytes: u64,
+    /// Items ever stored: `total_items`.
+    pub total_items: u64,
+    /// Items that made room for others.
+    pub evictions: u64,
+    /// Of these, items that nobody had read.
+    pub evicted_unfetched: u64,
+    /// Expired items that were removed, by whomever.
+    pub reclaimed: u64,
+    /// Of these, those that [`super::Store::maintain`] found: `crawler_reclaimed`.
+    pub crawler_reclaimed: u64,
+    /// Of the expired items, those that nobody had read.
+    pub expired_unfetched: u64,
+    /// Bytes of memory held for items and the index, of [`super::Config::memory`].
+    pub memory_used: u64,
+    /// The table's size, as a power of two: `hash_power_level`.
+    pub table_power: u64,
+    /// Bytes of the table: `hash_bytes`.
+    pub table_bytes: u64,
+    /// By size.
+    pub classes: [Class; CLASSES],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            items: 0,
+            bytes: 0,
+            total_items: 0,
+            evictions: 0,
+            evicted_unfetched: 0,
+            reclaimed: 0,
+            crawler_reclaimed: 0,
+            expired_unfetched: 0,
+            memory_used: 0,
+            table_power: 0,
+            table_bytes: 0,
+            classes: [Class::default(); CLASSES],
+        }
+    }
+}
+
+impl Stats {
+    /// Adds another shard's figures.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.total_items += other.total_items;
+        self.evictions += other.evictions;
+        self.evicted_unfetched += other.evicted_unfetched;
+        self.reclaimed += other.reclaimed;
+        self.crawler_reclaimed += other.crawler_reclaimed;
+        self.expired_unfetched += other.expired_unfetched;
+        self.memory_used += other.memory_used;
+        self.table_power = self.table_power.max(other.table_power);
+        self.table_bytes += other.table_bytes;
+        for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            mine.add(theirs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CLASSES, class_of, class_size};
+
+    #[test]
+    fn a_class_holds_what_its_size_says() {
+        for size in [1, 63, 64, 65, 128, 129, 1000, 1 << 20, (1 << 20) + 1] {
+            let class = class_of(size);
+            assert!(size <= class_size(class), "{size}");
+            assert!(class == 0 || size > class_size(class - 1), "{size}");
+        }
+        assert_eq!(class_of(0), 0);
+        assert_eq!(class_of(usize::MAX), CLASSES - 1);
+    }
+}
