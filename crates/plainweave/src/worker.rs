@@ -64,6 +64,8 @@ pub(crate) struct WorkerCtx {
     anchored: RefCell<Slab<NonNull<Header>>>,
     done: RefCell<Vec<Completion>>,
     half: Rc<dyn PushLocal>,
+    /// The clock, as of the last look at driver and timers.
+    clock: Cell<u64>,
 }
 
 impl WorkerCtx {
@@ -85,6 +87,12 @@ impl WorkerCtx {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.driver.borrow().now()
+    }
+
+    /// The same as of the worker's last look at driver and timers.
+    #[inline]
+    pub(crate) fn last_reading(&self) -> u64 {
+        self.clock.get()
     }
 
     pub(crate) fn push_local(&self, task: FiberTask, why: Ready) -> Wake {
@@ -116,6 +124,7 @@ impl WorkerCtx {
         self.shared().released.drain(|source| self.driver.borrow_mut().forget(source, None));
         let now = self.now();
         self.half.set_now(now);
+        self.clock.set(now);
         if self.timers.borrow().next_wake().is_some_and(|t| t <= now) {
             // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
             let mut expired = Vec::new();
@@ -244,6 +253,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             anchored: RefCell::default(),
             done: RefCell::default(),
             half: half.clone(),
+            clock: Cell::new(0),
             pool,
         };
         Self {
@@ -358,7 +368,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until));
         self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
-        self.last_turn.set(ctx.now());
+        self.last_turn.set(ctx.last_reading());
         self.budget.set(self.stride.get());
         self.settle();
     }
@@ -370,7 +380,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if rounds == 0 {
             return None;
         }
-        let now = self.ctx.now();
+        let now = self.ctx.last_reading();
         if now < last + TIDY_NS {
             return Some(last + TIDY_NS);
         }

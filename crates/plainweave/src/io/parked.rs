@@ -21,6 +21,10 @@ use crate::fiber::{NEVER, body};
 use crate::timer::TimerKey;
 use crate::worker::{TimerTarget, WorkerCtx};
 
+/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading for
+/// each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as much.)
+const COARSE: u64 = 1_000_000_000;
+
 type Resume = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// See the module's page. Pinned in its box while the driver has the operation.
@@ -48,7 +52,8 @@ pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: R
     p.op.waiter.set(Waiter::Parked(parked.cast()));
     p.key = ctx.parked.borrow_mut().0.insert(parked);
     if idle_ns != NEVER {
-        let deadline = ctx.now().saturating_add(idle_ns);
+        let now = if idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
+        let deadline = now.saturating_add(idle_ns);
         p.timer = Some(ctx.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
     }
     ctx.shared().parked.fetch_add(1, Ordering::AcqRel);

@@ -14,6 +14,8 @@ pub(crate) struct Source {
     /// Never used twice in a process; drivers key their registrations with it, not with the descriptor's number.
     id: u64,
     closed: AtomicBool,
+    /// A poll has found it readable, and nothing was received since: a hint for drivers that would rather not try.
+    readable: AtomicBool,
     /// One bit a driver (its tag modulo 64) that keeps a registration, to be forgotten when the source goes.
     registered: AtomicU64,
 }
@@ -24,7 +26,7 @@ impl Source {
     /// Takes a descriptor that is already in non-blocking mode.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { fd, id, closed: AtomicBool::new(false), registered: AtomicU64::new(0) }
+        Self { fd, id, closed: AtomicBool::new(false), readable: AtomicBool::new(false), registered: AtomicU64::new(0) }
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -33,6 +35,17 @@ impl Source {
 
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// A driver notes that a receive will find something, or the end.
+    pub(crate) fn note_readable(&self) {
+        self.readable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a driver has noted so since the last time that this was asked. It may no longer be true.
+    pub(crate) fn take_readable(&self) -> bool {
+        // Two steps: only a hint, and the first is nearly always enough.
+        self.readable.load(Ordering::Relaxed) && self.readable.swap(false, Ordering::Relaxed)
     }
 
     /// A driver notes that it keeps state for this source.

@@ -11,7 +11,8 @@
 //! loop, the epoll driver 1.03: `tests/echo.rs`.) So:
 //!
 //! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and where data is
-//!   there already it succeeds.
+//!   there already it succeeds. After a poll that has found the descriptor readable, the direct call: it does not fail,
+//!   and the fiber need not be suspended a second time.
 //! * *Send, accept*: the direct call first (it nearly always succeeds), then an entry.
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
 //!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
@@ -202,7 +203,13 @@ impl Uring {
         // SAFETY: an operation stays in place until it is reported (contract of `submit`), which is below.
         let operation = unsafe { op.as_ref() };
         let mut result = match operation.op {
-            Op::Poll(_) => result.min(0),
+            Op::Poll(interest) => {
+                if interest == Interest::Read && result >= 0 {
+                    // SAFETY: the source outlives the operation.
+                    unsafe { operation.source.as_ref() }.note_readable();
+                }
+                result.min(0)
+            }
             _ if operation.note.get() & POLLING != 0 && result >= 0 => ready(operation, result),
             _ => result,
         };
@@ -299,7 +306,14 @@ impl Driver for Uring {
                     note = POLLING;
                 }
             }
-            Op::Poll(_) | Op::Recv { .. } | Op::RecvVectored { .. } => {}
+            Op::Recv { .. } | Op::RecvVectored { .. } => {
+                // SAFETY: the source outlives the operation, whose pointers are valid (contract of `submit`).
+                let tried = unsafe { operation.source.as_ref().take_readable().then(|| operation.attempt()) };
+                if let Some(result) = tried.filter(|&result| result != -libc::EAGAIN) {
+                    return Submitted::Done(result);
+                }
+            }
+            Op::Poll(_) => {}
         }
         operation.note.set(note);
         self.in_flight += 1;

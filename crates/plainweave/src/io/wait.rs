@@ -50,13 +50,9 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
         return Err(interrupt.into());
     }
     let ctx = header.worker();
-    let mut deadline = header.own.deadline.get();
-    if limit.is_some() || deadline != NEVER {
-        let now = ctx.now();
-        if now >= deadline {
-            return Err(Interrupt::TimedOut.into());
-        }
-        deadline = deadline.min(limit.map_or(NEVER, |l| now.saturating_add(block::nanos(l))));
+    let deadline = header.own.deadline.get();
+    if deadline != NEVER && ctx.now() >= deadline {
+        return Err(Interrupt::TimedOut.into());
     }
     if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
         // Almost always there is room: then the driver has no part in it.
@@ -73,8 +69,12 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
     match submitted {
         Submitted::Done(result) => outcome(result, None),
-        // SAFETY: as above.
-        Submitted::Pending => unsafe { wait(header, operation, deadline) },
+        Submitted::Pending => {
+            // Only now, for most calls are done at once: the clock is not free.
+            let own = limit.map_or(NEVER, |l| ctx.now().saturating_add(block::nanos(l)));
+            // SAFETY: as above.
+            unsafe { wait(header, operation, deadline.min(own)) }
+        }
     }
 }
 
