@@ -5,6 +5,7 @@
 mod bench;
 pub mod cache;
 mod engine;
+mod load;
 mod stop;
 mod web;
 
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Web(Box<web::Flags>),
+    Load(load::Flags),
     Bench(bench::Flags),
 }
 
@@ -32,6 +34,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Web(flags) => web::run(&flags),
+        Command::Load(flags) => load::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
     };
     match done {

@@ -1,0 +1,452 @@
+//! What carries the load: workers with connections, each a fiber that asks again and again.
+//!
+//! 1. Every worker opens its connections, some at a time so that no backlog overflows.
+//! 2. All workers wait for each other (`std`'s barrier: nothing else is to be done); then the clock starts.
+//! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
+//!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
+//!    request went out: then the request is made once more on a new one, and counts once, from its intended start.
+//! 4. When the schedule has no more starts, connections end. All requests end within the time-out, so the run does.
+//!
+//! Workers share only the barrier, the wish to stop and the counters that the progress line reads. Within a worker all
+//! is on one thread; no cell stays borrowed across a suspension.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use plainweave::{Runtime, time};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::flags::{Arrivals, Common};
+use super::progress;
+use super::schedule::{Pace, Schedule};
+use super::tally::{Failure, Tally};
+use crate::engine::Io;
+
+/// Connections of a worker that are opened at a time.
+const OPENING: usize = 64;
+/// After a connection could not be made, in the closed loop: at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    /// Of the whole answer.
+    pub(super) bytes: u64,
+    /// `Ok(false)`: a cache's "not there".
+    pub(super) outcome: Result<bool, Failure>,
+}
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Keep,
+    Close,
+}
+
+/// The connection is lost, and with it all requests that have no reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Broken {
+    pub(super) failure: Failure,
+    /// Nothing of an answer had come.
+    silent: bool,
+}
+
+impl Broken {
+    pub(super) const CLOSED: Broken = Broken { failure: Failure::Closed, silent: true };
+
+    pub(super) fn before(error: io::Error) -> Self {
+        Self { failure: error.into(), silent: true }
+    }
+
+    pub(super) fn within(failure: Failure) -> Self {
+        Self { failure, silent: false }
+    }
+
+    /// Whether it looks like a peer that gave up an idle connection.
+    fn is_stale(self) -> bool {
+        self.silent && matches!(self.failure, Failure::Closed | Failure::Reset)
+    }
+}
+
+/// What is asked, and how answers are read. On a worker's fibers; deadlines come from around it.
+pub(super) trait Protocol: Send + Sync + 'static {
+    type Connection: 'static;
+    /// A worker's random source and the like.
+    type Draws: 'static;
+
+    /// Requests sent together, at most.
+    fn depth(&self) -> usize {
+        1
+    }
+
+    /// Whether connections serve more than one exchange.
+    fn keep_alive(&self) -> bool {
+        true
+    }
+
+    fn draws(&self, worker: usize, workers: usize, seed: u64) -> Self::Draws;
+
+    fn connect(&self, address: SocketAddr) -> Result<Self::Connection, Failure>;
+
+    /// Sends `depth` requests together and hands the reply of each, in order, to `done`, which does not suspend.
+    fn exchange(
+        &self,
+        connection: &mut Self::Connection,
+        draws: &RefCell<Self::Draws>,
+        depth: usize,
+        done: &mut dyn FnMut(Reply),
+    ) -> Result<Next, Broken>;
+}
+
+/// How much load, from where.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) connections: usize,
+    pub(super) workers: usize,
+    pub(super) pace: Pace,
+    pub(super) rate: Option<f64>,
+    /// No starts after it, counted from the end of the warm-up.
+    pub(super) duration: Option<Duration>,
+    pub(super) requests: Option<u64>,
+    pub(super) warm_up: Duration,
+    pub(super) timeout: Duration,
+    pub(super) depth: usize,
+    pub(super) seed: u64,
+    io: Option<Io>,
+    policy: Option<String>,
+}
+
+impl Plan {
+    pub(super) fn new(given: &Common, depth: usize) -> anyhow::Result<Self> {
+        let requests = given.requests.map(|n| n.get());
+        let duration = given.duration.or(requests.is_none().then_some(Duration::from_secs(10)));
+        let connections = given.connections.get();
+        let cpus = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers = given.workers.map_or_else(cpus, NonZeroUsize::get).min(connections);
+        let gap = |rate: f64| 1e9 / rate;
+        let pace = match (given.rate, given.arrivals) {
+            (None, _) => Pace::OnAnswer,
+            (Some(rate), Arrivals::Constant) => Pace::Constant(gap(rate)),
+            (Some(rate), Arrivals::Poisson) => Pace::Poisson(gap(rate)),
+        };
+        let warm_up = given.warm_up.unwrap_or_default();
+        ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");
+        Ok(Self {
+            connections,
+            workers,
+            pace,
+            rate: given.rate,
+            duration,
+            requests,
+            warm_up,
+            timeout: given.timeout,
+            depth,
+            seed: given.seed,
+            io: given.io,
+            policy: given.policy.clone(),
+        })
+    }
+
+    /// The part of `total` that falls to one of the workers.
+    fn share(&self, total: u64, worker: usize) -> u64 {
+        let (worker, workers) = (worker as u64, self.workers as u64);
+        total / workers + u64::from(worker < total % workers)
+    }
+
+    fn schedule(&self, worker: usize) -> Schedule {
+        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
+        let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
+        let phase = worker as f64 / self.workers as f64;
+        Schedule::new(self.pace.share(self.workers), end, count, phase, self.seed ^ (worker as u64) << 32)
+    }
+
+    fn runtime(&self) -> anyhow::Result<Runtime> {
+        crate::engine::start("load", Some(NonZeroUsize::MIN), self.io, self.policy.as_deref())
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What the progress line reads.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) ok: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    /// What rates are counted over.
+    pub(super) elapsed: Duration,
+    /// CPU time of the workers under load.
+    pub(super) cpu: Duration,
+    pub(super) driver: &'static str,
+}
+
+/// Runs the load on threads of its own; this thread shows the progress.
+pub(super) fn run<P: Protocol>(
+    plan: &Plan,
+    protocol: &Arc<P>,
+    address: SocketAddr,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Outcome> {
+    let runtimes = (0..plan.workers).map(|_| plan.runtime()).collect::<anyhow::Result<Vec<_>>>()?;
+    let driver = runtimes[0].driver();
+    let barrier = Barrier::new(plan.workers);
+    let live: Vec<_> = (0..plan.workers).map(|_| Arc::new(Live::default())).collect();
+    let results = std::thread::scope(|threads| {
+        let running = runtimes.iter().zip(&live).enumerate().map(|(worker, (runtime, live))| {
+            let lane = Start { plan, worker, address, protocol, live, stop };
+            let barrier = &barrier;
+            threads.spawn(move || runtime.run(move || lane.run(barrier)))
+        });
+        let running: Vec<_> = running.collect();
+        progress::show(plan, &live, || running.iter().all(|thread| thread.is_finished()));
+        running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    let (mut tally, mut cpu) = (Tally::new(), Duration::ZERO);
+    for result in results {
+        let (part, used) = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        tally.add(&part);
+        cpu += used;
+    }
+    let measured = tally.last.saturating_sub(nanos(plan.warm_up));
+    let ended_early = plan.requests.is_some() || stop.load(Ordering::Relaxed);
+    let elapsed = match plan.duration {
+        Some(duration) if !ended_early => duration,
+        duration => Duration::from_nanos(measured).min(duration.unwrap_or(Duration::MAX)),
+    };
+    Ok(Outcome { tally, elapsed, cpu, driver })
+}
+
+/// What a worker is started with.
+struct Start<'a, P> {
+    plan: &'a Plan,
+    worker: usize,
+    address: SocketAddr,
+    protocol: &'a Arc<P>,
+    live: &'a Arc<Live>,
+    stop: &'a Arc<AtomicBool>,
+}
+
+impl<P: Protocol> Start<'_, P> {
+    /// The worker's first fiber. Its figures, and the CPU time of its thread under load.
+    fn run(self, barrier: &Barrier) -> (Tally, Duration) {
+        let plan = self.plan;
+        let seed = plan.seed.wrapping_add(1 + self.worker as u64);
+        let lane = Rc::new(Lane {
+            protocol: self.protocol.clone(),
+            address: self.address,
+            draws: RefCell::new(self.protocol.draws(self.worker, plan.workers, seed)),
+            schedule: RefCell::new(plan.schedule(self.worker)),
+            tally: RefCell::new(Tally::new()),
+            epoch: Cell::new(time::now()),
+            measured: nanos(plan.warm_up),
+            end: plan.duration.map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
+            timeout: nanos(plan.timeout),
+            depth: plan.depth,
+            open_loop: plan.pace.is_open(),
+            unbounded: plan.duration.is_none(),
+            live: self.live.clone(),
+            stop: self.stop.clone(),
+        });
+        let count = plan.share(plan.connections as u64, self.worker) as usize;
+        let connections =
+            if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| None).collect() };
+        barrier.wait();
+        lane.epoch.set(time::now());
+        let before = thread_cpu();
+        let fibers = connections.into_iter().map(|connection| {
+            let lane = lane.clone();
+            plainweave::spawn_local(move || lane.drive(connection))
+        });
+        let fibers: Vec<_> = fibers.collect();
+        for fiber in fibers {
+            if let Err(error) = fiber.join() {
+                std::panic::resume_unwind(error.into_panic().unwrap_or_else(|error| Box::new(error.to_string())));
+            }
+        }
+        let cpu = thread_cpu().saturating_sub(before);
+        let tally = std::mem::replace(&mut *lane.tally.borrow_mut(), Tally::new());
+        (tally, cpu)
+    }
+}
+
+/// CPU time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// One worker's share of the load.
+struct Lane<P: Protocol> {
+    protocol: Arc<P>,
+    address: SocketAddr,
+    draws: RefCell<P::Draws>,
+    schedule: RefCell<Schedule>,
+    tally: RefCell<Tally>,
+    epoch: Cell<Instant>,
+    /// What starts before this is not counted.
+    measured: u64,
+    end: u64,
+    timeout: u64,
+    depth: usize,
+    open_loop: bool,
+    /// Only the number of requests ends it: a target that is gone must end it too.
+    unbounded: bool,
+    live: Arc<Live>,
+    stop: Arc<AtomicBool>,
+}
+
+impl<P: Protocol> Lane<P> {
+    fn now(&self) -> u64 {
+        nanos(time::now().saturating_duration_since(self.epoch.get()))
+    }
+
+    fn at(&self, nanos: u64) -> Instant {
+        self.epoch.get() + Duration::from_nanos(nanos)
+    }
+
+    /// Opens the first connections. One that cannot be made is left to its fiber.
+    fn open(self: &Rc<Self>, count: usize) -> Vec<Option<P::Connection>> {
+        let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
+        let fibers: Vec<_> = (0..count.min(OPENING))
+            .map(|_| {
+                let (lane, opened, left) = (self.clone(), opened.clone(), left.clone());
+                plainweave::spawn_local(move || {
+                    while left.get() > 0 {
+                        left.set(left.get() - 1);
+                        let limit = Duration::from_nanos(lane.timeout);
+                        let connection = time::with_timeout(limit, || lane.protocol.connect(lane.address)).ok();
+                        opened.borrow_mut().push(connection);
+                    }
+                })
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| drop(fiber.join()));
+        opened.take()
+    }
+
+    /// The life of a connection's fiber.
+    fn drive(&self, mut connection: Option<P::Connection>) {
+        let mut starts = Vec::with_capacity(self.depth);
+        let (mut now, mut pause) = (self.now(), PAUSE.0);
+        // When this connection last worked.
+        let mut worked = now;
+        while self.take(&mut starts, &mut now) {
+            let deadline = starts[0].saturating_add(self.timeout);
+            let result = if now >= deadline {
+                Err(Failure::TimedOut) // Its turn came too late; the connection is not to blame.
+            } else {
+                time::with_deadline(self.at(deadline), || self.ask(&mut connection, &mut starts, &mut now))
+            };
+            let Err(failure) = result else {
+                (worked, pause) = (now, PAUSE.0);
+                continue;
+            };
+            now = self.now();
+            self.fail(&starts, failure, now);
+            if self.unbounded && now - worked > self.timeout {
+                self.schedule.borrow_mut().stop();
+            }
+            if !self.open_loop && connection.is_none() && failure != Failure::TimedOut {
+                let _ = time::sleep(pause);
+                pause = (pause * 2).min(PAUSE.1);
+                now = self.now();
+            }
+        }
+    }
+
+    /// Takes the next starts and waits for the first. False: there are no more.
+    fn take(&self, starts: &mut Vec<u64>, now: &mut u64) -> bool {
+        starts.clear();
+        if self.stop.load(Ordering::Relaxed) {
+            self.schedule.borrow_mut().stop();
+        }
+        let Some(first) = self.schedule.borrow_mut().take(*now) else { return false };
+        starts.push(first);
+        if first > *now {
+            let _ = time::sleep_until(self.at(first));
+            *now = self.now();
+            if first >= self.measured {
+                self.tally.borrow_mut().late(now.saturating_sub(first));
+            }
+        }
+        let mut schedule = self.schedule.borrow_mut();
+        while starts.len() < self.depth
+            && let Some(start) = schedule.take_due(*now)
+        {
+            starts.push(start);
+        }
+        true
+    }
+
+    /// One exchange, on a connection made for it if need be. Leaves the starts that have no reply.
+    fn ask(&self, connection: &mut Option<P::Connection>, starts: &mut Vec<u64>, now: &mut u64) -> Result<(), Failure> {
+        loop {
+            let kept = connection.take();
+            let reused = kept.is_some();
+            let mut current = match kept {
+                Some(current) => current,
+                None => {
+                    self.tally.borrow_mut().reconnects += 1;
+                    self.protocol.connect(self.address)?
+                }
+            };
+            let mut answered = 0;
+            let result = self.protocol.exchange(&mut current, &self.draws, starts.len(), &mut |reply| {
+                *now = self.now();
+                self.count(starts[answered], reply, *now);
+                answered += 1;
+            });
+            starts.drain(..answered);
+            match result {
+                Ok(Next::Keep) => *connection = Some(current),
+                Ok(Next::Close) => {}
+                Err(broken) if reused && answered == 0 && broken.is_stale() => continue,
+                Err(broken) => return Err(broken.failure),
+            }
+            return Ok(());
+        }
+    }
+
+    fn count(&self, start: u64, reply: Reply, now: u64) {
+        if let Err(failure) = reply.outcome {
+            return self.fail(&[start], failure, now);
+        }
+        bump(&self.live.ok);
+        if start < self.measured {
+            return;
+        }
+        let tally = &mut *self.tally.borrow_mut();
+        tally.answered(now.saturating_sub(start));
+        tally.ok_in_time += u64::from(now <= self.end);
+        tally.misses += u64::from(reply.outcome == Ok(false));
+        tally.bytes += reply.bytes;
+        tally.last = now;
+    }
+
+    fn fail(&self, starts: &[u64], failure: Failure, now: u64) {
+        starts.iter().for_each(|_| bump(&self.live.failed));
+        let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
+        let tally = &mut *self.tally.borrow_mut();
+        tally.failures.add(failure, measured);
+        tally.last = tally.last.max(now);
+    }
+}
+
+/// Adds one; by its only writer.
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}

@@ -1,0 +1,195 @@
+//! The flags of `plainweave load`, as data.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::engine::Io;
+
+const EXAMPLES: &str = "\
+Examples:
+  plainweave load http http://127.0.0.1:8080/                        closed loop: 64 connections for 10 s
+  plainweave load http --rate 5000 --arrivals poisson http://host/   open loop: 5,000 requests a second
+  plainweave load http --urls list.txt --zipf 0.9 --connections 5000
+  plainweave load http --no-keep-alive --requests 100000 --json=out.json http://host/
+
+In the open loop requests start by a clock that does not wait for answers, and latency counts from the time at which a
+request was meant to start. In the closed loop each connection asks again when it has its answer.
+A first SIGINT ends the run with a report, a second one ends the program.";
+
+/// Put load on a server and measure its answers.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    pub(super) what: What,
+}
+
+/// A protocol.
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    Http(Box<HttpFlags>),
+}
+
+/// Ask an HTTP/1.1 server for URLs.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct HttpFlags {
+    /// What to ask for, in turn; all on one server
+    #[arg(value_name = "URL", required_unless_present = "list", help_heading = "What to ask for")]
+    pub(super) urls: Vec<String>,
+
+    /// File with a URL a line, after those given; lines that begin with # are left out
+    #[arg(long = "urls", value_name = "FILE", help_heading = "What to ask for")]
+    pub(super) list: Option<PathBuf>,
+
+    /// Draw URLs by a Zipf law of this exponent, the first being the most popular; 0: all alike [default: in turn]
+    #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
+    pub(super) zipf: Option<f64>,
+
+    /// Header field of each request; may be repeated
+    #[arg(long = "header", value_name = "NAME: VALUE", help_heading = "What to ask for")]
+    pub(super) headers: Vec<String>,
+
+    /// Method without a body
+    #[arg(long, value_name = "METHOD", default_value = "GET", help_heading = "What to ask for")]
+    pub(super) method: Method,
+
+    /// A connection for each request
+    #[arg(long, help_heading = "What to ask for")]
+    pub(super) no_keep_alive: bool,
+
+    /// Status that is a success; may be repeated [default: 200 to 399]
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(200..=999))]
+    #[arg(help_heading = "What to expect")]
+    pub(super) status: Vec<u16>,
+
+    /// Bytes that a successful answer's body must have [default: what its head says]
+    #[arg(long, value_name = "BYTES", help_heading = "What to expect")]
+    pub(super) body_length: Option<u64>,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// Methods that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub(super) enum Method {
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// OPTIONS
+    Options,
+}
+
+/// What all load generators share.
+#[derive(Args, Debug)]
+pub(super) struct Common {
+    /// Connections
+    #[arg(long, short, value_name = "N", default_value = "64", help_heading = "How much")]
+    pub(super) connections: NonZeroUsize,
+
+    /// Open loop: requests a second, over all connections [default: closed loop]
+    #[arg(long, value_name = "R", value_parser = rate, help_heading = "How much")]
+    pub(super) rate: Option<f64>,
+
+    /// Open loop: how requests follow each other
+    #[arg(long, value_name = "LAW", default_value = "constant", requires = "rate", help_heading = "How much")]
+    pub(super) arrivals: Arrivals,
+
+    /// How long requests are started, the warm-up not included [default: 10s, without --requests]
+    #[arg(long, short, value_name = "TIME", value_parser = time, help_heading = "How much")]
+    pub(super) duration: Option<Duration>,
+
+    /// Requests to start, the warm-up's included
+    #[arg(long, short = 'n', value_name = "N", help_heading = "How much")]
+    pub(super) requests: Option<NonZeroU64>,
+
+    /// Time before the measurement, under the same load
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "How much")]
+    pub(super) warm_up: Option<Duration>,
+
+    /// An answer that takes longer is an error
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How much")]
+    pub(super) timeout: Duration,
+
+    /// Seed of everything that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]
+    pub(super) seed: u64,
+
+    /// Worker threads, each with its share of the connections [default: the CPUs this process may use]
+    #[arg(long, value_name = "N", help_heading = "Runtime")]
+    pub(super) workers: Option<NonZeroUsize>,
+
+    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
+    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", help_heading = "Runtime")]
+    pub(super) io: Option<Io>,
+
+    /// Scheduling policy [default: the runtime's]
+    #[arg(long, value_name = "NAME", help_heading = "Runtime")]
+    pub(super) policy: Option<String>,
+
+    /// Write the result as CSV too
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) csv: Option<PathBuf>,
+
+    /// Write the result as JSON: into a file, or in place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    pub(super) json: Option<PathBuf>,
+}
+
+/// Laws of arrival by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Arrivals {
+    /// Evenly spaced
+    Constant,
+    /// Independent of each other: exponential gaps
+    Poisson,
+}
+
+/// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let millis = match unit {
+        "ms" => 1,
+        "s" | "" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    match number.parse::<u32>().map(|number| u64::from(number) * millis) {
+        Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
+        _ => Err("write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned()),
+    }
+}
+
+/// Requests a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (1e-3..=1e9).contains(rate));
+    rate.ok_or_else(|| "write requests a second, 0.001 to 1000000000".to_owned())
+}
+
+/// A Zipf law's exponent.
+pub(super) fn exponent(text: &str) -> Result<f64, String> {
+    let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
+    exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        assert!(["", "0", "-1s", "1.5s", "1d"].iter().all(|text| time(text).is_err()));
+        assert_eq!(rate("0.5"), Ok(0.5));
+        assert!(["", "0", "-1", "nan", "inf", "1e10"].iter().all(|text| rate(text).is_err()));
+        assert_eq!(exponent("0"), Ok(0.0));
+        assert!(["", "-1", "nan", "inf"].iter().all(|text| exponent(text).is_err()));
+    }
+}

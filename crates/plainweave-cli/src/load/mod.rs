@@ -1,0 +1,66 @@
+//! `plainweave load`: load generators on fibers.
+//!
+//! A worker is a runtime of its own with one thread, its share of the connections, its own schedule, random source and
+//! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
+//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`]). [`tally`] counts;
+//! [`report`] prints.
+
+mod draw;
+mod engine;
+mod flags;
+mod http;
+mod progress;
+mod report;
+mod response;
+mod schedule;
+mod tally;
+mod target;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail};
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use engine::{Plan, Protocol};
+pub(crate) use flags::Flags;
+use flags::{Common, What};
+use report::Report;
+use target::Target;
+
+/// Runs the load and prints the result.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    match &flags.what {
+        What::Http(own) => {
+            let (target, client) = http::Http::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
+            drive(&own.common, target, client)
+        }
+    }
+}
+
+/// Ends the program as clap does after wrong usage.
+fn wrong_usage(error: &anyhow::Error) -> ! {
+    crate::Cli::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
+}
+
+fn drive<P: Protocol>(common: &Common, target: Target, protocol: P) -> anyhow::Result<()> {
+    let plan = Plan::new(common, protocol.depth()).unwrap_or_else(|error| wrong_usage(&error));
+    target::allow_descriptors(plan.connections, plan.workers)?;
+    let address = target.probe(plan.timeout)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first ends the run early, with a report; a second ends the process.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop)).context("cannot catch signals")?;
+        flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
+    }
+    let outcome = engine::run(&plan, &Arc::new(protocol), address, &stop)?;
+    let report = Report::new(&target, address, &plan, &outcome);
+    report.publish(common)?;
+    if outcome.tally.ok == 0 {
+        bail!("no request to {} succeeded: {}", target.name, outcome.tally.failures);
+    }
+    Ok(())
+}

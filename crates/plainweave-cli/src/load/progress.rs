@@ -1,0 +1,35 @@
+//! The progress line: once a second, on a terminal only.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::engine::{Live, Plan};
+
+/// How soon the end of the run is noticed.
+const LOOK: Duration = Duration::from_millis(5);
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Shows progress until `ended`.
+pub(super) fn show(plan: &Plan, live: &[Arc<Live>], ended: impl Fn() -> bool) {
+    let terminal = stderr().is_terminal();
+    let (start, mut shown, mut before) = (Instant::now(), Instant::now(), 0);
+    while !ended() {
+        std::thread::sleep(LOOK);
+        if !terminal || shown.elapsed() < REFRESH {
+            continue;
+        }
+        let ok: u64 = live.iter().map(|live| live.ok.load(Ordering::Relaxed)).sum();
+        let failed: u64 = live.iter().map(|live| live.failed.load(Ordering::Relaxed)).sum();
+        let rate = (ok - before) as f64 / shown.elapsed().as_secs_f64();
+        (shown, before) = (Instant::now(), ok);
+        let whole = plan.duration.map(|duration| format!(" of {}", (plan.warm_up + duration).as_secs()));
+        let seconds = start.elapsed().as_secs();
+        let line = format!("{seconds}{} s: {ok} answers, {rate:.0}/s, {failed} errors", whole.unwrap_or_default());
+        let _ = write!(stderr(), "\r\x1b[K{line}");
+    }
+    if terminal {
+        let _ = write!(stderr(), "\r\x1b[K");
+    }
+}

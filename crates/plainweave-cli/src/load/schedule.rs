@@ -1,0 +1,146 @@
+//! When requests start.
+//!
+//! **Closed loop.** A connection asks again when it has its answer: the next start is now. The load bends to the
+//! server, so latencies say nothing of how long users would have queued.
+//!
+//! **Open loop.** A clock that knows nothing of answers sets the starts. Whoever is free takes the next one; if it lies
+//! in the past, because all connections were busy, the request goes out at once, and its latency still counts from the
+//! time at which it was meant to start. So the schedule *is* the queue: a first-come, first-served queue with a server
+//! a connection, of unbounded length and constant memory. Leaving out what a stalled server kept from being asked is
+//! known as co-ordinated omission (G. Tene); here nothing is left out, for every start before the end is taken, late or
+//! not, or its request counts as timed out.
+//!
+//! Times are nanoseconds since the worker's start of load.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::Exp1;
+
+/// How starts follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// Closed loop.
+    OnAnswer,
+    /// Open loop, so many nanoseconds apart.
+    Constant(f64),
+    /// Open loop, exponential gaps of this mean.
+    Poisson(f64),
+}
+
+impl Pace {
+    /// The pace of one of `workers`, which together make this one.
+    pub(super) fn share(self, workers: usize) -> Self {
+        match self {
+            Pace::OnAnswer => self,
+            Pace::Constant(gap) => Pace::Constant(gap * workers as f64),
+            // Independent Poisson processes add up to one.
+            Pace::Poisson(gap) => Pace::Poisson(gap * workers as f64),
+        }
+    }
+
+    pub(super) fn is_open(self) -> bool {
+        !matches!(self, Pace::OnAnswer)
+    }
+}
+
+/// The starts of one worker's requests.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pace: Pace,
+    /// Open loop: the next start.
+    next: f64,
+    /// No start at or after this.
+    end: u64,
+    /// No more starts than this.
+    left: u64,
+    random: SmallRng,
+}
+
+impl Schedule {
+    /// Starts before `end`, at most `count` of them. `phase`, below 1, sets evenly spaced workers apart.
+    pub(super) fn new(pace: Pace, end: u64, count: u64, phase: f64, seed: u64) -> Self {
+        let random = SmallRng::seed_from_u64(seed);
+        let mut schedule = Self { pace, next: 0.0, end, left: count, random };
+        schedule.next = match pace {
+            Pace::OnAnswer => 0.0,
+            Pace::Constant(gap) => gap * phase,
+            Pace::Poisson(_) => schedule.gap(),
+        };
+        schedule
+    }
+
+    fn gap(&mut self) -> f64 {
+        match self.pace {
+            Pace::OnAnswer => 0.0,
+            Pace::Constant(gap) => gap,
+            Pace::Poisson(gap) => gap * self.random.sample::<f64, _>(Exp1),
+        }
+    }
+
+    /// Takes the next start, in the past or in the future of `now`. `None`: there are no more.
+    #[inline]
+    pub(super) fn take(&mut self, now: u64) -> Option<u64> {
+        let start = if self.pace.is_open() { self.next as u64 } else { now };
+        if self.left == 0 || start >= self.end {
+            return None;
+        }
+        self.left -= 1;
+        self.next += self.gap();
+        Some(start)
+    }
+
+    /// Takes the next start if its time has come.
+    pub(super) fn take_due(&mut self, now: u64) -> Option<u64> {
+        if self.pace.is_open() && self.next as u64 > now { None } else { self.take(now) }
+    }
+
+    /// There are no more.
+    pub(super) fn stop(&mut self) {
+        self.left = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(mut schedule: Schedule) -> Vec<u64> {
+        std::iter::from_fn(|| schedule.take(0)).collect()
+    }
+
+    #[test]
+    fn an_open_loop_does_not_wait_for_anybody() {
+        let mut schedule = Schedule::new(Pace::Constant(100.0), 1000, u64::MAX, 0.0, 1);
+        assert_eq!((schedule.take(0), schedule.take(0)), (Some(0), Some(100)));
+        // 750 ns later: the starts that were missed are still taken, each at its own time, and none is made up.
+        let late: Vec<_> = std::iter::from_fn(|| schedule.take_due(750)).collect();
+        assert_eq!(late, [200, 300, 400, 500, 600, 700]);
+        assert_eq!((schedule.take(750), schedule.take(750), schedule.take(750)), (Some(800), Some(900), None));
+    }
+
+    #[test]
+    fn a_closed_loop_starts_now_until_the_end() {
+        let mut schedule = Schedule::new(Pace::OnAnswer, 1000, 2, 0.0, 1);
+        assert_eq!((schedule.take(7), schedule.take_due(9), schedule.take(10)), (Some(7), Some(9), None));
+        assert_eq!(Schedule::new(Pace::OnAnswer, 1000, 2, 0.0, 1).take(1000), None);
+    }
+
+    #[test]
+    fn the_workers_shares_add_up() {
+        let of = |worker: usize| Schedule::new(Pace::Constant(10.0).share(4), 100, 99, worker as f64 / 4.0, 1);
+        let mut all: Vec<_> = (0..4).flat_map(|worker| starts(of(worker))).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+    }
+
+    #[test]
+    fn poisson_gaps_have_their_mean_and_spread() {
+        let all = starts(Schedule::new(Pace::Poisson(1000.0), u64::MAX, 100_000, 0.0, 7));
+        let gaps: Vec<_> = all.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let deviation = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
+        assert!((980.0..1020.0).contains(&mean) && (970.0..1030.0).contains(&deviation), "{mean} {deviation}");
+        let again = starts(Schedule::new(Pace::Poisson(1000.0), u64::MAX, 100, 0.0, 7));
+        assert_eq!(all[..100], again);
+    }
+}

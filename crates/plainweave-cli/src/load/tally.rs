@@ -1,0 +1,204 @@
+//! What came of the requests: counts, a histogram of latencies, failures by kind.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use hdrhistogram::Histogram;
+use rustix::io::Errno;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nobody listens there.
+    Refused,
+    /// No way there.
+    Unreachable,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer closed the connection before it had answered.
+    Closed,
+    /// The peer closed the connection within its answer.
+    Short,
+    /// No whole answer in time, or the request's turn did not come in time.
+    TimedOut,
+    /// The status, or the cache's reply, says that it did not do as asked.
+    Refusal,
+    /// The answer breaks the protocol.
+    Garbage,
+    /// A well-formed answer of another length than expected.
+    WrongLength,
+    /// This machine is out of descriptors.
+    Descriptors,
+    /// This machine is out of local ports.
+    Ports,
+    /// Any other error of the system.
+    Other,
+}
+
+impl Failure {
+    pub(super) const ALL: [Failure; 12] = [
+        Failure::Refused,
+        Failure::Unreachable,
+        Failure::Reset,
+        Failure::Closed,
+        Failure::Short,
+        Failure::TimedOut,
+        Failure::Refusal,
+        Failure::Garbage,
+        Failure::WrongLength,
+        Failure::Descriptors,
+        Failure::Ports,
+        Failure::Other,
+    ];
+
+    /// Its name in tables and files.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Failure::Refused => "connection refused",
+            Failure::Unreachable => "unreachable",
+            Failure::Reset => "reset",
+            Failure::Closed => "closed without an answer",
+            Failure::Short => "closed within an answer",
+            Failure::TimedOut => "time-out",
+            Failure::Refusal => "bad status",
+            Failure::Garbage => "garbage",
+            Failure::WrongLength => "wrong length",
+            Failure::Descriptors => "out of descriptors",
+            Failure::Ports => "out of local ports",
+            Failure::Other => "other",
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Failure::Refused,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Failure::Unreachable,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Failure::Reset,
+            ErrorKind::TimedOut => Failure::TimedOut,
+            ErrorKind::AddrNotAvailable => Failure::Ports,
+            _ => match Errno::from_io_error(&error) {
+                Some(Errno::MFILE | Errno::NFILE) => Failure::Descriptors,
+                _ => Failure::Other,
+            },
+        }
+    }
+}
+
+/// Counts by kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Failures([u64; Failure::ALL.len()]);
+
+impl Failures {
+    pub(super) fn add(&mut self, failure: Failure, count: u64) {
+        self.0[failure as usize] += count;
+    }
+
+    /// The kinds that occurred.
+    pub(super) fn by_kind(&self) -> impl Iterator<Item = (Failure, u64)> {
+        Failure::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.total() == 0 {
+            return f.write_str("none");
+        }
+        for (n, (failure, count)) in self.by_kind().enumerate() {
+            write!(f, "{}{} {count}", if n > 0 { ", " } else { "" }, failure.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// The figures of one worker, or of all. Times are nanoseconds since the start of load.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// From the intended start to the whole answer, in nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    /// Open loop: how late this program itself sent a request for which a connection was free.
+    pub(super) lateness: Histogram<u64>,
+    pub(super) ok: u64,
+    /// Of `ok`, those answered before the end of the time in which requests start.
+    pub(super) ok_in_time: u64,
+    /// A cache's "not there", which is among `ok`.
+    pub(super) misses: u64,
+    /// Bytes of successful answers.
+    pub(super) bytes: u64,
+    pub(super) failures: Failures,
+    /// Connections made after the first ones.
+    pub(super) reconnects: u64,
+    /// The last answer.
+    pub(super) last: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        // Three significant digits; grows with the largest value. The bounds of `new` are always valid.
+        let histogram = || Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"));
+        Self {
+            latency: histogram(),
+            lateness: histogram(),
+            ok: 0,
+            ok_in_time: 0,
+            misses: 0,
+            bytes: 0,
+            failures: Failures::default(),
+            reconnects: 0,
+            last: 0,
+        }
+    }
+
+    /// Counts a success after so many nanoseconds.
+    #[inline]
+    pub(super) fn answered(&mut self, latency: u64) {
+        // Grows as needed, so every value finds its place.
+        let _ = self.latency.record(latency);
+        self.ok += 1;
+    }
+
+    /// Notes by how much a request was sent late.
+    pub(super) fn late(&mut self, by: u64) {
+        let _ = self.lateness.record(by);
+    }
+
+    /// Takes in another worker's.
+    pub(super) fn add(&mut self, other: &Tally) {
+        let both = "histograms that grow take any value";
+        self.latency.add(&other.latency).expect(both);
+        self.lateness.add(&other.lateness).expect(both);
+        self.ok += other.ok;
+        self.ok_in_time += other.ok_in_time;
+        self.misses += other.misses;
+        self.bytes += other.bytes;
+        other.failures.by_kind().for_each(|(failure, count)| self.failures.add(failure, count));
+        self.reconnects += other.reconnects;
+        self.last = self.last.max(other.last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_place_and_name() {
+        let mut failures = Failures::default();
+        for (n, failure) in Failure::ALL.into_iter().enumerate() {
+            assert_eq!(failure as usize, n);
+            failures.add(failure, n as u64);
+        }
+        assert_eq!(failures.total(), 66);
+        let mut names: Vec<_> = Failure::ALL.iter().map(|failure| failure.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Failure::ALL.len());
+        assert_eq!(Failures::default().to_string(), "none");
+    }
+}

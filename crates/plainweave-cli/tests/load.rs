@@ -1,0 +1,348 @@
+//! `plainweave load` against servers that do as a script says: well, badly, slowly, not at all.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Runs `plainweave load` to its end. A run that does not end would hang the test, which its runner would notice.
+fn load(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    let Output { status, stdout, stderr } =
+        command.arg("load").args(args).env_remove("PLAINWEAVE_IO").output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// A run's figures.
+struct Result(Value);
+
+impl Result {
+    /// Runs `load http` on each driver there is; the result of each.
+    fn http(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Self> {
+        let url = format!("http://{address}/");
+        let with =
+            |driver| Self::of(code, &[&["http", &url, "--json", "--io", driver, "--workers", "1"], args].concat());
+        let drivers: &[_] = if uring() { &["epoll", "uring"] } else { &["epoll"] };
+        drivers.iter().map(|driver| with(driver)).collect()
+    }
+
+    fn of(code: i32, args: &[&str]) -> Self {
+        let (got, out, error) = load(args);
+        assert_eq!(got, Some(code), "{args:?}: {out}{error}");
+        Self(serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}")))
+    }
+
+    fn figure(&self, name: &str) -> f64 {
+        self.0["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
+    }
+
+    fn errors(&self, kind: &str) -> u64 {
+        self.0["errors_by_kind"][kind].as_u64().unwrap_or(0)
+    }
+}
+
+/// Whether io_uring is to be had here.
+fn uring() -> bool {
+    plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build().is_ok()
+}
+
+/// A server: each connection has a thread that runs `script` with it and its number. The program's probe, which
+/// connects and leaves, is number 0.
+fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = Arc::new(script);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (stream, script) = (stream.unwrap(), script.clone());
+            std::thread::spawn(move || script(stream, number));
+        }
+    });
+    address
+}
+
+/// Reads a request's head; `None` at the end of the stream.
+fn request(stream: &mut TcpStream) -> Option<String> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => text.push(byte[0]),
+            Ok(_) => return None,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    Some(String::from_utf8(text).unwrap())
+}
+
+/// Answers every request with these bytes.
+fn always(answer: &'static str) -> SocketAddr {
+    server(move |mut stream, _| while request(&mut stream).is_some() && stream.write_all(answer.as_bytes()).is_ok() {})
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+#[test]
+fn a_closed_loop_counts_answers() {
+    let address = always(OK);
+    for result in Result::http(address, 0, &["-c", "4", "-n", "100"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("requests")), (100.0, 0.0, 100.0));
+        assert_eq!(result.figure("received_bytes"), (100 * OK.len()) as f64);
+        assert_eq!(result.0["loop"], "closed");
+        let (p50, max) = (result.figure("latency_p50_us"), result.figure("latency_max_us"));
+        assert!(p50 > 1.0 && max >= p50 && max < 60e6, "{p50} {max}");
+    }
+}
+
+#[test]
+fn chunked_bodies_are_read_to_their_end() {
+    let address = always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    for result in Result::http(address, 0, &["-c", "2", "-n", "20", "--body-length", "5"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors")), (20.0, 0.0));
+    }
+}
+
+#[test]
+fn large_bodies_are_read_to_their_end() {
+    let address = server(|mut stream, _| {
+        while request(&mut stream).is_some() {
+            let answer = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec(), vec![7; 1_000_000]].concat();
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--body-length", "1000000"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors")), (10.0, 0.0));
+    }
+}
+
+#[test]
+fn a_body_may_end_with_the_connection() {
+    let address = server(|mut stream, _| {
+        if request(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
+        }
+    });
+    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--body-length", "5"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (10.0, 0.0, 8.0));
+    }
+}
+
+#[test]
+fn a_connection_a_request() {
+    let address = server(|mut stream, number| {
+        if let Some(text) = request(&mut stream) {
+            assert!(number > 0 && text.contains("\r\nConnection: close\r\n"), "{number} {text}");
+            stream.write_all(OK.as_bytes()).unwrap();
+            assert_eq!(request(&mut stream), None);
+        }
+    });
+    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--no-keep-alive"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (10.0, 0.0, 10.0));
+    }
+}
+
+#[test]
+fn an_idle_connection_that_was_given_up_is_no_error() {
+    // Every connection ends silently after one answer.
+    let address = server(|mut stream, _| {
+        if request(&mut stream).is_some() {
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    for result in Result::http(address, 0, &["-c", "1", "-n", "5"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (5.0, 0.0, 4.0));
+    }
+}
+
+#[test]
+fn urls_and_fields_are_sent_as_given() {
+    let address = server(|mut stream, _| {
+        for path in ["/a", "/b?c", "/a"] {
+            let Some(text) = request(&mut stream) else { return };
+            assert!(text.starts_with(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:")), "{text}");
+            assert!(text.ends_with("\r\nX-One: 1\r\nX-Two: 2\r\n\r\n"), "{text}");
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    let list = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("urls.txt");
+    std::fs::write(&list, format!("# a list\n\nhttp://{address}/b?c\n")).unwrap();
+    let url = format!("http://{address}/a");
+    let args = ["http", &url, "--urls", list.to_str().unwrap(), "--header", "X-One: 1", "--header", "X-Two:2"];
+    let result = Result::of(0, &[&args[..], &["-c", "1", "-n", "3", "--json"]].concat());
+    assert_eq!((result.figure("ok"), result.figure("errors")), (3.0, 0.0));
+}
+
+#[test]
+fn failures_are_counted_by_kind() {
+    for (answer, args, kind) in [
+        ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", &[][..], "bad status"),
+        (OK, &["--status", "404"], "bad status"),
+        (OK, &["--body-length", "6"], "wrong length"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", &[], "garbage"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz", &[], "garbage"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", &[], "garbage"),
+    ] {
+        for result in Result::http(always(answer), 1, &[&["-c", "2", "-n", "6"], args].concat()) {
+            assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 6), "{kind}: {}", result.0);
+        }
+    }
+}
+
+#[test]
+fn peers_that_vanish_are_counted_by_kind() {
+    // Closed before an answer, within a head, within a body; reset.
+    for (answer, reset, kind) in [
+        ("", false, "closed without an answer"),
+        ("HTTP/1.1 2", false, "closed within an answer"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", false, "closed within an answer"),
+        ("", true, "reset"),
+    ] {
+        let address = server(move |mut stream, _| {
+            if reset {
+                // Closing with unread input resets.
+                let _ = stream.peek(&mut [0]);
+            } else if request(&mut stream).is_some() {
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        for result in Result::http(address, 1, &["-c", "2", "-n", "4"]) {
+            assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 4), "{kind}: {}", result.0);
+        }
+    }
+}
+
+#[test]
+fn silence_is_a_time_out() {
+    let address = server(|mut stream, _| while request(&mut stream).is_some() {});
+    for result in Result::http(address, 1, &["-c", "3", "-d", "200ms", "--timeout", "300ms"]) {
+        assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 3), "{}", result.0);
+    }
+}
+
+#[test]
+fn an_answer_that_never_ends_is_a_time_out() {
+    // A byte now and then keeps the connection alive, and not the request.
+    let address = server(|mut stream, _| {
+        if request(&mut stream).is_some() {
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    for result in Result::http(address, 1, &["-c", "1", "-n", "1", "--timeout", "300ms"]) {
+        // Both are right: the bytes that came by then are no head.
+        assert_eq!(result.errors("time-out") + result.errors("garbage"), 1, "{}", result.0);
+    }
+}
+
+#[test]
+fn a_target_that_is_down_is_said_at_once() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, out, error) = load(&["http", &format!("http://{address}/")]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(error.contains("cannot reach") && error.contains("is the server running"), "{error}");
+}
+
+#[test]
+fn a_target_that_goes_away_ends_a_run_of_so_many_requests() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        request(&mut stream).unwrap();
+        drop(listener);
+        stream.write_all(OK.as_bytes()).unwrap();
+    });
+    let url = format!("http://{address}/");
+    let result = Result::of(0, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
+    assert!(result.figure("ok") == 1.0 && result.errors("connection refused") > 1, "{}", result.0);
+}
+
+#[test]
+fn an_open_loop_leaves_nothing_out() {
+    // One connection, 100 requests a second; the 50th answer takes a second. A loop that waited for its answers would
+    // see one slow request. Here about 100 queue behind it, the last of which hardly waits: half of the 200 requests
+    // are slow, and their waits are spread evenly from 1 s down to 0.
+    let address = server(|mut stream, _| {
+        for number in 0.. {
+            if request(&mut stream).is_none() {
+                return;
+            }
+            if number == 50 {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    for result in Result::http(address, 0, &["-c", "1", "--rate", "100", "-d", "2s"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors")), (200.0, 0.0));
+        // Lower bounds only: a busy machine makes waits longer.
+        for (name, at_least) in [("max", 1e6), ("p99", 0.95e6), ("p90", 0.75e6), ("p75", 0.45e6)] {
+            let waited = result.figure(&format!("latency_{name}_us"));
+            assert!(waited >= at_least, "{name}: {waited} us, and {at_least} us were waited: {}", result.0);
+        }
+        assert_eq!(result.0["loop"], "open, constant");
+    }
+}
+
+#[test]
+fn what_never_had_its_turn_is_a_time_out() {
+    // The only connection is never answered: what is due meanwhile runs out of time too, and is not forgotten.
+    let address = server(|mut stream, _| while request(&mut stream).is_some() {});
+    let args = ["-c", "1", "--rate", "100", "-d", "500ms", "--timeout", "200ms", "--arrivals", "constant"];
+    for result in Result::http(address, 1, &args) {
+        assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 50), "{}", result.0);
+    }
+}
+
+#[test]
+fn a_warm_up_is_not_counted() {
+    let address = always(OK);
+    for result in Result::http(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors")), (30.0, 0.0));
+        assert_eq!(result.figure("elapsed_seconds"), 0.3);
+    }
+}
+
+#[test]
+fn results_are_written_where_asked() {
+    let address = always(OK);
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (csv, json) = (dir.join("load.csv"), dir.join("load.json"));
+    let args = ["-c", "3", "-n", "30", "--workers", "2"];
+    let url = format!("http://{address}/");
+    let files = ["--csv", csv.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let (code, out, error) = load(&[&["http", &url][..], &args, &files].concat());
+    assert_eq!((code, error.as_str()), (Some(0), ""), "no progress line without a terminal");
+    for said in ["closed loop", "3 connections", "2 workers", "answers   30", "errors    0: none", "p99 ", "CPU"] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    let csv = std::fs::read_to_string(csv).unwrap();
+    assert!(csv.starts_with("metric,unit,value\n") && csv.contains("\nok,1,30\n"), "{csv}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(json["figures"]["ok"], 30);
+}
+
+#[test]
+fn wrong_usage_is_told_apart() {
+    for (args, said) in [
+        (&["http"][..], "URL"),
+        (&["http", "https://h/"], "no TLS"),
+        (&["http", "http://h/", "--rate", "0"], "requests a second"),
+        (&["http", "http://h/", "--arrivals", "poisson"], "--rate"),
+        (&["http", "http://h/", "--connections", "0"], "--connections"),
+        (&["http", "http://h/", "-n", "1", "--warm-up", "1s"], "--duration"),
+        (&["http", "http://h/", "--frobnicate"], "--frobnicate"),
+    ] {
+        let (code, _, error) = load(args);
+        assert!(code == Some(2) && error.contains(said), "{args:?}: {code:?} {error}");
+    }
+    let (code, _, error) = load(&["http", "http://127.0.0.1/", "--connections", "100000000"]);
+    assert!(code == Some(1) && error.contains("ulimit -n"), "{code:?} {error}");
+}
