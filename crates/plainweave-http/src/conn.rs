@@ -2,22 +2,23 @@
 //!
 //! Blocking code, in two styles. [`Server::serve`] is a fiber (or a thread) per connection. [`Server::serve_ready`]
 //! is one turn of it: it is called when the stream is readable, answers all that is there and returns. Between turns
-//! a connection is its stream and a [`ConnState`] of eight bytes: no stack, no buffer.
+//! a connection is its stream and a [`ConnState`] of a few bytes: no stack, no buffer.
 //!
 //! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 
 use crate::body::{Decoder, Step};
-use crate::buffer::{Buffers, Input};
-use crate::incoming::Incoming;
+use crate::buffer::{Buffers, Input, Room};
+use crate::incoming::{Incoming, Rest};
 use crate::link::{Link, Pace};
 use crate::outgoing::Terms;
 use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
-use crate::{Error, Handler, Request, Response, Server, Transport};
+use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport};
 
 /// What a connection is while it has no request in hand, beside its stream. Made by [`Server::open`].
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct ConnState {
     pub(crate) served: u32,
     /// What the stream was last told.
     pub(crate) read_timeout_ms: u32,
+    /// Known only if a hook wants to know.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// What becomes of a connection after a turn.
@@ -43,7 +46,8 @@ impl<H: Handler> Server<H> {
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "no write time-out could be set"))?;
-        Ok(ConnState { served: 0, read_timeout_ms: 0 })
+        let peer = if self.has_exchange_hook() { stream.peer() } else { None };
+        Ok(ConnState { served: 0, read_timeout_ms: 0, peer })
     }
 
     /// Serves a connection to its end, waiting for one request after the other.
@@ -67,8 +71,9 @@ impl<H: Handler> Server<H> {
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
         self.pool().with(|Buffers { input, encoder }| {
             let pace = Pace::new(self.limits().write_timeout, self.limits().min_rate);
-            let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false };
-            Conn { server: self, link, input, readable: true }.run()
+            let (status, body_bytes) = (None, 0);
+            let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
+            Conn { server: self, link, input, readable: true, told: false }.run()
         })
     }
 }
@@ -80,6 +85,8 @@ struct Conn<'a, S, H> {
     input: &'a mut Input,
     /// There is something to read: true once, at the beginning of a turn.
     readable: bool,
+    /// The hook has been told of the exchange that failed.
+    told: bool,
 }
 
 /// What becomes of a connection after a request.
@@ -132,15 +139,14 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut slots = header_slots();
         let head = parse_head(bytes, &mut slots)?;
 
-        let mut body = Incoming::new(&mut self.link, room, &head)?;
-        let response = answer(self.server, &mut Request::new(&head, &mut body))?;
-        let rest = body.finish()?;
-
-        self.link.state.served = self.link.state.served.saturating_add(1);
-        let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(self.server, self.link.state);
-        let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
-        let terms = Terms { version, head_only, keep_alive, server: self.server.name() };
-        let keep = self.link.send(response, terms)?;
+        let started = self.server.has_exchange_hook().then(Instant::now);
+        let done = respond(self.server, &mut self.link, room, &head);
+        if let Some(started) = started {
+            self.told = true;
+            tell(self.server, &self.link, Some(&head), done.as_ref().err(), started.elapsed());
+        }
+        let (rest, keep) = done?;
+        self.told = false;
 
         self.input.finish(len, rest.range);
         if !keep {
@@ -209,6 +215,10 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
     /// Tells the peer, where it can be told, and ends the connection.
     fn fail(&mut self, error: &Error) {
         self.server.report(error);
+        // A peer that is merely silent between requests has begun no exchange.
+        if !self.told && error.status().is_some() {
+            tell(self.server, &self.link, None, Some(error), Duration::ZERO);
+        }
         let Some(status) = error.status().filter(|_| !self.link.broken) else {
             return;
         };
@@ -219,6 +229,38 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             self.link.linger(self.input.discard());
         }
     }
+}
+
+/// The middle of an exchange: the handler's answer is sent, or gathered. Says what is left of the request's body, and
+/// whether the connection stays open.
+fn respond<S: Transport, H: Handler>(
+    server: &Server<H>,
+    link: &mut Link<'_, S>,
+    room: Room<'_>,
+    head: &RequestHead<'_>,
+) -> Result<(Rest, bool), Error> {
+    (link.status, link.body_bytes) = (None, 0);
+    let mut body = Incoming::new(link, room, head)?;
+    let response = answer(server, &mut Request::new(head, &mut body))?;
+    let rest = body.finish()?;
+
+    link.state.served = link.state.served.saturating_add(1);
+    let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
+    let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
+    let keep = link.send(response, Terms { version, head_only, keep_alive, server: server.name() })?;
+    Ok((rest, keep))
+}
+
+/// Tells the hook of an exchange.
+fn tell<S, H: Handler>(
+    server: &Server<H>,
+    link: &Link<'_, S>,
+    head: Option<&RequestHead<'_>>,
+    error: Option<&Error>,
+    duration: Duration,
+) {
+    let status = error.and_then(Error::status).or(link.status);
+    server.exchanged(&Exchange { peer: link.state.peer, head, status, body_bytes: link.body_bytes, duration, error });
 }
 
 /// Whether a connection that has served so many requests may serve no other.

@@ -3,6 +3,8 @@
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
+
 use crate::encode::Encoder;
 use crate::{ConnState, Error, Limits, Transport};
 
@@ -16,6 +18,10 @@ pub(crate) struct Link<'a, S> {
     pub(crate) pace: Pace,
     /// A write has failed: what the peer has of our bytes is not known, nothing more can be said.
     pub(crate) broken: bool,
+    /// Of the response that is being sent, once its head is made.
+    pub(crate) status: Option<StatusCode>,
+    /// Of its body, handed over so far.
+    pub(crate) body_bytes: u64,
 }
 
 impl<S: Transport> Link<'_, S> {

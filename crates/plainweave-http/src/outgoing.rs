@@ -45,12 +45,19 @@ impl<S: Transport> Link<'_, S> {
         let mark = self.encoder.out.len();
         let fields = (&response.lines, &response.headers);
         self.encoder.head(response.status, fields, delimiter, connection, terms.server);
+        (self.status, self.body_bytes) = (Some(response.status), 0);
         match response.body {
             _ if terms.head_only || delimiter == Delimiter::None => {}
             Body::Empty | Body::Omitted(0) => {}
             Body::Omitted(_) => return Err(self.take_back(mark, Error::body("a body was left out", None))),
-            Body::Bytes(bytes) if bytes.len() <= COPIED => self.encoder.out.extend_from_slice(&bytes),
-            Body::Bytes(bytes) => self.write([&bytes, b""])?,
+            Body::Bytes(bytes) => {
+                self.body_bytes = bytes.len() as u64;
+                if bytes.len() <= COPIED {
+                    self.encoder.out.extend_from_slice(&bytes);
+                } else {
+                    self.write([&bytes, b""])?;
+                }
+            }
             Body::Stream(mut source, Some(len)) => self.stream(&mut *source, len, mark)?,
             Body::Stream(mut source, None) => self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?,
         }
@@ -69,6 +76,7 @@ impl<S: Transport> Link<'_, S> {
             let take = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.pace.left().ok_or_else(slow_reader)?;
             self.write([&piece[..take], b""])?;
+            self.body_bytes += take as u64;
             source.consume(take);
             left -= take as u64;
         }
@@ -90,6 +98,7 @@ impl<S: Transport> Link<'_, S> {
             // The producer may pause as long as it likes: only the peer is timed.
             self.pace = Pace::new(self.limits.write_timeout, self.limits.min_rate);
             self.write([piece, if chunked { CHUNK_END } else { b"" }])?;
+            self.body_bytes += len as u64;
             source.consume(len);
         }
         if chunked {
@@ -104,6 +113,7 @@ impl<S: Transport> Link<'_, S> {
             return error;
         }
         self.encoder.out.truncate(mark);
+        self.status = None;
         error.with_status(Some(StatusCode::INTERNAL_SERVER_ERROR))
     }
 }

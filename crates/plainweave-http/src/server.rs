@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::HeaderValue;
 
 use crate::buffer::Pool;
-use crate::{Error, Handler, Limits};
+use crate::{Error, Exchange, Handler, Limits};
 
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
+type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
 /// A handler, its limits and the buffers its connections borrow. Accepts nothing itself: hand it streams.
 pub struct Server<H> {
@@ -16,6 +17,7 @@ pub struct Server<H> {
     limits: Limits,
     name: Option<String>,
     on_error: Option<ErrorHook>,
+    on_exchange: Option<ExchangeHook>,
     pool: Pool,
     stopping: AtomicBool,
 }
@@ -25,7 +27,7 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        Self { handler, limits, name: None, on_error: None, pool, stopping: AtomicBool::new(false) }
+        Self { handler, limits, name: None, on_error: None, on_exchange: None, pool, stopping: AtomicBool::new(false) }
     }
 
     /// Replaces the limits.
@@ -42,6 +44,12 @@ impl<H: Handler> Server<H> {
     /// Calls `hook` for each connection that ended in an error, before the peer is told.
     pub fn on_error(self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         Self { on_error: Some(Box::new(hook)), ..self }
+    }
+
+    /// Calls `hook` after each exchange, on the fiber or thread that serves the connection: it must not block. Without
+    /// a hook no time is taken.
+    pub fn on_exchange(self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
+        Self { on_exchange: Some(Box::new(hook)), ..self }
     }
 
     /// From now on every answer is its connection's last, and no connection is parked. Connections that are parked
@@ -70,6 +78,16 @@ impl<H: Handler> Server<H> {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    pub(crate) fn has_exchange_hook(&self) -> bool {
+        self.on_exchange.is_some()
+    }
+
+    pub(crate) fn exchanged(&self, exchange: &Exchange<'_>) {
+        if let Some(hook) = &self.on_exchange {
+            hook(exchange);
+        }
     }
 
     pub(crate) fn report(&self, error: &Error) {

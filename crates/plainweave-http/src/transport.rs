@@ -1,7 +1,7 @@
 //! What a connection needs of the stream under it.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A byte stream with time-outs, in the shape of `std`'s sockets.
@@ -18,6 +18,11 @@ pub trait Transport: Read + Write {
 
     /// Ends our direction; the peer reads what was sent, then end of file.
     fn shutdown_write(&mut self) -> io::Result<()>;
+
+    /// The other end, where it has an address.
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
 
     /// Waits until a read would not block (there is data, end of file or an error), without holding any buffer.
     /// `Ok(false)`: the time has passed, or the connection is to be closed for another reason while it is idle.
@@ -41,6 +46,10 @@ impl Transport for TcpStream {
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
@@ -70,6 +79,10 @@ impl Transport for plainweave::net::TcpStream {
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {

@@ -1,0 +1,26 @@
+//! What a hook for access logs and metrics is told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::{Error, RequestHead};
+
+/// A request and its answer, over and done. See [`Server::on_exchange`](crate::Server::on_exchange).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Exchange<'a> {
+    /// Who asked, where the transport knows.
+    pub peer: Option<SocketAddr>,
+    /// The request; `None` if what came could not be read as one.
+    pub head: Option<&'a RequestHead<'a>>,
+    /// Of the answer; `None` if none was begun.
+    pub status: Option<StatusCode>,
+    /// Bytes of the answer's body that were handed to the transport, or to a buffer that leaves next.
+    pub body_bytes: u64,
+    /// From the complete head to the last byte of the answer handed over; nothing for a head that cannot be read.
+    pub duration: Duration,
+    /// Why the connection ended with this exchange, if it ended badly.
+    pub error: Option<&'a Error>,
+}
