@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
-use crate::policy::{Fifo, KNOWN, LifoSlot, Policy, Topology};
+use crate::policy::{Choice, PRESETS, Policy, Topology, Visitor};
 use crate::pool::{PoolConfig, PoolShared};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
@@ -43,7 +43,7 @@ impl RuntimeBuilder {
         Self {
             workers: None,
             io: Io::Auto,
-            policy: KNOWN[0].name.to_owned(),
+            policy: PRESETS[0].name.to_owned(),
             movement: Movement::BeforeStart,
             stack: StackConfig::default(),
             blocking_threads: BLOCKING_THREADS,
@@ -66,7 +66,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The scheduling policy, by one of the names in [`KNOWN`]. An unknown name is an error of `build`.
+    /// The scheduling policy, by one of the names in [`PRESETS`], perhaps with parameters: `"fifo"`,
+    /// `"lifo:capacity=128,victim=near:13"`. An unknown name, an unknown parameter and a value out of range are errors
+    /// of `build`, which tell what is valid. [`Self::build_with`] takes policies by type.
     pub fn policy(mut self, name: impl Into<String>) -> Self {
         self.policy = name.into();
         self
@@ -149,25 +151,25 @@ impl RuntimeBuilder {
     /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is
     /// not to be had; no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
-        match self.policy.as_str() {
-            "fifo" => self.build_with::<Fifo<FiberTask>>(()),
-            "lifo-slot" => self.build_with::<LifoSlot<FiberTask>>(()),
-            other => {
-                let names: Vec<_> = KNOWN.iter().map(|k| k.name).collect();
-                Err(invalid(format!("no scheduling policy is called '{other}'; there are: {}", names.join(", "))))
-            }
-        }
+        let choice = Choice::parse(&self.policy).map_err(invalid)?;
+        choice.visit(Named(self))
     }
 
-    /// Builds and starts the runtime with a policy of your own. [`Self::policy`]'s name is not looked at.
+    /// Builds and starts the runtime with a policy by its type: your own, or a composition. [`Runtime::policy`] then
+    /// says `custom`.
     ///
     /// # Errors
     /// As for [`Self::build`].
-    pub fn build_with<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
+    pub fn build_with<P: Policy<FiberTask>>(mut self, params: P::Params) -> io::Result<Runtime> {
+        "custom".clone_into(&mut self.policy);
+        self.build_as::<P>(params)
+    }
+
+    fn build_as<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
         let choice = self.io.or_forced_by_environment()?;
         let workers = self.checked_workers(choice)?;
         let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
-        let policy = Arc::new(P::new(params, &Topology { workers }));
+        let policy = Arc::new(P::new(params, &topology(workers)));
         let config = PoolConfig {
             workers,
             movement: self.movement,
@@ -248,6 +250,25 @@ impl RuntimeBuilder {
 
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// A builder on its way to the type of its policy.
+struct Named(RuntimeBuilder);
+
+impl Visitor<FiberTask> for Named {
+    type Output = io::Result<Runtime>;
+
+    fn visit<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
+        self.0.build_as::<P>(params)
+    }
+}
+
+/// Workers and the caches that they share, if the kernel tells: how many processors share the last-level cache of the
+/// first one.
+fn topology(workers: usize) -> Topology {
+    let shared = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map").ok();
+    let bits = shared.map(|map| map.chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum::<u32>());
+    Topology { workers, group: bits.map_or(workers, |bits| (bits as usize).clamp(1, workers)) }
 }
 
 /// CPUs by affinity mask and cgroup quota.

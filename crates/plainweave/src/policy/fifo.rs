@@ -1,49 +1,93 @@
-//! First in, first out: each worker runs its tasks in the order in which they became ready and steals half of another's
-//! oldest when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes.
+//! First in, first out: each worker runs its tasks in the order in which they became ready and steals the oldest of
+//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes.
 //!
 //! For it: bounded waiting (a task waits for at most all that were ready before it), good latency at the tail.
 //! Against it: a task that was just woken finds its data cold.
+//!
+//! The lane that thieves reach is `queue/ring`: an owner's push writes no shared word but its own, a pop is one
+//! uncontended exchange, a thief takes a batch.
 
-use super::stealing::{Lanes, Shared};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use std::collections::VecDeque;
 
-/// See the module's page.
-pub struct Fifo<T>(Shared<T>);
+use super::order::Order;
+use super::overflow::Shared;
+use super::stealing::{Stealing, StealingParams};
+use super::{Cx, Ready, Task, Wake};
+use crate::queue::ring::{Owner, Stealer, ring};
 
-/// A worker's half of [`Fifo`].
-pub struct FifoLocal<T>(Lanes<T>);
+/// FIFO with stealing. See the module's page.
+pub type Fifo<T> = Stealing<T, Ring<T>>;
 
-impl<T: Task + 'static> Policy<T> for Fifo<T> {
-    type Params = ();
-    type Local = FifoLocal<T>;
+/// A bounded ring and a plain lane, both first in, first out.
+pub struct Ring<T> {
+    alone: bool,
+    anchored: VecDeque<T>,
+    ring: Owner<T>,
+    turn: bool,
+}
 
-    fn new((): (), topology: &Topology) -> Self {
-        Self(Shared::new(topology))
+/// What thieves hold of a [`Ring`].
+pub struct RingDoor<T>(Stealer<T>);
+
+impl<T: Task + 'static> Order<T> for Ring<T> {
+    type Door = RingDoor<T>;
+
+    fn new(params: &StealingParams, alone: bool) -> Self {
+        let capacity = if alone { 1 } else { params.capacity.next_power_of_two() };
+        Self { alone, anchored: VecDeque::new(), ring: ring(capacity), turn: false }
     }
 
-    fn attach(&self, worker: WorkerId) -> FifoLocal<T> {
-        FifoLocal(self.0.attach(worker))
+    fn door(&self) -> RingDoor<T> {
+        RingDoor(self.ring.stealer())
     }
 
     #[inline(always)]
-    fn push(&self, _: &mut Cx, mut local: Option<&mut FifoLocal<T>>, task: T, why: Ready) -> Wake {
-        let alone = why == Ready::Yielded && local.as_deref_mut().is_some_and(|l| l.0.len() == 0);
-        let wake = self.0.push(local.map(|l| &mut l.0), task);
-        // A task that yields to nobody is taken up again at once.
-        if alone { Wake::None } else { wake }
+    fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
+        // Without thieves one plain lane serves all.
+        if self.alone || task.anchor().is_some() {
+            self.anchored.push_back(task);
+            return Ok(Wake::None);
+        }
+        self.ring.push(task).map(|()| Wake::Any)
     }
 
     #[inline(always)]
-    fn pop(&self, cx: &mut Cx, local: &mut FifoLocal<T>, effort: Effort) -> Option<T> {
-        let own = self.0.pop(&mut local.0);
-        if own.is_none() && effort == Effort::Search { self.0.steal(cx, &mut local.0) } else { own }
+    fn pop(&mut self, _: &mut Cx) -> Option<T> {
+        if self.ring.len() == 0 {
+            return self.anchored.pop_front();
+        }
+        self.turn = !self.turn;
+        if self.turn {
+            self.anchored.pop_front().or_else(|| self.ring.pop())
+        } else {
+            self.ring.pop().or_else(|| self.anchored.pop_front())
+        }
     }
 
-    fn maybe_ready(&self, worker: WorkerId) -> bool {
-        self.0.maybe_ready(worker)
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.anchored.is_empty() && self.ring.len() == 0
     }
 
-    fn drain(&self, local: FifoLocal<T>, sink: &mut dyn FnMut(T)) {
-        self.0.drain(local.0, sink);
+    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+        shared.push_all(cx, self.ring.take_half().chain([with]));
+    }
+
+    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+        let most = most.min(self.ring.capacity().div_ceil(2));
+        shared.queue(cx)?.pop_batch_into(&mut self.ring, most)
+    }
+
+    fn steal(&mut self, victim: &RingDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+        victim.0.steal_into(&mut self.ring, wanted)
+    }
+
+    fn has_tasks(victim: &RingDoor<T>) -> bool {
+        !victim.0.is_empty()
+    }
+
+    fn drain(mut self, sink: &mut dyn FnMut(T)) {
+        self.anchored.drain(..).for_each(&mut *sink);
+        std::iter::from_fn(|| self.ring.pop()).for_each(sink);
     }
 }

@@ -1,72 +1,144 @@
-//! FIFO with a one-task slot for what was woken last, as in Go's `runnext` and Tokio's LIFO slot: a message and its
-//! receiver meet while the message is still in the cache.
+//! An order with a one-task slot before it for what became ready last, as Go's `runnext` and Tokio's LIFO slot: a
+//! message and its receiver meet while the message is still in the cache.
 //!
-//! The published slots can starve: two tasks that wake each other keep it to themselves, and nobody may steal from it.
-//! Here the slot wins at most [`IN_A_ROW`] times in a row while others wait. It is not stealable (a task in it runs
-//! within so many switches, unless its worker is stuck in one fiber); only tasks that were *woken* use it, so a burst
-//! of spawned tasks stays in order and can be stolen.
+//! The published slots can starve: two tasks that wake each other keep it to themselves (Go bounds that by its time
+//! slice, Tokio since 2023 by three in a row, the OCaml thesis not at all), and nobody may steal from Tokio's or the
+//! thesis'. Here the slot wins at most [`SlotParams::in_a_row`] times while others wait, and it is stealable unless
+//! told otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may take
+//! the receiver away from its message, so thieves look at the slot last.
+//!
+//! The slot for tasks that may move is a ring of one place; anchored tasks have a plain one. At most one of them is
+//! full.
 
-use super::stealing::{Lanes, Shared};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::fifo::{Ring, RingDoor};
+use super::order::Order;
+use super::overflow::Shared;
+use super::stealing::{Stealing, StealingParams};
+use super::{Cx, Ready, Task, Wake};
+use crate::queue::ring::{Owner, Stealer, ring};
 
-/// So many times in a row the slot may win.
-const IN_A_ROW: u32 = 3;
+/// FIFO with a slot. See the module's page.
+pub type LifoSlot<T> = Stealing<T, Slot<T>>;
 
-/// See the module's page.
-pub struct LifoSlot<T>(Shared<T>);
+/// Which tasks take the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotFor {
+    /// Those that were woken: a burst of spawns stays in order and can be stolen.
+    Woken,
+    /// New ones as well (Go, Tokio).
+    All,
+}
 
-/// A worker's half of [`LifoSlot`].
-pub struct LifoSlotLocal<T> {
-    lanes: Lanes<T>,
-    slot: Option<T>,
+/// The slot's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotParams {
+    /// So many times in a row the slot may win; 0: there is no slot.
+    pub in_a_row: u32,
+    /// What goes there.
+    pub takes: SlotFor,
+    /// Whether thieves may empty it.
+    pub stealable: bool,
+}
+
+/// A slot before a [`Ring`].
+pub struct Slot<T> {
+    params: SlotParams,
+    alone: bool,
+    anchored: Option<T>,
+    movable: Owner<T>,
+    rest: Ring<T>,
     in_a_row: u32,
 }
 
-impl<T: Task + 'static> Policy<T> for LifoSlot<T> {
-    type Params = ();
-    type Local = LifoSlotLocal<T>;
+/// What thieves hold of a [`Slot`].
+pub struct SlotDoor<T> {
+    rest: RingDoor<T>,
+    slot: Option<Stealer<T>>,
+}
 
-    fn new((): (), topology: &Topology) -> Self {
-        Self(Shared::new(topology))
+impl<T: Task + 'static> Slot<T> {
+    /// Owner. Empties the slot.
+    #[inline]
+    fn take(&mut self) -> Option<T> {
+        self.anchored.take().or_else(|| self.movable.pop())
     }
 
-    fn attach(&self, worker: WorkerId) -> LifoSlotLocal<T> {
-        LifoSlotLocal { lanes: self.0.attach(worker), slot: None, in_a_row: 0 }
+    /// Owner. Fills the empty slot, or hands the task back: a thief that the kernel has stopped holds the place.
+    #[inline]
+    fn fill(&mut self, task: T) -> Result<Wake, T> {
+        if self.alone || task.anchor().is_some() {
+            self.anchored = Some(task);
+            return Ok(Wake::None);
+        }
+        self.movable.push(task).map(|()| if self.params.stealable { Wake::Any } else { Wake::None })
+    }
+}
+
+impl<T: Task + 'static> Order<T> for Slot<T> {
+    type Door = SlotDoor<T>;
+
+    fn new(params: &StealingParams, alone: bool) -> Self {
+        let rest = Ring::new(params, alone);
+        Self { params: params.slot, alone, anchored: None, movable: ring(1), rest, in_a_row: 0 }
+    }
+
+    fn door(&self) -> SlotDoor<T> {
+        SlotDoor { rest: self.rest.door(), slot: self.params.stealable.then(|| self.movable.stealer()) }
     }
 
     #[inline(always)]
-    fn push(&self, _: &mut Cx, local: Option<&mut LifoSlotLocal<T>>, task: T, why: Ready) -> Wake {
-        let Some(local) = local else { return self.0.push(None, task) };
-        if why != Ready::Woken {
-            let alone = why == Ready::Yielded && local.lanes.len() == 0;
-            let wake = self.0.push(Some(&mut local.lanes), task);
-            return if alone { Wake::None } else { wake };
+    fn push(&mut self, task: T, why: Ready) -> Result<Wake, T> {
+        let slot = why == Ready::Woken || (why == Ready::Spawned && self.params.takes == SlotFor::All);
+        if !slot {
+            return self.rest.push(task, why);
         }
         // The one that is displaced is older: it queues.
-        local.slot.replace(task).map_or(Wake::None, |older| self.0.push(Some(&mut local.lanes), older))
+        let older = self.take();
+        let wake = match self.fill(task) {
+            Ok(wake) => wake,
+            Err(task) => self.rest.push(task, why)?,
+        };
+        match older {
+            None => Ok(wake),
+            Some(older) => self.rest.push(older, why).map(|other| if wake == Wake::None { other } else { wake }),
+        }
     }
 
     #[inline(always)]
-    fn pop(&self, cx: &mut Cx, local: &mut LifoSlotLocal<T>, effort: Effort) -> Option<T> {
-        if local.in_a_row < IN_A_ROW
-            && let Some(task) = local.slot.take()
+    fn pop(&mut self, cx: &mut Cx) -> Option<T> {
+        if self.in_a_row < self.params.in_a_row
+            && let Some(task) = self.take()
         {
-            local.in_a_row += 1;
+            self.in_a_row += 1;
             return Some(task);
         }
-        local.in_a_row = 0;
-        let next = self.0.pop(&mut local.lanes).or_else(|| local.slot.take());
-        if next.is_none() && effort == Effort::Search { self.0.steal(cx, &mut local.lanes) } else { next }
+        self.in_a_row = 0;
+        self.rest.pop(cx).or_else(|| self.take())
     }
 
-    fn maybe_ready(&self, worker: WorkerId) -> bool {
-        self.0.maybe_ready(worker)
+    fn is_empty(&self) -> bool {
+        self.anchored.is_none() && self.movable.len() == 0 && self.rest.is_empty()
     }
 
-    fn drain(&self, mut local: LifoSlotLocal<T>, sink: &mut dyn FnMut(T)) {
-        if let Some(task) = local.slot.take() {
-            sink(task);
-        }
-        self.0.drain(local.lanes, sink);
+    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+        self.rest.shed(shared, with, cx);
+    }
+
+    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+        self.rest.absorb(shared, cx, most)
+    }
+
+    fn steal(&mut self, victim: &SlotDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+        let found = self.rest.steal(&victim.rest, wanted);
+        found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |_| 1))
+    }
+
+    fn has_tasks(victim: &SlotDoor<T>) -> bool {
+        Ring::has_tasks(&victim.rest) || victim.slot.as_ref().is_some_and(|slot| !slot.is_empty())
+    }
+
+    fn drain(mut self, sink: &mut dyn FnMut(T)) {
+        self.take().into_iter().for_each(&mut *sink);
+        self.rest.drain(sink);
     }
 }

@@ -6,16 +6,42 @@
 //! with whom to wake ([`Wake`]) and leaves the waking to `park`.
 //!
 //! **Anchored tasks** ([`Task::anchor`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look.
+//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look. Whether started
+//! tasks are anchored is the pool's affair (`Movement`): a policy also meets tasks that have run and may still move.
+//!
+//! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
+//! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite
+//! and whoever else drives policies by name go through it.
 
+use std::ops::Range;
+
+mod choice;
+mod deque;
 mod fifo;
+mod global;
 mod lifo_slot;
+mod local;
+mod order;
+mod overflow;
+mod presets;
+mod settings;
 mod stealing;
 #[cfg(test)]
 mod tests;
+mod victim;
 
-pub use fifo::Fifo;
-pub use lifo_slot::LifoSlot;
+pub use choice::{Choice, Family, Visitor};
+pub use deque::{Deque, Ordered};
+pub use fifo::{Fifo, Ring};
+pub use global::GlobalFifo;
+pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
+pub use local::{Local, LocalParams, Place};
+pub use order::{Ends, Order};
+pub use overflow::WhenFull;
+pub use presets::{PRESETS, Preset};
+pub use settings::Key;
+pub use stealing::{Stealing, StealingParams, Yields};
+pub use victim::{Amount, Victim};
 
 /// A worker's number within its pool, from 0.
 pub type WorkerId = usize;
@@ -30,13 +56,49 @@ pub trait Task: Send {
     fn stamp(&self) -> u64;
     /// Gives it a time stamp.
     fn set_stamp(&self, now: u64);
+    /// How urgent it is: 255 is the most, [`PRIORITY`] what tasks have unless told otherwise.
+    fn priority(&self) -> u8 {
+        PRIORITY
+    }
+    /// By when it should have run: nanoseconds on [`Cx::now`]'s clock. `None`: whenever.
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+    /// Its share of the processor beside others; [`WEIGHT`] unless told otherwise, never 0.
+    fn weight(&self) -> u32 {
+        WEIGHT
+    }
 }
+
+/// The priority of a task that was given none: the middle.
+pub const PRIORITY: u8 = 128;
+
+/// The weight of a task that was given none.
+pub const WEIGHT: u32 = 100;
 
 /// The machine as a policy sees it.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Workers in the pool, at least one.
     pub workers: usize,
+    /// Workers that share a last-level cache, at least one: workers 0 to `group - 1` are the first group, and so on.
+    /// Workers are not pinned to processors, so this is what the machine has, not what the kernel must keep to.
+    pub group: usize,
+}
+
+impl Topology {
+    /// So many workers behind one cache.
+    #[must_use]
+    pub fn flat(workers: usize) -> Self {
+        Self { workers, group: workers.max(1) }
+    }
+
+    /// The workers of `worker`'s cache group.
+    #[must_use]
+    pub fn group_of(&self, worker: WorkerId) -> Range<WorkerId> {
+        let first = worker - worker % self.group;
+        first..(first + self.group).min(self.workers)
+    }
 }
 
 /// Why a task is pushed.
@@ -140,21 +202,3 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// Gives up every task in `local`, and in the shared half, to `sink`.
     fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T));
 }
-
-/// A policy that `Runtime::builder().policy(name)` knows.
-#[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// The name to choose it by.
-    pub name: &'static str,
-    /// What it does and where it comes from, one line.
-    pub summary: &'static str,
-}
-
-/// The policies that can be chosen by name; the first is the default.
-pub const KNOWN: [Known; 2] = [
-    Known { name: "fifo", summary: "local queues in arrival order, half of the oldest stolen from a random victim" },
-    Known {
-        name: "lifo-slot",
-        summary: "fifo, but what was woken last runs next, three times in a row at most (Go, Tokio)",
-    },
-];

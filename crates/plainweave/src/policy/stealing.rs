@@ -1,138 +1,268 @@
-//! What the stealing policies share: a lane for anchored tasks and a stealable ring for each worker, and one shared
-//! queue for pushes from outside and for what a full ring sheds.
+//! Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
+//! that has none robs others.
 //!
-//! Fairness: lanes take turns, and every [`SHARED_EVERY`]-th pop looks at the shared queue first, so neither starves
-//! under sustained local load.
+//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at whom asked to be relieved,
+//! then at the shared queue and the lane of tasks that yielded, by turns; 2. at the worker's own order; 3. at that lane
+//! and the shared queue; 4. if it searches, at announced and other victims. So neither what comes from outside nor
+//! what yields starves under sustained local load. (In the OCaml schedulers' thesis it does: the shared queue is looked
+//! at only by idle workers.)
+//!
+//! For stealing: no shared state while all are busy, tasks stay where their data is. Against it: idle workers disturb
+//! others to find out that there is nothing, and a stolen task's data is cold.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
-use super::{Cx, Task, Topology, Wake, WorkerId};
-use crate::queue::injector::Injector;
-use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
+use super::order::{Ends, Order};
+use super::overflow::{Appeals, Shared, WhenFull};
+use super::victim::{Amount, Victim};
+use super::{Cx, Effort, Policy, Ready, SlotFor, SlotParams, Task, Topology, Wake, WorkerId};
+use crate::queue::ring::DEFAULT_CAPACITY;
+use crate::shim::Mutex;
 
-/// Every so many pops the shared queue goes first (a prime, as in Go, so that no loop of the program keeps step).
-const SHARED_EVERY: u32 = 61;
-
-/// The half that all workers see.
-pub(super) struct Shared<T> {
-    injector: Injector<T>,
-    stealers: Box<[Stealer<T>]>,
-    /// The rings' owners until their workers attach.
-    owners: Mutex<Vec<Option<Owner<T>>>>,
+/// Where tasks that yield go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yields {
+    /// They stay with their worker (a soft yield).
+    Local,
+    /// The shared queue, unless they are anchored or the worker is alone.
+    Shared,
 }
 
-/// The owner's half.
-pub(super) struct Lanes<T> {
-    worker: WorkerId,
-    anchored: VecDeque<T>,
-    ring: Owner<T>,
-    tick: u32,
+/// What distinguishes stealing policies with the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StealingParams {
+    /// From which end a worker takes; heeded by [`Deque`](super::Deque).
+    pub ends: Ends,
+    /// Heeded by [`Slot`](super::Slot).
+    pub slot: SlotParams,
+    /// Tasks that a worker holds for thieves to find, at most 32,768; [`Ring`](super::Ring) rounds up to a power of
+    /// two.
+    pub capacity: usize,
+    /// Every so many pops the shared queue goes first, at least 1.
+    pub poll: u32,
+    /// Whom to rob.
+    pub victim: Victim,
+    /// How much to take.
+    pub amount: Amount,
+    /// What to do without room.
+    pub full: WhenFull,
+    /// Attempts to find room before that.
+    pub spin: u32,
+    /// Shared queues, at least 1.
+    pub shards: usize,
+    /// Where tasks that yield go.
+    pub yields: Yields,
 }
 
-impl<T: Task> Shared<T> {
-    pub(super) fn new(topology: &Topology) -> Self {
-        let owners: Vec<_> = (0..topology.workers).map(|_| ring(DEFAULT_CAPACITY)).collect();
+impl Default for StealingParams {
+    fn default() -> Self {
         Self {
-            injector: Injector::new(),
-            stealers: owners.iter().map(Owner::stealer).collect(),
-            owners: Mutex::new(owners.into_iter().map(Some).collect()),
+            ends: Ends::Fifo,
+            slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
+            capacity: DEFAULT_CAPACITY,
+            // A prime, as in Go, so that no loop of the program keeps step.
+            poll: 61,
+            victim: Victim::Uniform,
+            amount: Amount::Half,
+            full: WhenFull::Shed,
+            spin: 0,
+            shards: 1,
+            yields: Yields::Local,
         }
     }
+}
 
-    pub(super) fn attach(&self, worker: WorkerId) -> Lanes<T> {
-        let mut owners = self.owners.lock().unwrap_or_else(|e| e.into_inner());
-        let ring = owners[worker].take().expect("a worker attaches once");
-        Lanes { worker, anchored: VecDeque::new(), ring, tick: 0 }
+/// See the module's page.
+pub struct Stealing<T: Task + 'static, O: Order<T>> {
+    params: StealingParams,
+    topology: Topology,
+    shared: Shared<T>,
+    appeals: Appeals,
+    doors: Box<[O::Door]>,
+    /// Until their workers attach.
+    orders: Mutex<Vec<Option<O>>>,
+}
+
+/// A worker's half of [`Stealing`].
+pub struct StealingLocal<T, O> {
+    worker: WorkerId,
+    order: O,
+    /// Tasks that yielded, if the order would run them at once.
+    yielded: VecDeque<T>,
+    /// Pops until the shared queue is due.
+    left: u32,
+    /// What goes first then.
+    turn: bool,
+    /// The last search found nothing near.
+    missed: bool,
+}
+
+impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
+    fn is_alone(&self) -> bool {
+        self.doors.len() == 1
     }
 
-    /// Queues a task as the newest; says whether there is something for others to take.
-    #[inline(always)]
-    pub(super) fn push(&self, local: Option<&mut Lanes<T>>, task: T) -> Wake {
-        let Some(lanes) = local else {
-            self.injector.push(task);
+    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
+        if self.params.yields == Yields::Shared && !self.is_alone() && task.anchor().is_none() {
+            self.shared.push(cx, task);
             return Wake::Any;
-        };
-        // Without thieves one plain lane serves all.
-        if self.stealers.len() == 1 || task.anchor().is_some() {
-            lanes.anchored.push_back(task);
-            return Wake::None;
         }
-        if let Err(task) = lanes.ring.push(task) {
-            self.injector.push_all(lanes.ring.take_half().chain([task]));
+        local.yielded.push_back(task);
+        Wake::None
+    }
+
+    #[cold]
+    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T) -> Wake {
+        for _ in 0..self.params.spin {
+            std::hint::spin_loop();
+            task = match local.order.push(task, Ready::Yielded) {
+                Ok(wake) => return wake,
+                Err(task) => task,
+            };
+        }
+        match self.params.full {
+            WhenFull::Shed => local.order.shed(&self.shared, task, cx),
+            full => {
+                self.shared.push(cx, task);
+                match full {
+                    WhenFull::Request { .. } => self.appeals.ask(cx, local.worker),
+                    WhenFull::Announce => self.appeals.announce(local.worker),
+                    WhenFull::Shed | WhenFull::Grow | WhenFull::Overflow => {}
+                }
+            }
         }
         Wake::Any
     }
 
-    /// The oldest task of the owner's lanes and the shared queue.
-    #[inline(always)]
-    pub(super) fn pop(&self, lanes: &mut Lanes<T>) -> Option<T> {
-        lanes.tick = lanes.tick.wrapping_add(1);
-        if lanes.tick.is_multiple_of(SHARED_EVERY)
-            && let Some(task) = self.injector.pop()
-        {
+    /// What is looked at on schedule.
+    #[cold]
+    fn pop_due(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
+        local.left = self.params.poll;
+        local.turn = !local.turn;
+        let relieved = self.relieve(cx, local);
+        if local.turn {
+            relieved.or_else(|| self.shared.pop(cx)).or_else(|| local.yielded.pop_front())
+        } else {
+            relieved.or_else(|| local.yielded.pop_front()).or_else(|| self.shared.pop(cx))
+        }
+    }
+
+    #[inline(never)]
+    fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
+        if let Some(task) = local.yielded.pop_front() {
             return Some(task);
         }
-        let own = if lanes.ring.len() == 0 {
-            lanes.anchored.pop_front()
-        } else if lanes.tick.is_multiple_of(2) {
-            lanes.anchored.pop_front().or_else(|| lanes.ring.pop())
-        } else {
-            lanes.ring.pop().or_else(|| lanes.anchored.pop_front())
-        };
-        match own {
-            Some(task) => Some(task),
-            None => self.take_shared(lanes),
+        if let Some(task) = self.relieve(cx, local) {
+            return Some(task);
         }
-    }
-
-    fn take_shared(&self, lanes: &mut Lanes<T>) -> Option<T> {
-        if self.injector.is_empty() {
-            return None;
-        }
-        let share = (self.injector.len() / self.stealers.len()).clamp(1, lanes.ring.capacity() / 2);
-        self.injector.pop_batch_into(&mut lanes.ring, share)
-    }
-
-    /// Half of another worker's ring, the victims taken in turn from a random one on.
-    pub(super) fn steal(&self, cx: &mut Cx, lanes: &mut Lanes<T>) -> Option<T> {
-        let workers = self.stealers.len();
-        if workers == 1 {
-            return None;
-        }
-        let first = cx.below(workers);
-        for victim in (first..workers).chain(0..first).filter(|&v| v != lanes.worker) {
-            if self.stealers[victim].is_empty() {
-                continue;
-            }
-            cx.steal_attempts += 1;
-            if let Some(task) = self.stealers[victim].steal_half_into(&mut lanes.ring) {
-                cx.steals += 1;
+        if !self.shared.is_empty() {
+            let share = (self.shared.len() / self.doors.len()).max(1);
+            if let Some(task) = local.order.absorb(&self.shared, cx, share) {
                 return Some(task);
             }
         }
-        None
+        if effort == Effort::Search && !self.is_alone() { self.search(cx, local) } else { None }
     }
 
-    pub(super) fn maybe_ready(&self, worker: WorkerId) -> bool {
-        let others = self.stealers.iter().enumerate().filter(|(w, _)| *w != worker);
-        !self.injector.is_empty() || others.into_iter().any(|(_, s)| !s.is_empty())
+    /// Steals from who has asked this worker to.
+    fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
+        let WhenFull::Request { sticky } = self.params.full else { return None };
+        let victim = self.appeals.asked(local.worker)?;
+        let found = self.rob(cx, local, victim);
+        if found.is_none() || !sticky {
+            self.appeals.answered(local.worker);
+        }
+        found
     }
 
-    pub(super) fn drain(&self, mut lanes: Lanes<T>, sink: &mut dyn FnMut(T)) {
-        lanes.anchored.drain(..).for_each(&mut *sink);
-        while let Some(task) = lanes.ring.pop() {
-            sink(task);
+    fn search(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
+        if self.params.full == WhenFull::Announce
+            && let Some(victim) = self.appeals.announced()
+            && let Some(task) = self.rob(cx, local, victim)
+        {
+            return Some(task);
         }
-        while let Some(task) = self.injector.pop() {
-            sink(task);
+        let (everywhere, me) = (local.missed, local.worker);
+        let rule = self.params.victim;
+        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.rob(cx, local, victim));
+        local.missed = found.is_none() && !everywhere;
+        found
+    }
+
+    fn rob(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
+        let door = &self.doors[victim];
+        if victim == local.worker || !O::has_tasks(door) {
+            return None;
         }
+        cx.steal_attempts += 1;
+        let found = local.order.steal(door, |len| self.params.amount.of(len));
+        cx.steals += u64::from(found.is_some());
+        found
     }
 }
 
-impl<T: Task> Lanes<T> {
-    /// Tasks the owner holds.
-    pub(super) fn len(&self) -> usize {
-        self.anchored.len() + self.ring.len()
+impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
+    type Params = StealingParams;
+    type Local = StealingLocal<T, O>;
+
+    fn new(params: StealingParams, topology: &Topology) -> Self {
+        let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.workers == 1)).collect();
+        Self {
+            topology: topology.clone(),
+            shared: Shared::new(params.shards),
+            appeals: Appeals::new(topology),
+            doors: orders.iter().map(O::door).collect(),
+            orders: Mutex::new(orders.into_iter().map(Some).collect()),
+            params,
+        }
+    }
+
+    fn attach(&self, worker: WorkerId) -> Self::Local {
+        let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
+        let order = orders[worker].take().expect("a worker attaches once");
+        StealingLocal { worker, order, yielded: VecDeque::new(), left: self.params.poll, turn: false, missed: false }
+    }
+
+    #[inline(always)]
+    fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake {
+        let Some(local) = local else {
+            self.shared.push(cx, task);
+            return Wake::Any;
+        };
+        let mut alone = false;
+        if why == Ready::Yielded {
+            if self.params.yields == Yields::Shared || local.order.yields_apart() {
+                return self.push_yielded(cx, local, task);
+            }
+            // A task that yields to nobody is taken up again at once.
+            alone = local.order.is_empty();
+        }
+        let wake = match local.order.push(task, why) {
+            Ok(wake) => wake,
+            Err(task) => self.push_full(cx, local, task),
+        };
+        if alone { Wake::None } else { wake }
+    }
+
+    #[inline(always)]
+    fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T> {
+        local.left -= 1;
+        if local.left == 0
+            && let Some(task) = self.pop_due(cx, local)
+        {
+            return Some(task);
+        }
+        local.order.pop(cx).or_else(|| self.pop_elsewhere(cx, local, effort))
+    }
+
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        let mut others = self.doors.iter().enumerate().filter(|(w, _)| *w != worker);
+        !self.shared.is_empty() || others.any(|(_, door)| O::has_tasks(door))
+    }
+
+    fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
+        local.yielded.drain(..).for_each(&mut *sink);
+        local.order.drain(sink);
+        self.shared.drain(sink);
     }
 }

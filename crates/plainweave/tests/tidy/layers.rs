@@ -29,7 +29,8 @@ fn policies_import_their_parent_and_queues() {
     for file in rust_files().iter().filter(|file| file.path.starts_with("crates/plainweave/src/policy/")) {
         for (n, line) in file.code.lines().enumerate() {
             if let Some(path) = foreign_import(file, line) {
-                let what = format!("a policy uses `{path}`: it may use its parent module, `crate::queue` and `std`");
+                let what =
+                    format!("a policy uses `{path}`: it may use its parent, `crate::queue`, `crate::shim` and `std`");
                 report.add(&file.path, n + 1, what);
             }
         }
@@ -37,18 +38,19 @@ fn policies_import_their_parent_and_queues() {
     report.done();
 }
 
-/// The path of a policy's line that leads elsewhere.
+/// The path of a policy's line that leads elsewhere. (`crossbeam_utils` pads to cache lines.)
 fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
     if let Some(at) = line.find("crate::") {
         let path = &line[at..];
         // Not `pub(crate)`, which has no path behind it.
-        return (!path.starts_with("crate::queue")).then_some(path);
+        return (!path.starts_with("crate::queue") && !path.starts_with("crate::shim")).then_some(path);
     }
     let import = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ");
     let path = import.strip_prefix("use ")?;
     let first = path.split([':', ';', ' ']).next()?;
     let own = lines_with(&file.code, &format!("mod {first}"));
-    (!matches!(first, "super" | "self" | "std" | "core" | "alloc") && own.is_empty()).then_some(path)
+    (!matches!(first, "super" | "self" | "std" | "core" | "alloc" | "crossbeam_utils") && own.is_empty())
+        .then_some(path)
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl<T: Send> Stealer<T> {
     }
 
     /// Any thread. Steals the older half, rounded up; see [`steal_into`](Self::steal_into).
+    #[cfg(test)]
     pub(crate) fn steal_half_into(&self, thief: &mut Owner<T>) -> Option<T> {
         self.steal_into(thief, |len| len.div_ceil(2))
     }

@@ -1,0 +1,129 @@
+//! Each worker by itself, first in, first out or last in, first out; nobody steals. The baseline of every stealing
+//! scheduler, and what a process (or an event loop) per core does.
+//!
+//! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where it is. Against it:
+//! a worker may have a thousand tasks while its neighbour sleeps. New tasks stay with who spawned them, or are dealt
+//! round by round ([`Place::Deal`]), which evens out numbers but not work.
+//!
+//! What comes from outside goes to the task's last worker, or is dealt. It waits in a queue of that worker which is
+//! looked at every [`LocalParams::poll`] pops. LIFO starves what was pushed first, by definition; tasks that yield are
+//! kept apart from it, first in, first out, and looked at on the same schedule.
+
+use std::collections::VecDeque;
+
+use crossbeam_utils::CachePadded;
+
+use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use crate::queue::injector::Injector;
+use crate::shim::atomic::AtomicUsize;
+use crate::shim::atomic::Ordering::Relaxed;
+
+/// Where a new task goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To the worker that spawned it.
+    Own,
+    /// To the workers by turns, unless it is anchored.
+    Deal,
+}
+
+/// The order and the placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalParams {
+    /// Last in, first out.
+    pub lifo: bool,
+    /// Where new tasks go.
+    pub place: Place,
+    /// Every so many pops the other lanes go first, at least 1.
+    pub poll: u32,
+}
+
+impl Default for LocalParams {
+    fn default() -> Self {
+        Self { lifo: false, place: Place::Own, poll: 61 }
+    }
+}
+
+/// See the module's page.
+pub struct Local<T> {
+    params: LocalParams,
+    /// What came to each worker from elsewhere.
+    arrivals: Box<[CachePadded<Injector<T>>]>,
+    deal: CachePadded<AtomicUsize>,
+}
+
+/// A worker's half of [`Local`].
+pub struct LocalHalf<T> {
+    worker: WorkerId,
+    tasks: VecDeque<T>,
+    yielded: VecDeque<T>,
+    left: u32,
+    turn: bool,
+}
+
+impl<T: Task> Local<T> {
+    fn send(&self, task: T, to: Option<WorkerId>) -> Wake {
+        let worker = to.unwrap_or_else(|| self.deal.fetch_add(1, Relaxed) % self.arrivals.len());
+        self.arrivals[worker].push(task);
+        Wake::Worker(worker)
+    }
+
+    fn pop_other(&self, local: &mut LocalHalf<T>) -> Option<T> {
+        local.turn = !local.turn;
+        let arrivals = &self.arrivals[local.worker];
+        if local.turn {
+            arrivals.pop().or_else(|| local.yielded.pop_front())
+        } else {
+            local.yielded.pop_front().or_else(|| arrivals.pop())
+        }
+    }
+}
+
+impl<T: Task + 'static> Policy<T> for Local<T> {
+    type Params = LocalParams;
+    type Local = LocalHalf<T>;
+
+    fn new(params: LocalParams, topology: &Topology) -> Self {
+        let arrivals = (0..topology.workers).map(|_| CachePadded::new(Injector::new())).collect();
+        Self { params, arrivals, deal: CachePadded::new(AtomicUsize::new(0)) }
+    }
+
+    fn attach(&self, worker: WorkerId) -> LocalHalf<T> {
+        let (tasks, yielded) = (VecDeque::new(), VecDeque::new());
+        LocalHalf { worker, tasks, yielded, left: self.params.poll, turn: false }
+    }
+
+    fn push(&self, _: &mut Cx, local: Option<&mut LocalHalf<T>>, task: T, why: Ready) -> Wake {
+        let Some(local) = local else {
+            let last = task.last_worker();
+            return self.send(task, last);
+        };
+        if why == Ready::Spawned && self.params.place == Place::Deal && task.anchor().is_none() {
+            return self.send(task, None);
+        }
+        let lane = if self.params.lifo && why == Ready::Yielded { &mut local.yielded } else { &mut local.tasks };
+        lane.push_back(task);
+        Wake::None
+    }
+
+    fn pop(&self, _: &mut Cx, local: &mut LocalHalf<T>, _: Effort) -> Option<T> {
+        local.left -= 1;
+        if local.left == 0 {
+            local.left = self.params.poll;
+            if let Some(task) = self.pop_other(local) {
+                return Some(task);
+            }
+        }
+        let own = if self.params.lifo { local.tasks.pop_back() } else { local.tasks.pop_front() };
+        own.or_else(|| self.pop_other(local))
+    }
+
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        !self.arrivals[worker].is_empty()
+    }
+
+    fn drain(&self, mut local: LocalHalf<T>, sink: &mut dyn FnMut(T)) {
+        local.tasks.drain(..).chain(local.yielded.drain(..)).for_each(&mut *sink);
+        std::iter::from_fn(|| self.arrivals[local.worker].pop()).for_each(sink);
+    }
+}

@@ -1,0 +1,129 @@
+//! What happens when a worker's own structure is full, and the shared queues.
+//!
+//! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
+//! task into a shared queue, behind a lock (worse) or sharded (a little better); ask a random worker to steal from me,
+//! once or until I am relieved (much worse); announce my number on a queue of overloaded workers where thieves look
+//! first (a little better). Go and Tokio shed half of the structure into a shared queue: our default.
+//!
+//! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
+//! queue at once, since fibers must not wait on each other inside the scheduler.
+//!
+//! The shared queues also take what comes from outside the pool, and tasks that yield where the policy says so. They
+//! are looked at on a schedule, see `stealing`.
+
+use std::iter::once;
+
+use crossbeam_utils::CachePadded;
+
+use super::{Cx, Topology, WorkerId};
+use crate::queue::injector::Injector;
+use crate::shim::atomic::AtomicUsize;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// What a worker does with a task for which its own structure has no room. (First it may spin for a while, see
+/// `StealingParams::spin`.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The older half and the task go to the shared queue (Go, Tokio).
+    Shed,
+    /// The structure grows.
+    Grow,
+    /// The task goes to the shared queue.
+    Overflow,
+    /// The same, and a random worker is asked to steal from this one.
+    Request {
+        /// It goes on doing so until it finds nothing.
+        sticky: bool,
+    },
+    /// The same, and this worker's number is announced where thieves look first.
+    Announce,
+}
+
+/// The shared queues: one, or several of which a random one is taken.
+pub struct Shared<T> {
+    queues: Box<[CachePadded<Injector<T>>]>,
+}
+
+impl<T: Send> Shared<T> {
+    pub(super) fn new(shards: usize) -> Self {
+        Self { queues: (0..shards.max(1)).map(|_| CachePadded::new(Injector::new())).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.iter().all(|queue| queue.is_empty())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queues.iter().map(|queue| queue.len()).sum()
+    }
+
+    fn any(&self, cx: &mut Cx) -> usize {
+        if self.queues.len() == 1 { 0 } else { cx.below(self.queues.len()) }
+    }
+
+    pub(super) fn push(&self, cx: &mut Cx, task: T) {
+        self.queues[self.any(cx)].push(task);
+    }
+
+    pub(super) fn push_all(&self, cx: &mut Cx, tasks: impl IntoIterator<Item = T>) {
+        self.queues[self.any(cx)].push_all(tasks);
+    }
+
+    /// One that has tasks, from a random one on.
+    pub(super) fn queue(&self, cx: &mut Cx) -> Option<&Injector<T>> {
+        let first = self.any(cx);
+        let turn = self.queues[first..].iter().chain(&self.queues[..first]);
+        turn.map(|queue| &**queue).find(|queue| !queue.is_empty())
+    }
+
+    pub(super) fn pop(&self, cx: &mut Cx) -> Option<T> {
+        self.queue(cx)?.pop()
+    }
+
+    pub(super) fn drain(&self, sink: &mut dyn FnMut(T)) {
+        self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.pop())).for_each(sink);
+    }
+}
+
+/// Who has asked to be relieved: by a note to one worker, or on a board for all.
+pub(super) struct Appeals {
+    /// For each worker, the number of the one that asks it, plus one.
+    notes: Box<[CachePadded<AtomicUsize>]>,
+    board: Injector<WorkerId>,
+}
+
+impl Appeals {
+    pub(super) fn new(topology: &Topology) -> Self {
+        let notes = (0..topology.workers).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
+        Self { notes, board: Injector::new() }
+    }
+
+    /// Asks a random other worker; a note that is there already stays.
+    pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId) {
+        let draw = cx.below(self.notes.len() - 1);
+        let asked = if draw >= me { draw + 1 } else { draw };
+        let _ = self.notes[asked].compare_exchange(0, me + 1, Release, Relaxed);
+    }
+
+    /// Who has asked `worker`.
+    pub(super) fn asked(&self, worker: WorkerId) -> Option<WorkerId> {
+        self.notes[worker].load(Acquire).checked_sub(1)
+    }
+
+    /// `worker` has seen to it.
+    pub(super) fn answered(&self, worker: WorkerId) {
+        self.notes[worker].store(0, Relaxed);
+    }
+
+    /// Puts `me` on the board. At most one entry a worker is there for each time it was full and no thief had come.
+    pub(super) fn announce(&self, me: WorkerId) {
+        if self.board.len() < self.notes.len() {
+            self.board.push_all(once(me));
+        }
+    }
+
+    /// Takes a number off the board.
+    pub(super) fn announced(&self) -> Option<WorkerId> {
+        self.board.pop()
+    }
+}

@@ -1,0 +1,179 @@
+//! What single policies promise beyond the suite, and how policies are named.
+
+use super::*;
+
+/// Pushes tasks 0 to `n - 1` on one worker, all for the same reason, and pops them all.
+fn order_of<P: Policy<Probe>>(params: P::Params, n: usize, why: Ready) -> Vec<usize> {
+    let policy = P::new(params, &Topology::flat(1));
+    let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
+    for i in 0..n {
+        policy.push(&mut cx, Some(&mut local), Probe::new(i), why);
+    }
+    pop_all(&policy, &mut cx, &mut local, Effort::Quick).iter().map(|t| t.id).collect()
+}
+
+/// The same by name.
+fn order(name: &str, n: usize, why: Ready) -> Vec<usize> {
+    struct Order(usize, Ready);
+    impl Visitor<Probe> for Order {
+        type Output = Vec<usize>;
+        fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
+            order_of::<P>(params, self.0, self.1)
+        }
+    }
+    Choice::parse(name).expect("a policy").visit(Order(n, why))
+}
+
+#[test]
+fn orders() {
+    let up: Vec<_> = (0..50).collect();
+    let down: Vec<_> = (0..50).rev().collect();
+    assert_eq!(order("fifo", 50, Ready::Woken), up);
+    assert_eq!(order("lifo", 50, Ready::Woken), down);
+    assert_eq!(order("lifo", 50, Ready::Yielded), up, "tasks that yield wait in line");
+    assert_eq!(order("local-lifo", 50, Ready::Woken), down);
+    assert_eq!(order("global-fifo", 50, Ready::Woken), up);
+    assert_eq!(order("lifo-slot", 4, Ready::Woken), [3, 0, 1, 2]);
+    assert_eq!(order("lifo:order=alternate:2", 6, Ready::Woken), [5, 0, 4, 1, 3, 2]);
+    assert_eq!(order("lifo:order=reverse:3", 6, Ready::Woken), [5, 4, 0, 1, 2, 3]);
+    let mixed = order("lifo:order=stochastic:50", 50, Ready::Woken);
+    assert!(mixed != up && mixed != down && ids(mixed.into_iter().map(Probe::new)) == up);
+    assert_eq!(order("lifo:order=stochastic:0", 50, Ready::Woken), down);
+    assert_eq!(order("lifo:order=stochastic:100", 50, Ready::Woken), up);
+}
+
+#[test]
+fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
+    for (amount, most) in [("half", 5), ("one", 1), ("atleast:8", 8)] {
+        for order in ["fifo", "lifo"] {
+            struct Rob;
+            impl Visitor<Probe> for Rob {
+                type Output = Vec<usize>;
+                fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
+                    let policy = P::new(params, &Topology::flat(2));
+                    let (mut cx, mut a, mut b) = (Cx::new(1), policy.attach(0), policy.attach(1));
+                    for i in 0..10 {
+                        policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
+                    }
+                    let first = policy.pop(&mut cx, &mut b, Effort::Search).into_iter();
+                    ids(first.chain(pop_all(&policy, &mut cx, &mut b, Effort::Quick)))
+                }
+            }
+            let choice = Choice::parse(&format!("{order}:amount={amount}")).expect("a policy");
+            assert_eq!(choice.visit(Rob), (0..most).collect::<Vec<_>>(), "{order} {amount}");
+        }
+    }
+}
+
+#[test]
+fn a_slot_is_given_up_after_three_in_a_row_and_to_thieves() {
+    let params = || match Choice::parse("lifo-slot").expect("a preset").family() {
+        Family::Stealing(params) => params.clone(),
+        other => panic!("{other:?}"),
+    };
+    let policy = LifoSlot::<Probe>::new(params(), &Topology::flat(1));
+    let (mut cx, mut local) = (Cx::new(7), policy.attach(0));
+    policy.push(&mut cx, Some(&mut local), Probe::new(7), Ready::Spawned);
+    policy.push(&mut cx, Some(&mut local), Probe::new(1), Ready::Woken);
+    let mut pops = 0;
+    while let Some(task) = policy.pop(&mut cx, &mut local, Effort::Quick).filter(|t| t.id == 1) {
+        pops += 1;
+        policy.push(&mut cx, Some(&mut local), task, Ready::Woken);
+    }
+    assert_eq!(pops, 3);
+    for stealable in [true, false] {
+        let mut params = params();
+        params.slot.stealable = stealable;
+        let policy = LifoSlot::<Probe>::new(params, &Topology::flat(2));
+        let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+        let wake = policy.push(&mut cx, Some(&mut a), Probe::new(1), Ready::Woken);
+        assert_eq!(wake == Wake::Any, stealable);
+        assert_eq!(policy.maybe_ready(1), stealable);
+        assert_eq!(policy.pop(&mut cx, &mut b, Effort::Search).is_some(), stealable);
+    }
+}
+
+/// What a full structure does: how many of 20 tasks, pushed on a worker with room for 8, wait in the shared queue.
+#[test]
+fn a_full_structure_does_what_was_asked_for() {
+    struct Fill;
+    impl Visitor<Probe> for Fill {
+        type Output = (usize, bool);
+        fn visit<P: Policy<Probe>>(self, params: P::Params) -> (usize, bool) {
+            let policy = P::new(params, &Topology::flat(2));
+            let (mut cx, mut a, mut b) = (Cx::new(1), policy.attach(0), policy.attach(1));
+            for i in 0..20 {
+                policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
+            }
+            // What a worker finds that does not rob on its own account; who was asked to relieve, robs.
+            let found = pop_all(&policy, &mut cx, &mut b, Effort::Quick);
+            (found.len(), found.iter().any(|t| t.id < 8))
+        }
+    }
+    let fill = |what: &str| Choice::parse(&format!("fifo:capacity=8,{what}")).expect("a policy").visit(Fill);
+    // Thrice half of eight and one more.
+    assert_eq!(fill("full=shed"), (15, true));
+    assert_eq!(fill("full=overflow"), (12, false));
+    assert_eq!(fill("full=overflow,shards=3,spin=5"), (12, false));
+    assert_eq!(fill("full=announce"), (12, false));
+    assert_eq!(fill("full=grow"), (0, false));
+    assert_eq!(fill("full=request"), (12 + 4, true));
+    assert_eq!(fill("full=sticky"), (12 + 8, true));
+}
+
+#[test]
+fn an_announced_worker_is_robbed_first() {
+    let text = "fifo:capacity=8,full=announce";
+    let Family::Stealing(params) = Choice::parse(text).expect("a policy").family().clone() else { panic!() };
+    let policy = Fifo::<Probe>::new(params, &Topology::flat(8));
+    let mut cx = Cx::new(1);
+    let mut locals: Vec<_> = (0..8).map(|w| policy.attach(w)).collect();
+    for (w, local) in locals.iter_mut().enumerate() {
+        let tasks = if w == 5 { 9 } else { 1 };
+        for i in 0..tasks {
+            policy.push(&mut cx, Some(local), Probe::new(w * 100 + i), Ready::Spawned);
+        }
+    }
+    let thief = &mut locals[0];
+    let mut found = pop_all(&policy, &mut cx, thief, Effort::Quick);
+    assert_eq!(found.len(), 2, "its own and what overflowed");
+    found = policy.pop(&mut cx, thief, Effort::Search).into_iter().collect();
+    assert_eq!(found[0].id, 500);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_is_valid() {
+    for (text, parts) in [
+        ("fiffo", &["'fiffo'", "fifo, lifo-slot"] as &[_]),
+        ("", &["''", "global-fifo"]),
+        ("fifo:speed=9", &["'fifo'", "'speed'", "poll=1..65535"]),
+        ("fifo:poll", &["'poll'", "NAME=VALUE"]),
+        ("fifo:poll=0", &["poll=0", "1..65535"]),
+        ("fifo:poll=99999999999", &["1..65535"]),
+        ("fifo:victim=near:0", &["victim=near:0", "near:K"]),
+        ("lifo:order=stochastic:101", &["stochastic:P"]),
+        ("global-fifo:poll=1", &["'global-fifo'", "it has none"]),
+        ("lifo:slot=3", &["slot=0"]),
+    ] {
+        let message = Choice::parse(text).expect_err(text);
+        assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");
+    }
+}
+
+#[test]
+fn presets_have_names_of_their_own_and_can_be_changed() {
+    let mut names: Vec<_> = PRESETS.iter().map(|p| p.name).collect();
+    assert_eq!(names[0], "fifo");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), PRESETS.len());
+    for preset in PRESETS {
+        let choice = Choice::parse(preset.name).expect("well-formed");
+        assert_eq!(choice.preset().name, preset.name);
+        assert!(!preset.source.is_empty() && !preset.tradeoff.is_empty());
+    }
+    let changed = Choice::parse("lifo:capacity=64,victim=near:13,amount=one").expect("a policy");
+    let Family::Stealing(params) = changed.family() else { panic!("{changed:?}") };
+    assert_eq!((params.ends, params.capacity), (Ends::Lifo, 64));
+    assert_eq!((params.victim, params.amount), (Victim::Nearest { k: 13 }, Amount::One));
+}
