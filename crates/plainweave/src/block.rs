@@ -8,8 +8,9 @@
 //! parker), so the suspension ends at once. The condition is looked at **first**: what has completed is delivered, and
 //! the cancellation surfaces at the next call. Wake-ups may be spurious; conditions decide.
 //!
-//! The same calls serve plain threads, which wait on a parker of their own. So does a fiber that is **panicking** (D3):
-//! suspended in mid-unwind it would leave its panic count to the next fiber of the worker, so it waits on its thread.
+//! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
+//! any other if it has thread-local storage of its own, and its panic count with it. On shared storage (D3) it would
+//! leave its panic count to the next fiber of the worker, so it waits on its thread.
 //! That wait is bounded: one that heeds deadlines ends after a second; one that cannot end (for a fiber that only this
 //! worker could run, or longer than ten seconds) aborts the process and says who waited for whom.
 
@@ -85,10 +86,10 @@ pub(crate) fn this_thread() -> Arc<ThreadEntry> {
     THIS_THREAD.with(|t| t.entry.clone())
 }
 
-/// The calling fiber, unless it is panicking: then it waits like a thread.
+/// The calling fiber, unless it is panicking on its worker's storage: then it waits like a thread.
 #[inline]
 pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
-    fiber::current().filter(|_| !std::thread::panicking())
+    fiber::current().filter(|me| me.owns_storage() || !std::thread::panicking())
 }
 
 /// Any thread or fiber. What `cancel` and deadlines say about the caller before it starts something new.

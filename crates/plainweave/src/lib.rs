@@ -43,6 +43,8 @@ pub mod thread;
 pub mod time;
 mod timer;
 #[cfg(not(loom))]
+mod tls;
+#[cfg(not(loom))]
 mod worker;
 
 #[cfg(not(loom))]
@@ -58,6 +60,7 @@ mod api {
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,
         spawn_local, yield_now,
     };
+    pub use crate::tls::Storage;
 }
 #[cfg(not(loom))]
 pub use api::*;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pool::{PoolShared, WorkerShared};
-use crate::runtime;
+use crate::{runtime, tls};
 
 /// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Metrics {
     pub stacks_in_use: usize,
     /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
     pub stack_high_water: usize,
+    /// Blocks of thread-local storage for fibers that have their own: of the whole process, free ones included.
+    pub storage_blocks: usize,
 }
 
 impl Metrics {
@@ -43,6 +45,7 @@ impl Metrics {
             sleeping_workers: pool.idle.sleepers(),
             stacks_in_use,
             stack_high_water,
+            storage_blocks: tls::blocks(),
         }
     }
 }

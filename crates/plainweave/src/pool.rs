@@ -34,12 +34,15 @@ use crate::park::Idle;
 use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
 use crate::queue::inbox::Inbox;
 use crate::stack::{Stack, StackConfig, StackPool};
+use crate::tls::Storage;
 use crate::worker::WorkerCtx;
 
 /// What all threads may touch of a pool.
 pub(crate) struct PoolShared {
     pub(crate) epoch: Instant,
     pub(crate) movement: Movement,
+    /// Whose thread-local storage its fibers see.
+    pub(crate) storage: Storage,
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
     pub(crate) idle: Idle,
     pub(crate) stacks: Arc<StackPool>,
@@ -140,6 +143,7 @@ impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
 pub(crate) struct PoolConfig {
     pub(crate) workers: usize,
     pub(crate) movement: Movement,
+    pub(crate) storage: Storage,
     pub(crate) stack: StackConfig,
     pub(crate) blocking_threads: usize,
     pub(crate) seed: u64,
@@ -150,6 +154,7 @@ impl PoolShared {
         Ok(Arc::new(Self {
             epoch: Instant::now(),
             movement: config.movement,
+            storage: config.storage,
             workers: (0..config.workers).map(|_| CachePadded::new(WorkerShared::new())).collect(),
             idle: Idle::new(config.workers),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),

@@ -1,5 +1,7 @@
 //! Building a runtime, running code on it, and ending it.
 
+mod mode;
+
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -14,6 +16,7 @@ use crate::pool::{PoolConfig, PoolShared};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
+use crate::tls::Storage;
 use crate::worker::{self, Worker};
 
 /// The most threads that serve `blocking` calls, unless the builder says otherwise.
@@ -31,6 +34,9 @@ pub struct RuntimeBuilder {
     io: Io,
     policy: String,
     movement: Movement,
+    storage: Storage,
+    /// `movement_anytime`'s contract was promised.
+    movement_promised: bool,
     stack: StackConfig,
     blocking_threads: usize,
     shutdown: Duration,
@@ -45,6 +51,8 @@ impl RuntimeBuilder {
             io: Io::Auto,
             policy: PRESETS[0].name.to_owned(),
             movement: Movement::BeforeStart,
+            storage: Storage::Shared,
+            movement_promised: false,
             stack: StackConfig::default(),
             blocking_threads: BLOCKING_THREADS,
             shutdown: SHUTDOWN,
@@ -71,39 +79,6 @@ impl RuntimeBuilder {
     /// of `build`, which tell what is valid. [`Self::build_with`] takes policies by type.
     pub fn policy(mut self, name: impl Into<String>) -> Self {
         self.policy = name.into();
-        self
-    }
-
-    /// When fibers change workers: [`Movement::BeforeStart`] (the default) or [`Movement::Never`].
-    ///
-    /// # Panics
-    /// With `Movement::Anytime`, which only [`Self::movement_anytime`] gives.
-    pub fn movement(mut self, movement: Movement) -> Self {
-        assert_ne!(movement, Movement::Anytime, "Movement::Anytime is unsafe on shared thread-local storage");
-        self.movement = movement;
-        self
-    }
-
-    /// Lets started fibers move to other workers too, so that none waits behind a busy one.
-    ///
-    /// # Safety
-    /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
-    /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
-    /// compiler keeps the address of a thread-local across calls. Nothing that is not `Send` may live across a
-    /// suspension either: the fiber goes on on another thread, and the compiler does not see that.
-    pub unsafe fn movement_anytime(mut self) -> Self {
-        self.movement = Movement::Anytime;
-        self
-    }
-
-    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this
-    /// call; once fibers can have storage of their own (and that is the default) this chooses the faster switch
-    /// instead.
-    ///
-    /// # Safety
-    /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
-    /// `tracing` span) across a suspension, unless guards of one worker end in the reverse order of their beginnings.
-    pub unsafe fn shared_tls(self) -> Self {
         self
     }
 
@@ -168,11 +143,13 @@ impl RuntimeBuilder {
     fn build_as<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
         let choice = self.io.or_forced_by_environment()?;
         let workers = self.checked_workers(choice)?;
+        self.check_storage()?;
         let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
         let policy = Arc::new(P::new(params, &topology(workers)));
         let config = PoolConfig {
             workers,
             movement: self.movement,
+            storage: self.storage,
             stack: self.stack.clone(),
             blocking_threads: self.blocking_threads,
             seed,
@@ -377,6 +354,12 @@ impl Runtime {
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
+    }
+
+    /// Whose thread-local storage its fibers see.
+    #[must_use]
+    pub fn storage(&self) -> Storage {
+        self.pool.storage
     }
 
     /// The number of workers.

@@ -9,6 +9,8 @@
 //! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
 //! the length of one call that runs no user code.
 
+mod means;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ptr::NonNull;
@@ -26,15 +28,13 @@ use crate::io::parked::{self, Parked};
 use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::pool::{PoolShared, WorkerShared, bump};
-use crate::stack::{self, Stack, StackCache};
+use crate::stack;
 use crate::timer::Wheel;
+use crate::tls;
+use means::Means;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
-/// Stacks that have not been used for so long are trimmed.
-const TIDY_NS: u64 = 150_000_000;
-/// Looks at the stacks after the last fiber's end: a stack is trimmed when it was unused at two of them.
-const TIDY_ROUNDS: u8 = 3;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
@@ -56,9 +56,12 @@ pub(crate) struct WorkerCtx {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) parked: RefCell<parked::List>,
-    stacks: RefCell<StackCache>,
+    /// Stacks and storage for its fibers.
+    means: Means,
     /// Memory of ended fibers.
     pub(crate) blocks: Blocks,
+    /// The base of this thread's own thread-local storage, which is put back after each fiber.
+    pub(crate) home: usize,
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
     /// list.)
     anchored: RefCell<Slab<NonNull<Header>>>,
@@ -167,15 +170,6 @@ impl WorkerCtx {
             self.done.replace(done);
         }
     }
-
-    /// The stack for a fiber that starts.
-    fn take_stack(&self, size: usize) -> io::Result<Stack> {
-        if size == 0 { self.stacks.borrow_mut().take() } else { self.pool.take_sized(size) }
-    }
-
-    fn put_stack(&self, stack: Stack, size: usize) {
-        if size == 0 { self.stacks.borrow_mut().put(stack) } else { self.pool.put_sized(stack) }
-    }
 }
 
 /// The door through which fibers push, whatever the policy.
@@ -220,8 +214,6 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     stride: Cell<u32>,
     last_turn: Cell<u64>,
     searching: Cell<bool>,
-    /// Looks at the stacks that are still due, and when the last was.
-    tidy: Cell<(u8, u64)>,
     parking_ended: Cell<bool>,
     fibers_told: Cell<bool>,
 }
@@ -248,8 +240,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             driver: RefCell::new(driver),
             timers: RefCell::new(Wheel::new()),
             parked: RefCell::default(),
-            stacks: RefCell::new(StackCache::new(pool.stacks.clone())),
+            means: Means::new(&pool),
             blocks: Blocks::default(),
+            home: if pool.storage == tls::Storage::Own { tls::base() } else { 0 },
             anchored: RefCell::default(),
             done: RefCell::default(),
             half: half.clone(),
@@ -263,7 +256,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
-            tidy: Cell::new((0, 0)),
             parking_ended: Cell::new(false),
             fibers_told: Cell::new(false),
         }
@@ -364,29 +356,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.settle();
             return;
         }
-        let next = earlier(ctx.timers.borrow().next_wake(), self.tidy_stacks());
+        let next = earlier(ctx.timers.borrow().next_wake(), ctx.means.tidy(&ctx.pool, || ctx.last_reading()));
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until));
         self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
         self.last_turn.set(ctx.last_reading());
         self.budget.set(self.stride.get());
         self.settle();
-    }
-
-    /// A worker about to sleep. Trims stacks that lie unused, at intervals and only for a while after fibers have
-    /// ended; says when it wants to be woken for the next time.
-    fn tidy_stacks(&self) -> Option<u64> {
-        let (rounds, last) = self.tidy.get();
-        if rounds == 0 {
-            return None;
-        }
-        let now = self.ctx.last_reading();
-        if now < last + TIDY_NS {
-            return Some(last + TIDY_NS);
-        }
-        self.ctx.pool.stacks.tidy();
-        self.tidy.set((rounds - 1, now));
-        (rounds > 1).then_some(now + TIDY_NS)
     }
 
     /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
@@ -435,8 +411,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Gives a new fiber its stack, its anchor and its place on record. False: there is no stack, it has been refused.
     fn start(&self, task: &FiberTask) -> bool {
         let (ctx, header) = (&self.ctx, task.header());
-        let stack = match ctx.take_stack(header.stack_size) {
-            Ok(stack) => stack,
+        let (stack, block) = match ctx.means.take(&ctx.pool, header.stack_size) {
+            Ok(both) => both,
             Err(error) => {
                 // SAFETY: the caller gives the task up when this returns false.
                 unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error, &ctx.blocks);
@@ -444,7 +420,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 return false;
             }
         };
-        task.start(stack);
+        task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
             header.set_anchor(Some(ctx.id));
         }
@@ -465,10 +441,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             _ => drop(ctx.anchored.borrow_mut().try_remove(key)),
         }
         let size = task.header().stack_size;
-        if let Some(stack) = task.retire(&ctx.blocks) {
-            ctx.put_stack(stack, size);
-            self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
-        }
+        let (stack, block) = task.retire(&ctx.blocks);
+        ctx.means.put(&ctx.pool, stack, block, size);
         self.count_end();
     }
 

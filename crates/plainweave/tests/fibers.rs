@@ -645,7 +645,8 @@ fn no_fiber_is_refused_below_the_limit() {
 
 #[test]
 fn anytime_is_not_to_be_had_without_unsafe() {
-    assert!(catch_unwind(|| Runtime::builder().movement(Movement::Anytime)).is_err());
+    let error = Runtime::builder().movement(Movement::Anytime).build().expect_err("storage is shared");
+    assert!(error.to_string().contains("own_tls"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable};
 use crate::block::{self, Waker};
 use crate::cancel::{CancelReason, Interrupt};
 use crate::scope::ScopeData;
+use crate::tls;
 
 /// How a fiber ended, if not with a value.
 #[derive(Debug)]
@@ -75,7 +76,16 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
     // SAFETY: only the fiber's start takes the closure.
     let f = unsafe { (*body.start.get()).take() }.expect("a fiber starts once");
     let result = catch_unwind(AssertUnwindSafe(f)).map_err(Failure::Panicked);
+    if !body.packet.header.owns_storage() {
+        return finish(&body.packet, result);
+    }
+    // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
+    // dropped before them. (It may also be given up in between: what it then leaves in thread-locals goes as well.)
+    if !body.packet.join.is_abandoned() {
+        tls::end_of_fiber();
+    }
     finish(&body.packet, result);
+    tls::end_of_fiber();
 }
 
 unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error) {

@@ -54,6 +54,11 @@ impl<W> Join<W> {
         self.bits.load(Ordering::Acquire) & DONE != 0
     }
 
+    /// The finisher, as a hint. Whether nobody will ask for the result.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.bits.load(Ordering::Relaxed) & ABANDONED != 0
+    }
+
     /// The joiner. True: it is registered and will be woken. False: the result is there.
     pub(crate) fn wait(&self, waiter: W) -> bool {
         debug_assert_eq!(self.bits.load(Ordering::Relaxed) & WAITING, 0, "two joiners");

@@ -30,6 +30,7 @@ use crate::policy::{Ready, Task, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::{OverflowInfo, Stack};
+use crate::tls;
 use crate::worker::WorkerCtx;
 use blocks::Blocks;
 use state::State;
@@ -41,7 +42,8 @@ pub enum Movement {
     Never,
     /// Until it first runs; then it is anchored to that worker.
     BeforeStart,
-    /// At any time. Only by `RuntimeBuilder::movement_anytime`, which is unsafe.
+    /// At any time. Safe with thread-local storage of the fiber's own (`RuntimeBuilder::own_tls`); on shared storage
+    /// only by `RuntimeBuilder::movement_anytime`, which is unsafe.
     Anytime,
 }
 
@@ -109,6 +111,8 @@ pub(crate) struct Own {
     pub(crate) worker: Cell<*const WorkerCtx>,
     yielder: Cell<*const Yielder<(), Switch>>,
     coroutine: UnsafeCell<Option<Coro>>,
+    /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
+    block: UnsafeCell<Option<tls::Block>>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
     pub(crate) deadline: Cell<u64>,
@@ -177,6 +181,7 @@ impl Header {
                 worker: Cell::new(ptr::null()),
                 yielder: Cell::new(ptr::null()),
                 coroutine: UnsafeCell::new(None),
+                block: UnsafeCell::new(None),
                 node: RefCell::new(birth.node),
                 deadline: Cell::new(birth.deadline),
                 timer_fired: Cell::new(false),
@@ -224,6 +229,13 @@ impl Header {
         unsafe { &*self.own.worker.get() }
     }
 
+    /// The fiber itself, or the worker that runs it. Whether it has thread-local storage of its own.
+    #[inline]
+    pub(crate) fn owns_storage(&self) -> bool {
+        // SAFETY: written by its worker before it starts and after it has ended.
+        unsafe { (*self.own.block.get()).is_some() }
+    }
+
     /// The fiber itself. Whether it was told to stop, by its handle or with its runtime.
     #[inline]
     pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
@@ -245,7 +257,10 @@ impl Header {
     /// The fiber itself: back to the worker.
     #[inline]
     pub(crate) fn switch(&self, how: Switch) {
-        debug_assert!(!std::thread::panicking(), "a fiber never suspends while it panics");
+        debug_assert!(
+            self.owns_storage() || !std::thread::panicking(),
+            "a fiber never suspends while it panics on its worker's storage"
+        );
         // SAFETY: the fiber runs, so its yielder, which lives at the bottom of its stack, is set and valid.
         unsafe { (*self.own.yielder.get()).suspend(how) };
     }
@@ -258,9 +273,15 @@ impl fmt::Debug for Header {
 }
 
 thread_local! {
-    /// The fiber that runs on this thread now, or null. (A fiber's own thread-local storage would hold it once and for
-    /// all; that is why it is the fiber, and not the worker, that is found through thread-local storage.)
+    /// The fiber that runs on this storage now, or null: on a worker's, set around each resume; on a fiber's own, set
+    /// once, by itself. (That is why it is the fiber, and not the worker, that is found through thread-local storage.)
     static CURRENT: Cell<*const Header> = const { Cell::new(ptr::null()) };
+}
+
+/// Not inlined, as [`current`].
+#[inline(never)]
+fn set_current(header: *const Header) {
+    CURRENT.with(|c| c.set(header));
 }
 
 /// Any thread. The fiber that calls, or `None` on a plain thread.
@@ -300,19 +321,25 @@ impl FiberTask {
         unsafe { self.0.as_ref() }
     }
 
-    /// Gives the fiber a stack. Its worker, before the first resume.
-    pub(crate) fn start(&self, stack: Stack) {
+    /// Gives the fiber a stack and perhaps storage of its own. Its worker, before the first resume.
+    pub(crate) fn start(&self, stack: Stack, block: Option<tls::Block>) {
         stack.set_owner(self.0.as_ptr().cast());
         let header = self.0;
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Switch>, ()| {
             // SAFETY: the header outlives the coroutine, and this is the fiber's first and only start.
             unsafe {
+                if header.as_ref().owns_storage() {
+                    set_current(header.as_ptr());
+                }
                 header.as_ref().own.yielder.set(yielder);
                 (header.as_ref().vtable.run)(header);
             }
         });
         // SAFETY: the fiber does not run; this worker owns it.
-        unsafe { *self.header().own.coroutine.get() = Some(coroutine) };
+        unsafe {
+            *self.header().own.coroutine.get() = Some(coroutine);
+            *self.header().own.block.get() = block;
+        }
     }
 
     pub(crate) fn has_started(&self) -> bool {
@@ -326,25 +353,30 @@ impl FiberTask {
         let header = self.header();
         header.own.worker.set(ctx);
         header.last_worker.store(ctx.id as u32, Ordering::Relaxed);
-        CURRENT.with(|c| c.set(header));
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
-        let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() };
-        let switch = coroutine.expect("a started fiber").resume(()).as_yield();
+        let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
+        // SAFETY: as above; it does not change before the fiber has ended.
+        if let Some(block) = unsafe { &*header.own.block.get() } {
+            // SAFETY: the fiber's block; this worker has the right to run it.
+            return unsafe { tls::resume(coroutine, block.base(), ctx.home) }.as_yield();
+        }
+        CURRENT.with(|c| c.set(header));
+        let switch = coroutine.resume(()).as_yield();
         CURRENT.with(|c| c.set(ptr::null()));
         switch
     }
 
-    /// Its worker, when the fiber has ended: frees it and returns its stack.
-    pub(crate) fn retire(self, blocks: &Blocks) -> Option<Stack> {
+    /// Its worker, when the fiber has ended: frees it and returns its stack and its storage.
+    pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<tls::Block>) {
         let header = self.header();
         header.state.finish();
-        // SAFETY: the fiber has ended; nobody else touches its coroutine.
-        let coroutine = unsafe { (*header.own.coroutine.get()).take() };
+        // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
+        let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
         // SAFETY: gives up the fiber's reference on itself.
         unsafe { release(self.0, Some(blocks)) };
-        stack
+        (stack, block)
     }
 
     /// A worker: the fiber cannot have a stack. Its joiner gets the error, its closure is dropped.

@@ -23,6 +23,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/queue/ring/owner.rs",
     "crates/plainweave/src/queue/ring/stealer.rs",
     "crates/plainweave/src/runtime.rs",
+    "crates/plainweave/src/runtime/mode.rs",
     "crates/plainweave/src/scope.rs",
     "crates/plainweave/src/signal.rs",
     "crates/plainweave/src/stack/guard.rs",
@@ -32,6 +33,10 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/stack/slab.rs",
     "crates/plainweave/src/stack/table.rs",
     "crates/plainweave/src/thread.rs",
+    "crates/plainweave/src/tls/absent.rs",
+    "crates/plainweave/src/tls/own/base.rs",
+    "crates/plainweave/src/tls/own/block.rs",
+    "crates/plainweave/src/tls/own/glibc.rs",
     "crates/plainweave/src/worker.rs",
 ];
 

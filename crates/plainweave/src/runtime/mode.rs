@@ -1,0 +1,64 @@
+//! The two axes of `docs/soundness.md`: when fibers change workers, and whose thread-local storage they see.
+
+use std::io;
+
+use super::{RuntimeBuilder, invalid};
+use crate::fiber::Movement;
+use crate::tls::{self, Storage};
+
+impl RuntimeBuilder {
+    /// When fibers change workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] goes with
+    /// [`Self::own_tls`]; on shared storage it is an error of `build`, as only [`Self::movement_anytime`] gives it.
+    pub fn movement(mut self, movement: Movement) -> Self {
+        self.movement = movement;
+        self.movement_promised = false;
+        self
+    }
+
+    /// Gives each fiber thread-local storage of its own: to the language it is a thread, and [`Movement::Anytime`] is
+    /// safe. A switch costs some 20 ns more, a fiber 5 KiB more; `docs/own-tls.md` has the figures and what of C
+    /// libraries and tools to know. Where the platform cannot do it (it takes x86-64 Linux 5.9 and glibc 2.34),
+    /// `build` returns an error that says why.
+    pub fn own_tls(mut self) -> Self {
+        self.storage = Storage::Own;
+        self
+    }
+
+    /// Lets started fibers move to other workers too, so that none waits behind a busy one.
+    ///
+    /// # Safety
+    /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
+    /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
+    /// compiler keeps the address of a thread-local across calls. Nothing that is not `Send` may live across a
+    /// suspension either: the fiber goes on on another thread, and the compiler does not see that.
+    pub unsafe fn movement_anytime(mut self) -> Self {
+        self.movement = Movement::Anytime;
+        self.movement_promised = true;
+        self
+    }
+
+    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this
+    /// call; once fibers can have storage of their own (and that is the default) this chooses the faster switch
+    /// instead.
+    ///
+    /// # Safety
+    /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
+    /// `tracing` span) across a suspension, unless guards of one worker end in the reverse order of their beginnings.
+    pub unsafe fn shared_tls(mut self) -> Self {
+        self.storage = Storage::Shared;
+        self
+    }
+
+    /// Whether movement and storage go together, and the platform has that storage.
+    pub(super) fn check_storage(&self) -> io::Result<()> {
+        match (self.storage, self.movement) {
+            (Storage::Own, _) => tls::available(),
+            (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(
+                "movement: Movement::Anytime is not safe on shared thread-local storage; give fibers their own \
+                 (own_tls), or promise the contract of the unsafe movement_anytime"
+                    .to_owned(),
+            )),
+            (Storage::Shared, _) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Where fibers cannot have storage of their own: any target but x86-64 Linux with a shared glibc. Everything here is
+//! refused by [`available`], or cannot be reached for want of a [`Block`].
+
+use std::io;
+
+use corosensei::{Coroutine, CoroutineResult};
+
+use crate::fiber::Switch;
+use crate::stack::Stack;
+
+/// None can be had.
+#[derive(Debug)]
+pub(crate) enum Block {}
+
+impl Block {
+    pub(crate) fn new() -> io::Result<Self> {
+        available().map(|()| unreachable!())
+    }
+
+    pub(crate) fn base(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn reset(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) fn end(self) -> Result<(), Self> {
+        match self {}
+    }
+}
+
+/// Why not.
+pub(crate) fn available() -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "own_tls: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program was \
+         built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_tls`",
+    ))
+}
+
+pub(crate) fn base() -> usize {
+    0
+}
+
+pub(crate) fn end_of_fiber() {}
+
+pub(crate) unsafe fn resume(
+    coroutine: &mut Coroutine<(), Switch, (), Stack>,
+    _base: usize,
+    _home: usize,
+) -> CoroutineResult<Switch, ()> {
+    coroutine.resume(())
+}

@@ -1,0 +1,79 @@
+//! Thread-local storage of a fiber's own: to the language, the fiber is then a thread.
+//!
+//! On x86-64 everything that belongs to a thread is found through the *base*, the register `fs`. Above it lies glibc's
+//! descriptor of the thread (`struct pthread`), below it the thread-locals of all modules loaded at start (static TLS);
+//! those of libraries loaded later hang on a table, the dtv. A [`Block`] is all of that for one fiber. The worker
+//! writes its address into `fs` before it resumes the fiber, and its own back after: then keys, `Rc`s taken from them,
+//! scoped guards, the panic count, `thread::current()`, `errno` travel with the fiber, and it may move between workers
+//! at any time in safe Rust.
+//!
+//! # Why it is hard
+//! glibc does not offer to make such a block without a thread, so some of what follows leans on what it exports for
+//! other purposes: for its own dynamic loader (`_dl_allocate_tls`), for debuggers (`_thread_db_*`, which say where the
+//! members of `struct pthread` are). All of it is looked up at run time and checked against a living thread
+//! (`own/glibc.rs`); whatever is missing or not as expected makes the builder return an error that says what.
+//!
+//! # The life of a block
+//! 1. **Allocated** by `_dl_allocate_tls`: static TLS with the modules' initial values, a zeroed descriptor, a dtv.
+//! 2. **Initialised** as glibc does for a thread (`own/block.rs`): the descriptor's pointers to itself; the stack protector's
+//!    and pointer guard's secrets, copied; empty robust list and list links; resolver state; the character tables of
+//!    the locale; a restartable-sequence area that reads "uninitialised", so that `sched_getcpu` asks the kernel.
+//! 3. **A thread number of its own**, above all that the kernel gives. glibc's recursive and error-checking locks know
+//!    their owner by that word. Two fibers must never show the same, or both would own a lock: not when they run on two
+//!    workers, and also not one after the other on the same worker, while the first holds the lock and is suspended.
+//!    So it is the block's number, not that of the thread that runs it; calls that hand it to the kernel
+//!    (`pthread_kill`, priorities, priority-inheriting locks under contention) find no such thread.
+//! 4. **Switched** by two instructions a resume, [`resume`]: nothing between them uses thread-local storage.
+//! 5. **The fiber ends**, still on its storage ([`end_of_fiber`]): destructors of thread-locals run
+//!    (`__call_tls_dtors`), then those of pthread keys; then the join is told. They may block: the fiber still is one.
+//! 6. **Recycled** ([`Block::reset`]): thread-locals of the program and its libraries get their initial values again.
+//!    libc's own stay: the allocator's cache and arena, lookup state, `strtok`'s place. The locale is put back.
+//! 7. **Freed** ([`Block::end`]): a thread is made that puts the block on and ends. glibc then releases for it whatever
+//!    it releases for a thread, the allocator's cache included, which no exported function does.
+//!
+//! # What runs on which storage
+//! The worker's loop, drivers and timers: the worker's. A fiber's calls into this crate: the fiber's; they use no
+//! thread-local but [`crate::fiber::current`]'s, which a fiber sets once on its own storage. Signal handlers: that of
+//! whoever was interrupted, a whole descriptor either way; the overflow handler uses none.
+//!
+//! # Rejected
+//! * *Leaving a fiber's base in place while the worker's loop runs*, to save one write of two when the next fiber comes:
+//!   a suspended fiber may be resumed by another worker at once, and two threads on one block corrupt the allocator.
+//! * *Writing the worker's thread number at each resume.* Point 3: wrong for a lock that is held across a suspension,
+//!   and a store more.
+//! * *A copy of some thread's block.* It carries that thread's state (caches, lists, stack) and glibc gives no list of
+//!   what to clear.
+//! * *Linking blocks into glibc's list of threads*, so that `dlopen` initialises them too: `setuid` and `fork` walk it
+//!   and expect threads. So libraries with initial-exec thread-locals must be loaded before the first fiber.
+//! * *`arch_prctl`* where the kernel does not allow the instruction: a system call a switch.
+
+mod cache;
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+mod own;
+#[cfg(not(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+)))]
+#[path = "absent.rs"]
+mod own;
+
+pub(crate) use cache::{Cache, blocks, tidy};
+pub(crate) use own::{Block, available, base, end_of_fiber, resume};
+
+/// Whose thread-local storage a fiber sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// That of the worker that runs it.
+    Shared,
+    /// Its own.
+    Own,
+}

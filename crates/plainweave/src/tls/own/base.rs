@@ -1,0 +1,61 @@
+//! The register that thread-local storage is found by, and the switch with it.
+
+use std::arch::asm;
+
+use corosensei::{Coroutine, CoroutineResult};
+
+use crate::fiber::Switch;
+use crate::stack::Stack;
+
+/// Any thread or fiber. The base that is in force.
+pub(crate) fn base() -> usize {
+    let base: usize;
+    // SAFETY: reads a register; `glibc::available` has found that the kernel allows the instruction, or this is only
+    // reached by way of it.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// # Safety
+/// `base` is that of a complete block (or thread) that nobody else uses meanwhile. Nothing of the calling function may
+/// use thread-local storage before the base is put back: the compiler is free to move such an access.
+#[inline(always)]
+pub(super) unsafe fn set(base: usize) {
+    // SAFETY: the caller's promise; as in `base`. Not `nomem`: no access to memory moves across it.
+    unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+}
+
+/// Runs `f` on the block at `base`.
+///
+/// # Safety
+/// As for `set`. `f` does not panic, and does not use thread-local storage except in functions that are not inlined.
+#[inline(never)]
+pub(super) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
+    let home = self::base();
+    // SAFETY: the caller's promise.
+    unsafe { set(base) };
+    let result = f();
+    // SAFETY: this thread's own base.
+    unsafe { set(home) };
+    result
+}
+
+/// A worker. Resumes a fiber on the block at `base`; `home` is the worker's own base.
+///
+/// A function of its own, never inlined, so that no thread-local access of the worker's loop gets between the writes.
+///
+/// # Safety
+/// The block is the fiber's, and the worker has the right to run the fiber, which has not ended.
+#[inline(never)]
+pub(crate) unsafe fn resume(
+    coroutine: &mut Coroutine<(), Switch, (), Stack>,
+    base: usize,
+    home: usize,
+) -> CoroutineResult<Switch, ()> {
+    // SAFETY: the caller's promise. A resume of corosensei uses no thread-local storage.
+    unsafe { set(base) };
+    let result = coroutine.resume(());
+    // SAFETY: the worker's own base.
+    unsafe { set(home) };
+    result
+}

@@ -1,0 +1,256 @@
+//! A block: making, recycling and ending it. The steps are those of the module's page.
+
+use std::collections::BinaryHeap;
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+
+use super::base;
+use super::glibc::{
+    DTV, FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, POINTER_GUARD, SELF, STACK_GUARD, TCB,
+};
+
+/// The thread numbers that the kernel gives end here.
+const FIRST_NUMBER: u32 = 1 << 22;
+/// glibc's locks have room for 30 bits.
+const END_OF_NUMBERS: u32 = 1 << 30;
+/// How often destructors are called again for what destructors have set; glibc's own figure.
+const ROUNDS: usize = 4;
+/// What the restartable-sequence area of a thread reads before it is registered.
+const RSEQ_UNINITIALISED: u32 = u32::MAX;
+/// Stack of the thread that ends a block: it runs no code but glibc's.
+const END_STACK: usize = 64 * 1024;
+
+/// Numbers for blocks: the least that is free, and those below it that were given back.
+static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, BinaryHeap::new()));
+
+/// Storage for one fiber, or a free one. Owned: whoever has it may run on it, one at a time.
+#[derive(Debug)]
+pub(crate) struct Block {
+    base: NonNull<u8>,
+    number: u32,
+    /// The dtv and its generation when it was new: while both are so, no library loaded later has put anything there.
+    dtv: (usize, usize),
+}
+
+// SAFETY: memory that nobody else refers to; glibc allocates and frees it on any thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Any thread. Steps 1 to 3.
+    ///
+    /// # Errors
+    /// No memory, or 2^30 blocks exist; the platform cannot have them.
+    pub(crate) fn new() -> io::Result<Self> {
+        let glibc = Glibc::get()?;
+        let number = take_number()?;
+        // SAFETY: null asks for memory.
+        let Some(base) = NonNull::new(unsafe { (glibc.allocate)(ptr::null_mut()) }.cast::<u8>()) else {
+            put_number(number);
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let mut block = Self { base, number, dtv: (0, 0) };
+        // SAFETY: a new block that nobody runs on.
+        unsafe { block.initialise(glibc) };
+        block.dtv = block.dtv_now();
+        Ok(block)
+    }
+
+    /// Its address: what goes into the register.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.base.as_ptr().expose_provenance()
+    }
+
+    /// # Safety
+    /// `offset` leads to a place for a `T` in this block.
+    unsafe fn at<T>(&self, offset: isize) -> *mut T {
+        // SAFETY: the caller's promise.
+        unsafe { self.base.as_ptr().offset(offset).cast() }
+    }
+
+    /// # Safety
+    /// As for `at`.
+    unsafe fn put<T>(&self, offset: usize, value: T) {
+        // SAFETY: the caller's promise; these words are aligned.
+        unsafe { self.at::<T>(offset as isize).write(value) };
+    }
+
+    /// # Safety
+    /// The block is new, its descriptor zero.
+    unsafe fn initialise(&self, glibc: &Glibc) {
+        let (here, own) = (base::base(), self.base());
+        // SAFETY: offsets that `Glibc` has checked, or the ABI's; `here` is a living thread's descriptor.
+        unsafe {
+            self.put(TCB, own);
+            self.put(SELF, own);
+            for offset in [STACK_GUARD, POINTER_GUARD] {
+                self.put(offset, ptr::with_exposed_provenance::<usize>(here + offset).read());
+            }
+            for offset in [MULTIPLE_THREADS, FEATURE_1] {
+                self.put(offset, ptr::with_exposed_provenance::<u32>(here + offset).read());
+            }
+            self.put(glibc.tid, self.number);
+            self.put(glibc.list, [own + glibc.list; 2]);
+            let robust = own + glibc.robust;
+            let offset = ptr::with_exposed_provenance::<usize>(here + glibc.robust + 8).read();
+            self.put(glibc.robust - 8, [robust, robust, offset, 0]);
+            self.put(glibc.values, own + glibc.first_values);
+            self.at::<usize>(glibc.resolver.0).write(own + glibc.resolver.1);
+            if let Some(rseq) = glibc.rseq {
+                self.at::<[u32; 2]>(rseq).write([0, RSEQ_UNINITIALISED]);
+            }
+            base::on(own, || (glibc.ctype_init)());
+        }
+    }
+
+    fn dtv_now(&self) -> (usize, usize) {
+        // SAFETY: the descriptor's word leads to the dtv, which begins with its generation.
+        unsafe {
+            let dtv = self.at::<*const usize>(DTV as isize).read();
+            (dtv.addr(), dtv.read())
+        }
+    }
+
+    /// A worker, when the block's fiber has ended. Step 6.
+    pub(crate) fn reset(&mut self) {
+        let Ok(glibc) = Glibc::get() else { return };
+        if glibc.dynamic || self.dtv_now() != self.dtv {
+            return self.reset_dynamic(glibc);
+        }
+        for module in &glibc.modules {
+            // SAFETY: the module's place in every block; its image is mapped for good.
+            unsafe {
+                let place = self.at::<u8>(module.offset);
+                place.copy_from_nonoverlapping(module.image, module.image_len);
+                place.add(module.image_len).write_bytes(0, module.len - module.image_len);
+            }
+        }
+    }
+
+    /// The same where libraries that were loaded later have thread-locals: the loader knows them all.
+    #[cold]
+    fn reset_dynamic(&mut self, glibc: &Glibc) {
+        let len = (glibc.libc.end - glibc.libc.start) as usize;
+        // SAFETY: nobody runs on the block. Given a block, `allocate` makes a new dtv and writes all initial values;
+        // libc's own are kept, or its allocator's cache would be lost. Without memory for a dtv it returns null, and
+        // nothing sensible can go on: the process ends as `handle_alloc_error` ends it.
+        unsafe {
+            let libc = self.at::<u8>(glibc.libc.start);
+            let kept = std::slice::from_raw_parts(libc, len).to_vec();
+            (glibc.deallocate)(self.base.as_ptr().cast(), false);
+            if (glibc.allocate)(self.base.as_ptr().cast()).is_null() {
+                std::alloc::handle_alloc_error(std::alloc::Layout::new::<[usize; 64]>());
+            }
+            libc.copy_from_nonoverlapping(kept.as_ptr(), len);
+        }
+        self.dtv = self.dtv_now();
+    }
+
+    /// Any thread, slow. Step 7.
+    ///
+    /// # Errors
+    /// The block itself: there is no thread to be had.
+    pub(crate) fn end(self) -> Result<(), Self> {
+        let Ok(glibc) = Glibc::get() else { return Err(self) };
+        if !wear_out(self.base()) {
+            return Err(self);
+        }
+        // SAFETY: made by `allocate`; nobody runs on it.
+        unsafe { (glibc.deallocate)(self.base.as_ptr().cast(), true) };
+        put_number(self.number);
+        Ok(())
+    }
+}
+
+fn take_number() -> io::Result<u32> {
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = numbers.1.pop() {
+        return Ok(number);
+    }
+    if numbers.0 == END_OF_NUMBERS {
+        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "there are no numbers left for thread-local storage"));
+    }
+    numbers.0 += 1;
+    Ok(numbers.0 - 1)
+}
+
+fn put_number(number: u32) {
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1.push(number);
+}
+
+/// Makes a thread that puts the block on and ends, and waits for it. False: there is none to be had.
+fn wear_out(base: usize) -> bool {
+    extern "C" fn wear(base: *mut c_void) -> *mut c_void {
+        // SAFETY: a whole block that nobody uses. The thread ends on it, and glibc, which finds what it frees through
+        // the base, and the thread itself by a pointer of its own, frees the block's. Nothing of the thread's own was
+        // used before.
+        unsafe { base::set(base.expose_provenance()) };
+        ptr::null_mut()
+    }
+    // SAFETY: plain calls in the order that they prescribe; the thread is joined.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        let mut thread = 0;
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, END_STACK);
+        let argument = ptr::with_exposed_provenance_mut(base);
+        let made = libc::pthread_create(&mut thread, &attributes, wear, argument) == 0;
+        libc::pthread_attr_destroy(&mut attributes);
+        made && libc::pthread_join(thread, ptr::null_mut()) == 0
+    }
+}
+
+/// A fiber on storage of its own, at its end. Step 5; may suspend.
+pub(crate) fn end_of_fiber() {
+    let Ok(glibc) = Glibc::get() else { return };
+    for _ in 0..ROUNDS {
+        // SAFETY: on the fiber's own storage, as on a thread that ends.
+        unsafe { (glibc.call_tls_dtors)() };
+        if !destroy_values(glibc) {
+            break;
+        }
+    }
+    /// glibc's name for the process's locale.
+    const GLOBAL: libc::locale_t = ptr::without_provenance_mut(usize::MAX);
+    // SAFETY: a valid locale.
+    unsafe { libc::uselocale(GLOBAL) };
+}
+
+/// Calls the destructors of pthread keys for the calling fiber's values; whether there were any.
+fn destroy_values(glibc: &Glibc) -> bool {
+    let own = base::base();
+    let mut any = false;
+    for level in 0..LEVELS {
+        // SAFETY: a word of the descriptor: null, or an array of that many pairs.
+        let array = unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
+        if array == 0 {
+            continue;
+        }
+        for place in 0..KEYS_A_LEVEL {
+            // SAFETY: as above.
+            if unsafe { ptr::with_exposed_provenance::<usize>(array + place * 16 + 8).read() } != 0 {
+                any |= destroy_value(glibc, level * KEYS_A_LEVEL + place);
+            }
+        }
+    }
+    any
+}
+
+fn destroy_value(glibc: &Glibc, key: usize) -> bool {
+    // SAFETY: a key's number; for one that is no longer in use, or a value of an earlier use, it gives null.
+    let value = unsafe { libc::pthread_getspecific(key as libc::pthread_key_t) };
+    if value.is_null() {
+        return false;
+    }
+    // SAFETY: as above; the destructor was given for such values.
+    unsafe {
+        libc::pthread_setspecific(key as libc::pthread_key_t, ptr::null());
+        match glibc.destructor(key) {
+            Some(destructor) => destructor(value),
+            None => return false,
+        }
+    }
+    true
+}

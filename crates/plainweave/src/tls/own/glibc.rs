@@ -1,0 +1,324 @@
+//! What the blocks need of glibc, found when it is first asked for, and checked against a living thread.
+//!
+//! Private symbols are looked up by name and version, so that a glibc without them is noticed. Offsets into glibc's
+//! descriptor of a thread come from the tables that it exports for debuggers, from the kernel (the robust list), or
+//! from public pointers into it; none is written down here, but for the head of the descriptor, which the platform's
+//! ABI fixes (base, dtv, base again, and the two secrets).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::OnceLock;
+
+use super::base;
+
+/// Offsets that the ABI of x86-64 fixes: compilers and the loader use them.
+pub(super) const TCB: usize = 0;
+pub(super) const DTV: usize = 0x08;
+pub(super) const SELF: usize = 0x10;
+/// Whether there is more than one thread, as old glibc asks; shadow stacks.
+pub(super) const MULTIPLE_THREADS: usize = 0x18;
+pub(super) const FEATURE_1: usize = 0x48;
+pub(super) const STACK_GUARD: usize = 0x28;
+pub(super) const POINTER_GUARD: usize = 0x30;
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
+
+/// What was found. Offsets are from the base.
+#[derive(Debug)]
+pub(super) struct Glibc {
+    pub(super) allocate: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    pub(super) deallocate: unsafe extern "C" fn(*mut c_void, bool),
+    pub(super) call_tls_dtors: unsafe extern "C" fn(),
+    pub(super) ctype_init: unsafe extern "C" fn(),
+    /// The thread's number, 32 bits.
+    pub(super) tid: usize,
+    /// The links of the list of threads, two words.
+    pub(super) list: usize,
+    /// The head of the robust list: three words, behind a word that points to it.
+    pub(super) robust: usize,
+    /// The first pthread keys' values, [`KEYS_A_LEVEL`] pairs of a number and a value.
+    pub(super) first_values: usize,
+    /// Pointers to arrays of the same, the first of which is `first_values`.
+    pub(super) values: usize,
+    /// The word that points to the resolver's state, below the base, and that state, above it.
+    pub(super) resolver: (isize, usize),
+    /// The restartable-sequence area, if glibc has one.
+    pub(super) rseq: Option<isize>,
+    /// libc's own thread-locals, below the base.
+    pub(super) libc: Range<isize>,
+    /// Those of all other modules that were loaded at start.
+    pub(super) modules: Vec<Module>,
+    /// Whether there were modules whose thread-locals hang on the dtv.
+    pub(super) dynamic: bool,
+    keys: *const Key,
+}
+
+/// The thread-locals of a module: where they are, and their initial values, the rest being zero.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) offset: isize,
+    pub(super) image: *const u8,
+    pub(super) image_len: usize,
+    pub(super) len: usize,
+}
+
+/// A pthread key as glibc keeps it; checked by `probe_keys`.
+#[repr(C)]
+#[derive(Debug)]
+struct Key {
+    seq: usize,
+    destructor: Option<Destructor>,
+}
+
+/// Keys whose values lie in one array.
+pub(super) const KEYS_A_LEVEL: usize = 32;
+/// Arrays of values.
+pub(super) const LEVELS: usize = 32;
+
+// SAFETY: pointers to functions and to what is never unloaded: libc, the loader, the program itself, its libraries.
+unsafe impl Send for Glibc {}
+// SAFETY: as above; only `keys` points to what changes, and it is read as other threads read it.
+unsafe impl Sync for Glibc {}
+
+/// Any thread. Whether fibers can have storage of their own; the error says why not, and what to do.
+pub(crate) fn available() -> io::Result<()> {
+    Glibc::get().map(|_| ())
+}
+
+impl Glibc {
+    /// Any thread. Looks once.
+    pub(super) fn get() -> io::Result<&'static Self> {
+        static FOUND: OnceLock<Result<Glibc, String>> = OnceLock::new();
+        FOUND.get_or_init(find).as_ref().map_err(|why| {
+            let message = format!(
+                "own_tls: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose shared \
+                 storage, `unsafe RuntimeBuilder::shared_tls`",
+                version()
+            );
+            io::Error::new(io::ErrorKind::Unsupported, message)
+        })
+    }
+
+    /// The calling thread or fiber. The destructor of a key that is in use, if it has one.
+    pub(super) fn destructor(&self, key: usize) -> Option<Destructor> {
+        // SAFETY: fewer than the keys there are; glibc reads the entry without a lock, too.
+        let key = unsafe { ptr::read_volatile(self.keys.add(key)) };
+        // Odd: in use.
+        if key.seq % 2 == 1 { key.destructor } else { None }
+    }
+}
+
+fn version() -> String {
+    // SAFETY: a string that lives as long as the process.
+    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
+}
+
+fn find() -> Result<Glibc, String> {
+    /// The kernel allows programs to write the base (Linux 5.9 on a processor from 2012 on).
+    const FSGSBASE: u64 = 1 << 1;
+    // SAFETY: no preconditions.
+    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
+        return Err("the kernel or the processor does not let programs write the base of thread-local storage \
+                    (FSGSBASE; Linux 5.9 or newer does)"
+            .to_owned());
+    }
+    // On a thread that is not the main one, which differs in some respects.
+    let probe = std::thread::Builder::new().name("plainweave-probe".into()).spawn(probe);
+    let probe = probe.map_err(|error| format!("no thread to look on: {error}"))?;
+    probe.join().unwrap_or_else(|_| Err("the look at it failed".to_owned()))
+}
+
+/// The address of a private symbol.
+fn private(name: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: valid strings.
+    let address = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
+    if address.is_null() { Err(format!("it has no {}", name.to_string_lossy())) } else { Ok(address) }
+}
+
+/// A debuggers' table entry: the member's size in bits, as expected, and its offset.
+fn offset_of(name: &CStr, bits: u32) -> Result<usize, String> {
+    // SAFETY: these symbols are arrays of three 32-bit words: size in bits, count, offset.
+    let [found, _count, offset] = unsafe { private(name)?.cast::<[u32; 3]>().read() };
+    if found != bits {
+        return Err(format!("{} has {found} bits, not {bits}", name.to_string_lossy()));
+    }
+    Ok(offset as usize)
+}
+
+fn expect(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("{what} is not where it was expected")) }
+}
+
+/// # Safety
+/// A word may be read there.
+unsafe fn word(address: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { ptr::read_volatile(ptr::with_exposed_provenance(address)) }
+}
+
+/// On a thread that does nothing else.
+fn probe() -> Result<Glibc, String> {
+    let base = base::base();
+    // SAFETY: the size is a 32-bit word.
+    let size = unsafe { private(c"_thread_db_sizeof_pthread")?.cast::<u32>().read() } as usize;
+    // SAFETY: the head of this thread's descriptor.
+    let head = unsafe { [word(base + TCB), word(base + SELF)] };
+    expect(head == [base; 2] && (1024..1 << 16).contains(&size), "the thread's descriptor")?;
+    expect(offset_of(c"_thread_db_pthread_dtvp", 64)? == DTV, "the table of dynamic thread-locals")?;
+    expect(offset_of(c"_thread_db_dtv_t_counter", 64)? == 0, "that table's generation")?;
+    let tid = offset_of(c"_thread_db_pthread_tid", 32)?;
+    let list = offset_of(c"_thread_db_pthread_list", 128)?;
+    expect(tid + 4 <= size && list + 16 <= size, "the thread's number")?;
+    // SAFETY: within the descriptor; `gettid` has no preconditions.
+    let (number, real) = unsafe { (word(base + tid) as u32, libc::gettid()) };
+    expect(number == real as u32, "the thread's number")?;
+    let resolver = probe_resolver(base, size)?;
+    let (first_values, values, keys) = probe_keys(base, size)?;
+    let (libc, modules, dynamic) = probe_modules(base)?;
+    // SAFETY: the symbols are functions of these types, in every glibc that has them; arguments that an older one does
+    // not know do not matter.
+    unsafe {
+        Ok(Glibc {
+            allocate: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(private(
+                c"_dl_allocate_tls",
+            )?),
+            deallocate: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, bool)>(private(
+                c"_dl_deallocate_tls",
+            )?),
+            call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
+            ctype_init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__ctype_init")?),
+            tid,
+            list,
+            robust: probe_robust(base, size)?,
+            first_values,
+            values,
+            resolver,
+            rseq: probe_rseq(),
+            libc,
+            modules,
+            dynamic,
+            keys,
+        })
+    }
+}
+
+/// The kernel knows where a thread's robust list is.
+fn probe_robust(base: usize, size: usize) -> Result<usize, String> {
+    let (mut head, mut len) = (0usize, 0usize);
+    // SAFETY: two words to write to.
+    let said = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &mut head, &mut len) };
+    let inside = said == 0 && len == 24 && (base + 8..base + size).contains(&head);
+    expect(inside, "the list of robust locks")?;
+    // SAFETY: within the descriptor. Empty: the head points to itself, and so does the word before.
+    let empty = unsafe { word(head) == head && word(head - 8) == head };
+    expect(empty, "the list of robust locks")?;
+    Ok(head - base)
+}
+
+/// A thread that is not the main one has its resolver's state in its descriptor.
+fn probe_resolver(base: usize, size: usize) -> Result<(isize, usize), String> {
+    let pointer = private(c"__resp")?.addr();
+    expect(pointer < base && base - pointer < 1 << 20, "the resolver's pointer")?;
+    // SAFETY: a thread-local word.
+    let state = unsafe { word(pointer) };
+    expect((base..base + size).contains(&state), "the resolver's state")?;
+    Ok((pointer.wrapping_sub(base) as isize, state - base))
+}
+
+/// Where values and destructors of keys are: looked for with a key of our own.
+fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), String> {
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+    let values = offset_of(c"_thread_db_pthread_specific", (LEVELS * 64) as u32)?;
+    let keys = private(c"__pthread_keys")?.cast::<Key>().cast_const();
+    let destructor = offset_of(c"_thread_db_pthread_key_struct_destr", 64)?;
+    let seq = offset_of(c"_thread_db_pthread_key_struct_seq", 64)?;
+    // SAFETY: the size is a 32-bit word.
+    let key_size = unsafe { private(c"_thread_db_sizeof_pthread_key_struct")?.cast::<u32>().read() } as usize;
+    expect((seq, destructor, key_size) == (0, 8, 16), "the table of keys")?;
+    let first = values.wrapping_sub(KEYS_A_LEVEL * 16);
+    expect(first < size && values + LEVELS * 8 <= size, "the values of keys")?;
+    let mut key = 0;
+    // SAFETY: a place for the key; a function that lives as long as the process.
+    if unsafe { libc::pthread_key_create(&mut key, Some(nothing)) } != 0 {
+        return Err("there is no pthread key left to look with".to_owned());
+    }
+    let mark = ptr::from_mut(&mut key).cast::<c_void>();
+    // SAFETY: the key is valid; offsets are within the descriptor and, for a key of a later level, its array.
+    let found = unsafe {
+        libc::pthread_setspecific(key, mark);
+        let (level, place) = (key as usize / KEYS_A_LEVEL, key as usize % KEYS_A_LEVEL);
+        let array = if level == 0 { base + first } else { word(base + values + level * 8) };
+        let value = word(array + place * 16 + 8);
+        libc::pthread_setspecific(key, ptr::null());
+        let entry = ptr::read_volatile(keys.add(key as usize));
+        let known = entry.destructor.is_some_and(|d| ptr::fn_addr_eq(d, nothing as Destructor));
+        value == mark.addr() && known && entry.seq % 2 == 1 && word(base + values) == base + first
+    };
+    // SAFETY: as above.
+    unsafe { libc::pthread_key_delete(key) };
+    expect(found, "the values of keys")?;
+    Ok((first, values, keys))
+}
+
+/// The area is public since glibc 2.35.
+fn probe_rseq() -> Option<isize> {
+    // SAFETY: a valid string; the symbol is a `ptrdiff_t`.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
+        offset.cast::<isize>().as_ref().copied()
+    }
+}
+
+/// What `probe_modules` gathers.
+struct Gathered {
+    base: usize,
+    errno: usize,
+    libc: Option<Range<isize>>,
+    modules: Vec<Module>,
+    dynamic: bool,
+}
+
+fn probe_modules(base: usize) -> Result<(Range<isize>, Vec<Module>, bool), String> {
+    // SAFETY: no preconditions.
+    let errno = unsafe { libc::__errno_location() }.addr();
+    let mut gathered = Gathered { base, errno, libc: None, modules: Vec::new(), dynamic: false };
+    // SAFETY: `gather` takes its last argument for this type.
+    unsafe { libc::dl_iterate_phdr(Some(gather), ptr::from_mut(&mut gathered).cast()) };
+    let libc = gathered.libc.ok_or_else(|| "its own thread-locals were not found".to_owned())?;
+    Ok((libc, gathered.modules, gathered.dynamic))
+}
+
+unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: valid for the call; `data` is what `probe_modules` gave.
+    let (info, found) = unsafe { (&*info, &mut *data.cast::<Gathered>()) };
+    if info.dlpi_tls_modid == 0 {
+        return 0;
+    }
+    // SAFETY: the module's program headers.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    for header in headers.iter().filter(|h| h.p_type == libc::PT_TLS && h.p_memsz > 0) {
+        let (start, len) = (info.dlpi_tls_data.addr(), header.p_memsz as usize);
+        // Static ones lie below the base; 1 MiB is far more than glibc reserves.
+        if start == 0 || start >= found.base || found.base - start > 1 << 20 {
+            found.dynamic = true;
+            continue;
+        }
+        let offset = start.wrapping_sub(found.base) as isize;
+        if (start..start + len).contains(&found.errno) {
+            found.libc = Some(offset..offset + len as isize);
+        } else if !is_loader(info.dlpi_name) {
+            let image = (info.dlpi_addr + header.p_vaddr) as usize;
+            let image = ptr::with_exposed_provenance(image);
+            found.modules.push(Module { offset, image, image_len: header.p_filesz as usize, len });
+        }
+    }
+    0
+}
+
+/// Thread-locals of the loader, where it has some, belong to libc's.
+fn is_loader(name: *const c_char) -> bool {
+    // SAFETY: null or a string.
+    !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes().windows(8).any(|part| part == b"ld-linux")
+}

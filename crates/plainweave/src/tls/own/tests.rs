@@ -1,0 +1,115 @@
+//! Blocks without fibers: what glibc sees of them, and that their end leaves nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Block, base};
+
+/// Bytes that libc's allocator has given out.
+fn in_use() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::mallinfo2() }.uordblks
+}
+
+/// Runs `f` on the block.
+fn on<R>(block: &Block, f: impl FnOnce() -> R) -> R {
+    // SAFETY: nobody else is on the block; what `f` does with thread-locals is in functions of libc.
+    unsafe { base::on(block.base(), f) }
+}
+
+#[test]
+fn a_block_is_a_thread_to_libc() {
+    let (one, two) = (Block::new().expect("a block"), Block::new().expect("a block"));
+    // SAFETY: no preconditions.
+    let errno = || unsafe { libc::__errno_location().addr() };
+    // SAFETY: no preconditions.
+    let me = || unsafe { libc::pthread_self() as usize };
+    let here = errno();
+    assert!(on(&one, errno) != here && on(&one, errno) != on(&two, errno) && errno() == here);
+    assert_eq!((on(&one, me), on(&two, me)), (one.base(), two.base()));
+    // Restartable sequences are not registered for it: the kernel is asked.
+    // SAFETY: no preconditions.
+    assert!(on(&one, || unsafe { libc::sched_getcpu() }) >= 0);
+    // SAFETY: a locale to be freed is not in use; the string is valid.
+    let upper = on(&one, || unsafe { libc::toupper(i32::from(b'x')) });
+    assert_eq!(upper, i32::from(b'X'));
+    assert!(one.end().is_ok() && two.end().is_ok());
+}
+
+/// Recursive locks know their owner by the thread's number: no two blocks share one, and none has a thread's.
+#[test]
+fn recursive_locks_tell_blocks_apart() {
+    // SAFETY: plain calls in the order that they prescribe, on places that outlive them.
+    unsafe {
+        let (mut attributes, mut lock) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::pthread_mutexattr_init(&mut attributes);
+        libc::pthread_mutexattr_settype(&mut attributes, libc::PTHREAD_MUTEX_RECURSIVE);
+        libc::pthread_mutex_init(&mut lock, &attributes);
+        let lock = &raw mut lock;
+        let (one, two) = (Block::new().expect("a block"), Block::new().expect("a block"));
+        assert_eq!(on(&one, || libc::pthread_mutex_lock(lock)), 0);
+        assert_eq!(on(&two, || libc::pthread_mutex_trylock(lock)), libc::EBUSY);
+        assert_eq!(libc::pthread_mutex_trylock(lock), libc::EBUSY);
+        let owner = one.base();
+        // On another thread it is still the owner.
+        let place = lock.expose_provenance();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                let lock = std::ptr::with_exposed_provenance_mut(place);
+                let ended = base::on(owner, || [libc::pthread_mutex_lock(lock), libc::pthread_mutex_unlock(lock)]);
+                assert_eq!(ended, [0, 0]);
+                assert_eq!(base::on(owner, || libc::pthread_mutex_unlock(lock)), 0);
+            });
+        });
+        assert_eq!(on(&two, || libc::pthread_mutex_trylock(lock)), 0);
+        assert_eq!(on(&two, || libc::pthread_mutex_unlock(lock)), 0);
+        assert!(one.end().is_ok() && two.end().is_ok());
+    }
+}
+
+/// In rounds, as other tests use the same allocator meanwhile: in one of them nothing else happens.
+#[test]
+fn the_end_of_a_block_gives_its_allocators_cache_back() {
+    fn round() -> (usize, usize) {
+        let before = in_use();
+        let block = Block::new().expect("a block");
+        on(&block, || {
+            // SAFETY: freed right away, into the block's cache.
+            unsafe { (1..60).for_each(|n| libc::free(std::hint::black_box(libc::malloc(n * 16)))) };
+        });
+        let cached = in_use().saturating_sub(before);
+        assert!(block.end().is_ok());
+        (cached, in_use().abs_diff(before))
+    }
+    round();
+    let rounds = (0..200).map(|_| round());
+    let seen: Vec<_> = rounds.collect();
+    let clean = seen.iter().any(|(cached, left)| *cached > 16 * 1024 && *left == 0);
+    assert!(clean, "{seen:?}");
+}
+
+#[test]
+fn values_of_pthread_keys_are_destroyed() {
+    static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn destroy(value: *mut std::ffi::c_void) {
+        DESTROYED.fetch_add(value.addr(), Ordering::Relaxed);
+    }
+    let mut block = Block::new().expect("a block");
+    for n in 1..=100 {
+        let mut key = 0;
+        // SAFETY: a place for the key, a function for its values, which are never followed.
+        unsafe {
+            assert_eq!(libc::pthread_key_create(&mut key, Some(destroy)), 0);
+            let value = std::ptr::without_provenance(n);
+            on(&block, || libc::pthread_setspecific(key, value));
+            on(&block, super::end_of_fiber);
+            assert!(on(&block, || libc::pthread_getspecific(key)).is_null());
+            // Every other key stays, so that values come to lie in arrays of later levels.
+            if n % 2 == 0 {
+                libc::pthread_key_delete(key);
+            }
+        }
+        block.reset();
+        assert_eq!(DESTROYED.load(Ordering::Relaxed), (1..=n).sum());
+    }
+    assert!(block.end().is_ok());
+}

@@ -1,0 +1,77 @@
+//! What a fiber needs to start: a stack, and thread-local storage where it has its own. A worker keeps some of each.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+
+use crate::pool::PoolShared;
+use crate::stack::{Stack, StackCache};
+use crate::tls::{self, Block, Storage};
+
+/// Stacks that have not been used for so long are trimmed.
+const TIDY_NS: u64 = 150_000_000;
+/// Looks at the stacks after the last fiber's end: a stack is trimmed when it was unused at two of them.
+const TIDY_ROUNDS: u8 = 3;
+
+/// A worker's stacks and blocks. Its thread only.
+pub(super) struct Means {
+    stacks: RefCell<StackCache>,
+    blocks: RefCell<tls::Cache>,
+    /// Looks that are still due, and when the last was.
+    tidy: Cell<(u8, u64)>,
+}
+
+impl Means {
+    pub(super) fn new(pool: &PoolShared) -> Self {
+        let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
+        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
+    }
+
+    /// For a fiber that starts; `size` is that of its stack, 0 for the pool's.
+    pub(super) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
+        let stack = if size == 0 { self.stacks.borrow_mut().take() } else { pool.take_sized(size) }?;
+        if pool.storage == Storage::Shared {
+            return Ok((stack, None));
+        }
+        match self.blocks.borrow_mut().take() {
+            Ok(block) => Ok((stack, Some(block))),
+            Err(error) => {
+                self.put_stack(pool, stack, size);
+                Err(error)
+            }
+        }
+    }
+
+    /// Of a fiber that has ended.
+    pub(super) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
+        if let Some(stack) = stack {
+            self.put_stack(pool, stack, size);
+            self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
+        }
+        if let Some(block) = block {
+            self.blocks.borrow_mut().put(block);
+        }
+    }
+
+    fn put_stack(&self, pool: &PoolShared, stack: Stack, size: usize) {
+        if size == 0 { self.stacks.borrow_mut().put(stack) } else { pool.put_sized(stack) }
+    }
+
+    /// A worker about to sleep. Trims what lies unused, at intervals and only for a while after fibers have ended; says
+    /// when it wants to be woken for the next time.
+    pub(super) fn tidy(&self, pool: &PoolShared, now: impl FnOnce() -> u64) -> Option<u64> {
+        let (rounds, last) = self.tidy.get();
+        if rounds == 0 {
+            return None;
+        }
+        let now = now();
+        if now < last + TIDY_NS {
+            return Some(last + TIDY_NS);
+        }
+        pool.stacks.tidy();
+        if pool.storage == Storage::Own {
+            tls::tidy();
+        }
+        self.tidy.set((rounds - 1, now));
+        (rounds > 1).then_some(now + TIDY_NS)
+    }
+}

@@ -1,0 +1,448 @@
+//! Fibers with thread-local storage of their own: to the language each is a thread, wherever it runs. Nearly all tests
+//! let started fibers move between two workers while they do what only a thread may do.
+
+#![allow(clippy::print_stdout, reason = "a fiber prints as a thread does")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use plainweave::{Movement, Runtime, Storage, yield_now};
+
+on_every_setup!(
+    keys_keep_their_values,
+    destructors_run_before_the_join,
+    what_a_destructor_sets_is_destroyed_too,
+    clones_of_an_rc_travel,
+    a_borrow_lasts_across_suspensions,
+    each_panics_alone,
+    a_destructor_suspends_while_its_fiber_panics,
+    each_is_a_thread_of_its_own,
+    locks_of_std_are_let_go_elsewhere,
+    scoped_guards_end_in_any_order,
+    spans_stay_entered,
+    random_numbers_flow,
+    memory_is_freed_elsewhere,
+    c_code_finds_its_state,
+);
+
+const FIBERS: usize = 100;
+const ROUNDS: usize = 50;
+
+fn runtime(setup: Setup, workers: usize) -> Runtime {
+    let runtime = setup.builder().workers(workers).own_tls().movement(Movement::Anytime).build().expect("a runtime");
+    assert_eq!(runtime.storage(), Storage::Own);
+    setup.check(runtime)
+}
+
+/// The thread under the fiber.
+fn os_thread() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// A fiber. Lets others run, now and then sleeps; counts in `moves` when it goes on on another thread.
+fn wander(round: usize, moves: &AtomicUsize) {
+    let before = os_thread();
+    if round % 16 == 15 {
+        plainweave::time::sleep(std::time::Duration::from_micros(50)).expect("not cancelled");
+    } else {
+        // Long enough for the other worker to come by.
+        Random::new(round as u64).spin(3);
+        yield_now();
+    }
+    if os_thread() != before {
+        moves.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body` on many fibers that wander, until some have moved: body(number, wander) is to call the latter between
+/// its steps.
+fn on_wandering_fibers(setup: Setup, body: impl Fn(usize, &dyn Fn(usize)) + Send + Sync + 'static) {
+    let runtime = runtime(setup, 2);
+    let (moves, body) = (Arc::new(AtomicUsize::new(0)), Arc::new(body));
+    for _ in 0..100 {
+        let fibers: Vec<_> = (0..FIBERS)
+            .map(|n| {
+                let (moves, body) = (moves.clone(), body.clone());
+                runtime.spawn(move || body(n, &|round| wander(round, &moves)))
+            })
+            .collect();
+        for fiber in fibers {
+            fiber.join().expect("no panic");
+        }
+        if moves.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+    }
+    panic!("no fiber has moved");
+}
+
+fn keys_keep_their_values(setup: Setup) {
+    thread_local! {
+        static CONST: Cell<usize> = const { Cell::new(7) };
+        static LAZY: RefCell<Vec<usize>> = RefCell::new(vec![1]);
+    }
+    on_wandering_fibers(setup, |n, wander| {
+        assert_eq!((CONST.get(), LAZY.take()), (7, vec![1]), "as on a new thread");
+        for round in 0..ROUNDS {
+            CONST.set(n + round);
+            LAZY.with_borrow_mut(|v| v.push(n + round));
+            wander(round);
+            assert_eq!(CONST.get(), n + round);
+            assert_eq!(LAZY.with_borrow(|v| (v.len(), v[round])), (round + 1, n + round));
+        }
+    });
+}
+
+fn destructors_run_before_the_join(setup: Setup) {
+    thread_local!(static KEPT: RefCell<Vec<Counted>> = const { RefCell::new(Vec::new()) });
+    let runtime = runtime(setup, 2);
+    let counts = Arc::new(Counts::default());
+    for n in 1..200 {
+        let theirs = counts.clone();
+        let fiber = runtime.spawn(move || {
+            KEPT.with_borrow(|kept| assert!(kept.is_empty(), "as on a new thread"));
+            KEPT.with_borrow_mut(|kept| kept.push(Counted::new(&theirs)));
+            yield_now();
+            KEPT.with_borrow(|kept| assert_eq!(kept.len(), 1));
+        });
+        fiber.join().expect("no panic");
+        assert_eq!((counts.made(), counts.dropped()), (n, n));
+    }
+}
+
+fn what_a_destructor_sets_is_destroyed_too(setup: Setup) {
+    struct Last(Option<Counted>);
+    struct First(Option<Counted>);
+    thread_local! {
+        static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+        static FIRST: RefCell<Option<First>> = const { RefCell::new(None) };
+    }
+    impl Drop for First {
+        fn drop(&mut self) {
+            // A destructor may wait as well, and then go on on another thread.
+            plainweave::time::sleep(ms(1)).expect("not cancelled");
+            LAST.set(Some(Last(self.0.take())));
+        }
+    }
+    impl Drop for Last {
+        fn drop(&mut self) {
+            yield_now();
+            drop(self.0.take().expect("given on"));
+        }
+    }
+    let runtime = runtime(setup, 2);
+    let counts = Arc::new(Counts::default());
+    let fibers: Vec<_> = (0..50)
+        .map(|_| {
+            let counts = counts.clone();
+            runtime.spawn(move || FIRST.set(Some(First(Some(Counted::new(&counts))))))
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    assert_eq!((counts.made(), counts.dropped()), (50, 50));
+}
+
+fn clones_of_an_rc_travel(setup: Setup) {
+    thread_local!(static SHARED: Rc<Cell<usize>> = Rc::default());
+    on_wandering_fibers(setup, |n, wander| {
+        let mut clones = Vec::new();
+        for round in 0..ROUNDS {
+            clones.push(SHARED.with(Rc::clone));
+            clones[round / 2].set(n * ROUNDS + round);
+            wander(round);
+            assert_eq!(SHARED.with(|s| (s.get(), Rc::strong_count(s))), (n * ROUNDS + round, round + 2));
+        }
+    });
+}
+
+fn a_borrow_lasts_across_suspensions(setup: Setup) {
+    thread_local!(static KEY: RefCell<[usize; ROUNDS]> = const { RefCell::new([0; ROUNDS]) });
+    on_wandering_fibers(setup, |n, wander| {
+        KEY.with_borrow_mut(|words| {
+            for (round, word) in words.iter_mut().enumerate() {
+                *word = n ^ round;
+                wander(round);
+                KEY.with(|key| assert!(key.try_borrow().is_err()));
+            }
+            assert!(words.iter().enumerate().all(|(round, word)| *word == n ^ round));
+        });
+    });
+}
+
+fn each_panics_alone(setup: Setup) {
+    on_wandering_fibers(setup, |n, wander| {
+        for round in 0..10 {
+            if n % 2 == 0 {
+                let panic = catch_unwind(AssertUnwindSafe(|| {
+                    wander(round);
+                    std::panic::resume_unwind(Box::new(n));
+                }));
+                assert_eq!(*panic.expect_err("it panicked").downcast::<usize>().expect("a number"), n);
+            }
+            assert!(!std::thread::panicking());
+            wander(round);
+        }
+    });
+}
+
+fn a_destructor_suspends_while_its_fiber_panics(setup: Setup) {
+    struct Waits<'a>(&'a dyn Fn(usize));
+    impl Drop for Waits<'_> {
+        fn drop(&mut self) {
+            for round in 0..ROUNDS {
+                assert!(std::thread::panicking());
+                (self.0)(round);
+            }
+        }
+    }
+    on_wandering_fibers(setup, |n, wander| {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let _waits = (n % 2 == 0).then(|| Waits(wander));
+            if n % 2 == 0 {
+                std::panic::resume_unwind(Box::new(n));
+            }
+            for round in 0..ROUNDS {
+                assert!(!std::thread::panicking(), "another fiber panics, not this one");
+                wander(round);
+            }
+        }));
+        assert_eq!(result.is_err(), n % 2 == 0);
+        assert!(!std::thread::panicking());
+    });
+}
+
+fn each_is_a_thread_of_its_own(setup: Setup) {
+    let seen = Mutex::new(HashSet::new());
+    on_wandering_fibers(setup, move |_, wander| {
+        let (me, handle) = (std::thread::current(), pthread());
+        assert!(seen.lock().expect("not poisoned").insert(me.id()), "the id of another fiber");
+        for round in 0..ROUNDS {
+            wander(round);
+            assert_eq!(std::thread::current().id(), me.id());
+            assert_eq!(pthread(), handle);
+        }
+    });
+}
+
+fn pthread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+fn locks_of_std_are_let_go_elsewhere(setup: Setup) {
+    let counter = Arc::new(Mutex::new(0usize));
+    let theirs = counter.clone();
+    on_wandering_fibers(setup, move |n, wander| {
+        for round in 0..ROUNDS {
+            // `lock` would block the worker while the holder waits for one; so the patient way.
+            let mut guard = loop {
+                match theirs.try_lock() {
+                    Ok(guard) => break guard,
+                    Err(_) => wander(round),
+                }
+            };
+            let before = *guard;
+            if n % 10 == 0 {
+                wander(round);
+            }
+            *guard = before + 1;
+        }
+        // Re-entrant, and it knows its owner.
+        let _out = std::io::stderr().lock();
+        let _again = std::io::stderr().lock();
+    });
+    assert_eq!(*counter.lock().expect("not poisoned") % (FIBERS * ROUNDS), 0);
+}
+
+fn scoped_guards_end_in_any_order(setup: Setup) {
+    scoped_tls::scoped_thread_local!(static SCOPED: Box<usize>);
+    on_wandering_fibers(setup, |n, wander| {
+        assert!(!SCOPED.is_set());
+        for depth in 0..4 {
+            SCOPED.set(&Box::new(n), || {
+                for round in 0..ROUNDS / (depth + 1) {
+                    wander(round + n);
+                    SCOPED.with(|value| assert_eq!(**value, n));
+                }
+            });
+        }
+        assert!(!SCOPED.is_set());
+    });
+}
+
+fn spans_stay_entered(setup: Setup) {
+    static SUBSCRIBER: std::sync::Once = std::sync::Once::new();
+    SUBSCRIBER.call_once(|| {
+        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("the only one");
+    });
+    on_wandering_fibers(setup, |n, wander| {
+        assert!(tracing::Span::current().is_none());
+        let outer = tracing::info_span!("outer", n);
+        let _outer = outer.enter();
+        for round in 0..ROUNDS {
+            let inner = tracing::info_span!("inner", round);
+            let _inner = inner.enter();
+            wander(round);
+            assert_eq!(tracing::Span::current().id(), inner.id());
+        }
+        assert_eq!(tracing::Span::current().id(), outer.id());
+    });
+}
+
+fn random_numbers_flow(setup: Setup) {
+    use rand::Rng;
+    let seen = Mutex::new(HashSet::new());
+    on_wandering_fibers(setup, move |_, wander| {
+        // Held across suspensions: it is a counted pointer into thread-local storage.
+        let mut held = rand::rng();
+        for round in 0..ROUNDS {
+            let (a, b) = (held.next_u64(), rand::rng().next_u64());
+            wander(round);
+            let mut seen = seen.lock().expect("not poisoned");
+            assert!(seen.insert(a) && seen.insert(b), "a number twice");
+        }
+    });
+}
+
+fn memory_is_freed_elsewhere(setup: Setup) {
+    let exchange: Mutex<Vec<Vec<u8>>> = Mutex::default();
+    on_wandering_fibers(setup, move |n, wander| {
+        let mut random = Random::new(n as u64);
+        let mut mine = Vec::new();
+        for round in 0..ROUNDS {
+            for _ in 0..20 {
+                let len = 1 + random.below(2000) as usize;
+                mine.push(vec![n as u8; len]);
+            }
+            wander(round);
+            assert!(mine.iter().all(|bytes| bytes.iter().all(|byte| *byte == n as u8)));
+            // Give half away, free half of what others gave.
+            let mut exchange = exchange.lock().expect("not poisoned");
+            exchange.extend(mine.drain(..10));
+            let keep = exchange.len() / 2;
+            exchange.truncate(keep);
+        }
+    });
+}
+
+fn c_code_finds_its_state(setup: Setup) {
+    // `strtok` keeps its place for the whole process, in threads too: one at a time, but suspended within.
+    let strtok = Mutex::new(());
+    on_wandering_fibers(setup, move |n, wander| {
+        let turn = strtok.try_lock();
+        let words = (0..ROUNDS).map(|round| format!("{n}-{round}")).collect::<Vec<_>>();
+        let mut text = std::ffi::CString::new(words.join(" ")).expect("no zero").into_bytes_with_nul();
+        let mut next = text.as_mut_ptr().cast();
+        for (round, word) in words.iter().enumerate() {
+            // SAFETY: no preconditions; the address is that of a buffer of this thread, 18 bytes.
+            let dotted = unsafe {
+                *libc::__errno_location() = (n + round) as i32;
+                inet_ntoa(libc::in_addr { s_addr: ((round << 8) + n) as u32 })
+            };
+            yield_now();
+            // SAFETY: as above; a yield makes no system call.
+            unsafe {
+                assert_eq!(*libc::__errno_location(), (n + round) as i32);
+                assert_eq!(CStr::from_ptr(dotted).to_bytes(), format!("{n}.{round}.0.0").as_bytes());
+            }
+            if turn.is_ok() {
+                // SAFETY: a C string that is writable, and outlives its words; no other fiber is here.
+                let found = unsafe { CStr::from_ptr(libc::strtok(next, c" ".as_ptr())) };
+                next = std::ptr::null_mut();
+                assert_eq!(found.to_bytes(), word.as_bytes());
+            }
+            wander(round);
+        }
+    });
+}
+
+unsafe extern "C" {
+    /// Public in glibc; keeps its result in a thread-local buffer.
+    fn inet_ntoa(address: libc::in_addr) -> *const std::ffi::c_char;
+}
+
+/// Counts what Rust code has allocated and not freed.
+struct Counting;
+static IN_USE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: the system's allocator, and a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A runtime a round, so that it keeps nothing either. A byte a fiber would be 100 KB.
+#[test]
+fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
+    const NAME: &str = "a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing";
+    if !is_child("leaves") {
+        let output = in_child(NAME, "leaves", &[]);
+        assert!(output.status.success(), "{}", stderr_of(&output));
+        return;
+    }
+    let round = || {
+        let builder = Runtime::builder().workers(2).own_tls().movement(Movement::Anytime);
+        let runtime = builder.build().expect("a runtime");
+        runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
+        let blocks = runtime.metrics().storage_blocks;
+        drop(runtime);
+        // SAFETY: no preconditions.
+        (blocks, IN_USE.load(Ordering::Relaxed), unsafe { libc::mallinfo2() }.uordblks)
+    };
+    round();
+    let (blocks, before, libc_before) = round();
+    let (after_blocks, after, libc_after) = round();
+    // A hundred at a time, and what two workers keep.
+    assert!(blocks <= 400 && after_blocks <= blocks + 16, "{blocks} blocks, then {after_blocks}");
+    // The list of free blocks, which may have grown once more.
+    assert!(after <= before + 16 * 1024, "{before} bytes in use, then {after}");
+    // This includes what the allocator keeps in the blocks' caches, a few more of each size at times.
+    assert!(libc_after < libc_before + (1 << 20), "{libc_before} bytes in libc's hands, then {libc_after}");
+}
+
+fn a_hundred_with_thread_locals() {
+    thread_local!(static KEY: RefCell<HashMap<usize, Vec<u8>>> = RefCell::default());
+    plainweave::scope(|s| {
+        for n in 0..100 {
+            s.spawn(move || {
+                KEY.with_borrow_mut(|map| {
+                    assert!(map.is_empty());
+                    map.insert(n, vec![n as u8; n]);
+                });
+                yield_now();
+                KEY.with_borrow(|map| assert_eq!(map[&n].len(), n));
+            });
+        }
+    });
+}
+
+#[test]
+fn movement_anytime_is_safe_with_own_storage_only() {
+    let error = Runtime::builder().movement(Movement::Anytime).build().expect_err("storage is shared");
+    assert!(error.to_string().contains("own_tls"), "{error}");
+    let runtime = Runtime::builder().workers(1).movement(Movement::Anytime).own_tls().build().expect("a runtime");
+    assert_eq!(runtime.storage(), Storage::Own);
+    runtime.run(|| println!("a fiber prints"));
+}
