@@ -9,20 +9,29 @@
 //! value into the connection's buffer, and drop it.
 
 mod clock;
-mod model;
+mod ghost;
+mod index;
+mod item;
+mod log;
+mod put;
+mod record;
 mod request;
+mod room;
+mod segment;
+mod shard;
 mod stats;
 
-use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{Clock, Expiry, LONGEST_RELATIVE, Time};
+pub use item::Item;
 pub use request::{Count, Counted, Hit, Lookup, Mode, Record, Removal, Removed, Stored, Token, Write};
 pub use stats::{CLASSES, Class, Stats, class_of, class_size};
 
-use model::Model;
+use index::Loc;
+use shard::{Hash, Shard};
 
 /// The longest key, in bytes. A get of a longer one finds nothing; a write of one is refused as too large.
 pub const KEY_MAX: usize = 250;
@@ -47,75 +56,6 @@ impl Default for Config {
     }
 }
 
-/// A value as a get found it, with what is known of its item. A counted handle: see the [module](self).
-#[derive(Clone, Debug)]
-pub struct Item {
-    value: Arc<[u8]>,
-    flags: u32,
-    cas: u64,
-    expiry: Expiry,
-    access: Time,
-    fetched: bool,
-    size: usize,
-}
-
-impl Item {
-    /// Bytes of the value.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "an item is no container")]
-    pub fn len(&self) -> usize {
-        self.value.len()
-    }
-
-    /// The value's bytes, in order. Most values are one slice; large ones are several, at most a few hundred.
-    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&*self.value)
-    }
-
-    /// Appends the value to `out`.
-    pub fn append_to(&self, out: &mut Vec<u8>) {
-        for slice in self.slices() {
-            out.extend_from_slice(slice);
-        }
-    }
-
-    /// The client's flags.
-    #[must_use]
-    pub const fn flags(&self) -> u32 {
-        self.flags
-    }
-
-    /// The CAS value.
-    #[must_use]
-    pub const fn cas(&self) -> u64 {
-        self.cas
-    }
-
-    /// When the item ends, after what this call has changed.
-    #[must_use]
-    pub const fn expiry(&self) -> Expiry {
-        self.expiry
-    }
-
-    /// The access before this one, or the write: `l` of `mg` is the time since then, and `t` of `me` too.
-    #[must_use]
-    pub const fn access(&self) -> Time {
-        self.access
-    }
-
-    /// Whether it was read before since it was written: `h` of `mg`.
-    #[must_use]
-    pub const fn fetched(&self) -> bool {
-        self.fetched
-    }
-
-    /// Bytes that the item takes: key, value and what the store keeps with them.
-    #[must_use]
-    pub const fn size(&self) -> usize {
-        self.size
-    }
-}
-
 /// Where [`Store::dump`] goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
@@ -123,26 +63,41 @@ pub struct Cursor {
     place: usize,
 }
 
+/// The smallest and the largest segment, in bytes.
+const SEGMENT_MIN: usize = 16 << 10;
+/// A shard's memory is divided into about so many segments.
+const SEGMENTS: usize = 256;
+/// There are at most `2^SHARD_BITS` shards.
+const SHARD_BITS: u32 = 10;
+/// Bytes that memcached counts for an item beside key and value; they decide what is too large.
+const ITEM_HEAD: usize = 59;
+
 /// The store. Any thread or fiber may call it.
-#[derive(Debug)]
 pub struct Store {
     config: Config,
-    hasher: foldhash::quality::RandomState,
-    shards: Box<[Mutex<Model>]>,
+    hasher: Hash,
+    shards: Box<[Mutex<Shard>]>,
     cas: AtomicU64,
 }
 
 impl Store {
-    /// An empty store. It takes its memory as it fills.
+    /// An empty store. It takes its memory as it fills, and in the end takes `config.memory` and no more.
+    ///
+    /// There are fewer shards than asked for if each would have less than four items of the largest size, or less than
+    /// 1 MiB; memory is taken as 1 MiB at least.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let shards = config.shards.clamp(1, 1 << 10).next_power_of_two();
-        Self {
-            config,
-            hasher: foldhash::quality::RandomState::default(),
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
-            cas: AtomicU64::new(1),
-        }
+        let memory = config.memory.max(1 << 20);
+        let least = config.item_max.saturating_mul(4).max(1 << 20);
+        let most = (memory / least).clamp(1, 1 << SHARD_BITS);
+        let shards = config.shards.clamp(1, most).next_power_of_two();
+        let shards = if shards > most { shards / 2 } else { shards };
+        let memory = memory / shards;
+        let segment_len = (memory / SEGMENTS).next_power_of_two().clamp(SEGMENT_MIN, Loc::SEGMENT_MAX);
+        let hasher = Hash::default();
+        let shard = || Mutex::new(Shard::new(memory, segment_len, config.evict, hasher.clone()));
+        let shards = std::iter::repeat_with(shard).take(shards).collect();
+        Self { config, hasher, shards, cas: AtomicU64::new(1) }
     }
 
     /// What it was made with.
@@ -154,36 +109,54 @@ impl Store {
     /// Finds an item and notes the access: `get`, `gets`.
     #[must_use]
     pub fn get(&self, key: &[u8], now: Time) -> Option<Item> {
-        self.lookup(key, &Lookup::default(), now).map(|hit| hit.item)
+        let (hash, mut shard) = self.shard(key);
+        shard.get(hash, key, None, now)
     }
 
-    /// Finds an item, and does with it what `lookup` says: `gat`, `gats`, `mg`.
+    /// The same, and gives it a new expiry: `gat`, `gats`.
+    #[must_use]
+    pub fn get_and_touch(&self, key: &[u8], expiry: Expiry, now: Time) -> Option<Item> {
+        let (hash, mut shard) = self.shard(key);
+        shard.get(hash, key, Some(expiry), now)
+    }
+
+    /// Finds an item, does with it what `lookup` says, and hands out the token of a stale item: `mg`.
     #[must_use]
     pub fn lookup(&self, key: &[u8], lookup: &Lookup, now: Time) -> Option<Hit> {
-        self.shard(key).lookup(key, lookup, now, || self.next_cas())
+        let (hash, mut shard) = self.shard(key);
+        shard.lookup(hash, key, lookup, now, || self.next_cas())
     }
 
     /// Stores a value: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`.
     pub fn write(&self, write: &Write<'_>, now: Time) -> Stored {
-        if write.key.len() + write.value.len() > self.config.item_max {
+        let (hash, mut shard) = self.shard(write.key);
+        let flags = if write.flags == 0 { 0 } else { size_of::<u32>() };
+        let size = ITEM_HEAD + flags + write.key.len() + write.value.len();
+        if size > self.config.item_max || write.key.len() > KEY_MAX {
+            if write.mode == Mode::Set {
+                shard.remove_failed(hash, write.key);
+            }
             return Stored::TooLarge;
         }
-        self.shard(write.key).write(write, now, || self.next_cas())
+        shard.write(hash, write, now, || self.next_cas())
     }
 
     /// Removes an item or marks it stale: `delete`, `md`.
     pub fn remove(&self, key: &[u8], removal: &Removal, now: Time) -> Removed {
-        self.shard(key).remove(key, removal, now, || self.next_cas())
+        let (hash, mut shard) = self.shard(key);
+        shard.remove(hash, key, removal, now, || self.next_cas())
     }
 
     /// Counts up or down: `incr`, `decr`, `ma`.
     pub fn count(&self, key: &[u8], count: &Count, now: Time) -> Counted {
-        self.shard(key).count(key, count, now, || self.next_cas())
+        let (hash, mut shard) = self.shard(key);
+        shard.count(hash, key, count, now, || self.next_cas())
     }
 
     /// Gives an item a new expiry. Whether it was there: `touch`.
     pub fn touch(&self, key: &[u8], expiry: Expiry, now: Time) -> bool {
-        self.lookup(key, &Lookup { touch: Some(expiry), ..Lookup::default() }, now).is_some()
+        let (hash, mut shard) = self.shard(key);
+        shard.touch(hash, key, expiry, now)
     }
 
     /// Lets all items disappear that are there at `at`, or now if that has passed: `flush_all`. A later call replaces
@@ -232,9 +205,17 @@ impl Store {
         self.cas.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Model> {
-        let hash = self.hasher.hash_one(key);
-        lock(&self.shards[hash as usize & (self.shards.len() - 1)])
+    fn shard(&self, key: &[u8]) -> (u64, MutexGuard<'_, Shard>) {
+        let hash = shard::hash(&self.hasher, key);
+        // The index takes the bits above these for tags and those at the low end for buckets.
+        let shard = (hash >> (index::TAG_SHIFT - SHARD_BITS)) as usize & (self.shards.len() - 1);
+        (hash, lock(&self.shards[shard]))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store {{ {:?}, {} shards }}", self.config, self.shards.len())
     }
 }
 

@@ -105,6 +105,16 @@ impl Default for Stats {
 }
 
 impl Stats {
+    /// Forgets what was counted, but not what there is.
+    pub(super) fn reset(&mut self) {
+        let mut classes = [Class::default(); CLASSES];
+        for (new, Class { items, bytes, .. }) in classes.iter_mut().zip(self.classes) {
+            *new = Class { items, bytes, ..Class::default() };
+        }
+        let Self { items, bytes, memory_used, table_power, table_bytes, .. } = *self;
+        *self = Self { items, bytes, memory_used, table_power, table_bytes, classes, ..Self::default() };
+    }
+
     /// Adds another shard's figures.
     pub(super) fn add(&mut self, other: &Self) {
         self.items += other.items;

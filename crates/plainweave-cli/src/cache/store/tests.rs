@@ -1,5 +1,9 @@
 //! What the commands mean.
 
+mod churn;
+mod model;
+mod random;
+
 use super::{Config, Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Store, Stored, Time, Write};
 
 const NOW: Time = Time(100);

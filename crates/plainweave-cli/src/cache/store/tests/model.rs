@@ -1,17 +1,27 @@
-//! The semantics of the commands over an ordinary map: what a shard does, without bounds on memory.
+//! What a shard does, over an ordinary map: the reference for [`super::random`].
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
-use super::{Count, Counted, Expiry, Hit, Item, Lookup, Mode, Record, Removal, Removed, Stats, Stored, Time, Token};
-use super::{Write, class_of};
+use crate::cache::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write, number};
 
-/// What is counted for an item beside key and value.
-const OVERHEAD: usize = 48;
+/// What a get of the model gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) value: Vec<u8>,
+    pub(super) flags: u32,
+    pub(super) cas: u64,
+    pub(super) expiry: Expiry,
+    pub(super) access: Time,
+    pub(super) fetched: bool,
+    pub(super) token: Token,
+    pub(super) created: bool,
+}
 
 #[derive(Debug)]
 struct Entry {
-    value: Arc<[u8]>,
+    value: Vec<u8>,
     flags: u32,
     cas: u64,
     expiry: Expiry,
@@ -26,13 +36,20 @@ struct Entry {
 pub(super) struct Model {
     map: BTreeMap<Box<[u8]>, Entry>,
     flush_at: Option<Time>,
-    total_items: u64,
-    reclaimed: u64,
-    crawler_reclaimed: u64,
-    expired_unfetched: u64,
+    /// CAS values that were given out.
+    cas: Rc<Cell<u64>>,
 }
 
 impl Model {
+    /// Gives the next CAS value when asked; the first is 1, as the store's.
+    fn next(&self) -> impl FnOnce() -> u64 + use<> {
+        let cas = Rc::clone(&self.cas);
+        move || {
+            cas.set(cas.get() + 1);
+            cas.get()
+        }
+    }
+
     /// Drops the key's item if it has expired, and all items if a flush is due; then finds it.
     fn live(&mut self, key: &[u8], now: Time) -> Option<&mut Entry> {
         if self.flush_at.is_some_and(|at| at <= now) {
@@ -40,17 +57,14 @@ impl Model {
             self.map.clear();
         }
         if self.map.get(key)?.expiry.passed(now) {
-            let entry = self.map.remove(key)?;
-            self.reclaimed += 1;
-            self.expired_unfetched += u64::from(!entry.fetched);
+            self.map.remove(key);
             return None;
         }
         self.map.get_mut(key)
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8], flags: u32, expiry: Expiry, cas: u64, now: Time) -> &mut Entry {
-        let value = Arc::from(value);
-        self.total_items += 1;
+        let value = value.to_vec();
         self.map.insert(
             key.into(),
             Entry { value, flags, cas, expiry, access: now, fetched: false, stale: false, token_sent: false },
@@ -58,13 +72,8 @@ impl Model {
         self.map.get_mut(key).expect("just inserted")
     }
 
-    pub(super) fn lookup(
-        &mut self,
-        key: &[u8],
-        lookup: &Lookup,
-        now: Time,
-        next_cas: impl FnOnce() -> u64,
-    ) -> Option<Hit> {
+    pub(super) fn lookup(&mut self, key: &[u8], lookup: &Lookup, now: Time) -> Option<Found> {
+        let next_cas = self.next();
         let created = self.live(key, now).is_none();
         let entry = if created {
             let expiry = lookup.vivify?;
@@ -82,23 +91,17 @@ impl Model {
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             entry.expiry = expiry;
         }
-        let item = Item {
-            value: Arc::clone(&entry.value),
-            flags: entry.flags,
-            cas: entry.cas,
-            expiry: entry.expiry,
-            access: entry.access,
-            fetched: entry.fetched,
-            size: OVERHEAD + key.len() + entry.value.len(),
-        };
+        let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
+        let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
         if !lookup.peek && !created {
             entry.access = now;
             entry.fetched = true;
         }
-        Some(Hit { item, token, created })
+        Some(found)
     }
 
-    pub(super) fn write(&mut self, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
+    pub(super) fn write(&mut self, write: &Write<'_>, now: Time) -> Stored {
+        let next_cas = self.next();
         let &Write { key, value, flags, expiry, mode, compare, cas, stale, vivify } = write;
         let Some(old) = self.live(key, now) else {
             let expiry = match (compare, mode, vivify) {
@@ -123,8 +126,8 @@ impl Model {
                 return Stored::NotStored;
             }
             Mode::Set | Mode::Replace => (value.to_vec(), flags, expiry),
-            Mode::Append => ([&old.value, value].concat(), old.flags, old.expiry),
-            Mode::Prepend => ([value, &old.value].concat(), old.flags, old.expiry),
+            Mode::Append => ([&old.value[..], value].concat(), old.flags, old.expiry),
+            Mode::Prepend => ([value, &old.value[..]].concat(), old.flags, old.expiry),
         };
         let cas = cas.unwrap_or_else(next_cas);
         let entry = self.insert(key, &value, flags, expiry, cas, now);
@@ -134,13 +137,8 @@ impl Model {
         Stored::Stored(cas)
     }
 
-    pub(super) fn remove(
-        &mut self,
-        key: &[u8],
-        removal: &Removal,
-        now: Time,
-        next_cas: impl FnOnce() -> u64,
-    ) -> Removed {
+    pub(super) fn remove(&mut self, key: &[u8], removal: &Removal, now: Time) -> Removed {
+        let next_cas = self.next();
         let Some(entry) = self.live(key, now) else { return Removed::NotFound };
         if removal.compare.is_some_and(|compare| compare != entry.cas) {
             return Removed::Exists;
@@ -156,7 +154,8 @@ impl Model {
         Removed::Removed
     }
 
-    pub(super) fn count(&mut self, key: &[u8], count: &Count, now: Time, next_cas: impl FnOnce() -> u64) -> Counted {
+    pub(super) fn count(&mut self, key: &[u8], count: &Count, now: Time) -> Counted {
+        let next_cas = self.next();
         let Some(entry) = self.live(key, now) else {
             let Some((value, expiry)) = count.create else { return Counted::NotFound };
             let cas = count.cas.unwrap_or_else(next_cas);
@@ -166,11 +165,11 @@ impl Model {
         if count.compare.is_some_and(|compare| compare != entry.cas) {
             return Counted::Exists;
         }
-        let Some(old) = super::number(&entry.value) else { return Counted::NotANumber };
+        let Some(old) = number(&entry.value) else { return Counted::NotANumber };
         let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(entry.value.len()), b' ');
-        entry.value = text.into();
+        entry.value = text;
         entry.cas = count.cas.unwrap_or_else(next_cas);
         entry.expiry = count.touch.unwrap_or(entry.expiry);
         entry.access = now;
@@ -178,56 +177,26 @@ impl Model {
     }
 
     pub(super) fn flush(&mut self, at: Time, now: Time) {
+        let _ = self.live(b"", now);
         self.flush_at = Some(at);
         let _ = self.live(b"", now);
     }
 
-    pub(super) fn maintain(&mut self, _budget: usize, now: Time) -> usize {
-        let _ = self.live(b"", now);
-        let before = self.map.len();
-        self.map.retain(|_, entry| !entry.expiry.passed(now));
-        self.reclaimed += (before - self.map.len()) as u64;
-        self.crawler_reclaimed += (before - self.map.len()) as u64;
-        before - self.map.len()
-    }
-
-    pub(super) fn dump(
-        &mut self,
-        place: usize,
-        budget: usize,
-        now: Time,
-        visit: &mut impl FnMut(&Record<'_>),
-    ) -> (usize, bool) {
-        let _ = self.live(b"", now);
-        for (key, entry) in self.map.iter().skip(place).take(budget).filter(|(_, entry)| !entry.expiry.passed(now)) {
-            let size = OVERHEAD + key.len() + entry.value.len();
-            let Entry { flags, cas, expiry, access, fetched, .. } = *entry;
-            visit(&Record { key, expiry, access, cas, fetched, class: class_of(size), size, flags });
+    /// Notes an access, as a classic get does.
+    pub(super) fn note(&mut self, key: &[u8], now: Time) {
+        if let Some(entry) = self.live(key, now) {
+            (entry.access, entry.fetched) = (now, true);
         }
-        (place + budget, place + budget < self.map.len())
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        let mut stats = Stats {
-            items: self.map.len() as u64,
-            total_items: self.total_items,
-            reclaimed: self.reclaimed,
-            crawler_reclaimed: self.crawler_reclaimed,
-            expired_unfetched: self.expired_unfetched,
-            ..Stats::default()
-        };
-        for (key, entry) in &self.map {
-            let size = OVERHEAD + key.len() + entry.value.len();
-            let class = &mut stats.classes[class_of(size)];
-            class.items += 1;
-            class.bytes += size as u64;
-            stats.bytes += size as u64;
-        }
-        stats.memory_used = stats.bytes;
-        stats
+    /// Looks without a trace.
+    pub(super) fn peek(&mut self, key: &[u8], now: Time) -> Option<&[u8]> {
+        self.live(key, now).map(|entry| &*entry.value)
     }
 
-    pub(super) fn reset_stats(&mut self) {
-        (self.total_items, self.reclaimed, self.crawler_reclaimed, self.expired_unfetched) = (0, 0, 0, 0);
+    /// The keys that are there.
+    pub(super) fn keys(&mut self, now: Time) -> Vec<Vec<u8>> {
+        let _ = self.live(b"", now);
+        self.map.iter().filter(|(_, entry)| !entry.expiry.passed(now)).map(|(key, _)| key.to_vec()).collect()
     }
 }

@@ -1,0 +1,394 @@
+//! A shard: what the commands mean, over the index and the log. All of it runs under the shard's lock.
+
+use std::hash::{BuildHasher, Hasher};
+
+use super::ghost::Ghost;
+use super::index::{Entry, FETCHED, FREQUENCY, Index, Place, SENT, STALE};
+use super::item::{Bytes, Item};
+use super::log::Log;
+use super::put::{Facts, NoRoom};
+use super::record::{self, Head, TABLE, VALUE};
+use super::room::{Cleaning, Why};
+use super::stats::{Stats, class_of};
+use super::{Count, Counted, Expiry, Hit, Lookup, Mode, Record, Removal, Removed, Stored, Time, Token, Write};
+
+/// The hash of keys. Seeded at random for each store, so that nobody can choose keys that meet in a bucket.
+pub(super) type Hash = foldhash::quality::RandomState;
+
+/// A part of the store, with memory of its own.
+pub(super) struct Shard {
+    pub(super) hasher: Hash,
+    pub(super) index: Index,
+    pub(super) log: Log,
+    pub(super) ghost: Ghost,
+    pub(super) cleaning: Option<Cleaning>,
+    /// Bytes for segments, index and ghost.
+    pub(super) memory: usize,
+    pub(super) evict: bool,
+    /// The latest time that a command came with.
+    pub(super) now: Time,
+    flush_at: Option<Time>,
+    /// The bucket that [`Self::maintain`] looked at last.
+    pub(super) crawl: usize,
+    pub(super) stats: Stats,
+}
+
+impl Shard {
+    pub(super) fn new(memory: usize, segment_len: usize, evict: bool, hasher: Hash) -> Self {
+        Self {
+            hasher,
+            index: Index::new(),
+            log: Log::new(segment_len),
+            ghost: Ghost::new(),
+            cleaning: None,
+            memory,
+            evict,
+            now: Time::START,
+            flush_at: None,
+            crawl: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        hash(&self.hasher, key)
+    }
+
+    /// Notes the time, and carries out a flush that is due.
+    pub(super) fn turn(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        if self.flush_at.is_some_and(|at| at <= self.now) {
+            self.flush_at = None;
+            self.log.flush();
+        }
+    }
+
+    pub(super) fn flush(&mut self, at: Time, now: Time) {
+        // An earlier one may be due.
+        self.turn(now);
+        self.flush_at = Some(at);
+        self.turn(now);
+    }
+
+    /// The key's item, if it is there; what is gone is dropped.
+    fn find(&mut self, hash: u64, key: &[u8], now: Time) -> Option<Place> {
+        self.turn(now);
+        let place = self.index.find(hash, |loc| self.log.has_key(loc, key))?;
+        match self.gone(self.index.entry(place)) {
+            None => Some(place),
+            Some(why) => {
+                self.discard(place, why);
+                None
+            }
+        }
+    }
+
+    /// Notes an access to the item.
+    fn note(&mut self, place: Place, marks: u8) {
+        let now = self.now;
+        let entry = self.index.entry_mut(place);
+        let old = entry.marks();
+        let new = (old + u8::from(old & FREQUENCY < FREQUENCY)) | marks;
+        if new != old {
+            entry.set_marks(new);
+        }
+        if entry.access != now {
+            entry.access = now;
+        }
+    }
+
+    /// A handle on an item.
+    fn item(&self, place: Place) -> Item {
+        let entry = self.index.entry(place);
+        let head = self.log.head(entry.loc());
+        let record = self.log.pin(entry.loc(), &head);
+        let (value, mut size) = (record.bytes().len(), head.len() + size_of::<Entry>());
+        let (bytes, len) = match head.kind {
+            TABLE => {
+                let len = record::value_len(record.bytes());
+                let pieces = record::pieces(record.bytes()).map(|loc| {
+                    let head = self.log.head(loc);
+                    size += head.len();
+                    self.log.pin(loc, &head)
+                });
+                (Bytes::Many(pieces.collect()), len)
+            }
+            _ => (Bytes::One(record), value),
+        };
+        Item {
+            bytes,
+            len,
+            flags: head.flags,
+            cas: head.cas,
+            expiry: Expiry(entry.expiry),
+            access: entry.access,
+            fetched: entry.marks() & FETCHED != 0,
+            size,
+        }
+    }
+
+    pub(super) fn get(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Item> {
+        let place = self.find(hash, key, now)?;
+        if let Some(expiry) = touch {
+            self.index.entry_mut(place).expiry = expiry.0;
+        }
+        let item = self.item(place);
+        self.note(place, FETCHED);
+        Some(item)
+    }
+
+    pub(super) fn touch(&mut self, hash: u64, key: &[u8], expiry: Expiry, now: Time) -> bool {
+        let Some(place) = self.find(hash, key, now) else { return false };
+        self.index.entry_mut(place).expiry = expiry.0;
+        self.note(place, FETCHED);
+        true
+    }
+
+    pub(super) fn lookup(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        lookup: &Lookup,
+        now: Time,
+        next_cas: impl FnOnce() -> u64,
+    ) -> Option<Hit> {
+        let (place, created) = match self.find(hash, key, now) {
+            Some(place) => (place, false),
+            None => {
+                let expiry = lookup.vivify?;
+                let facts = Facts { flags: 0, cas: next_cas(), expiry, marks: 0 };
+                self.put(hash, key, &[], facts).ok()?;
+                (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
+            }
+        };
+        let entry = self.index.entry_mut(place);
+        let marks = entry.marks();
+        let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
+        let recache =
+            lookup.recache.zip(Expiry(entry.expiry).time()).is_some_and(|(least, end)| end.since(now) < least);
+        let won = !lookup.peek && !sent && (created || stale || recache);
+        if let Some(expiry) = lookup.touch.filter(|_| !created) {
+            entry.expiry = expiry.0;
+        }
+        let item = self.item(place);
+        let sends = if won { SENT } else { 0 };
+        match (lookup.peek, created) {
+            (true, _) => {}
+            (false, true) => self.index.entry_mut(place).set_marks(marks | sends),
+            (false, false) => self.note(place, FETCHED | sends),
+        }
+        Some(Hit { item, token: Token { won, stale, sent }, created })
+    }
+
+    pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
+        let &Write { key, value, flags, expiry, mode, compare, cas, stale, vivify } = write;
+        let Some(place) = self.find(hash, key, now) else {
+            let expiry = match (compare, mode, vivify) {
+                (Some(_), ..) => return Stored::NotFound,
+                (None, Mode::Set | Mode::Add, _) => expiry,
+                (None, Mode::Append | Mode::Prepend, Some(expiry)) => expiry,
+                (None, ..) => return Stored::NotStored,
+            };
+            let facts = Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks: 0 };
+            return self.stored(hash, key, &[value], facts);
+        };
+        let entry = *self.index.entry(place);
+        let old = self.log.head(entry.loc());
+        let kept = match compare {
+            Some(compare) if compare != old.cas && !(stale && compare < old.cas) => return Stored::Exists,
+            Some(compare) if compare != old.cas => Some(STALE | entry.marks() & SENT),
+            _ => None,
+        };
+        let frequency = entry.marks() & FREQUENCY;
+        let marks = (frequency + 1).min(FREQUENCY) | kept.unwrap_or(0);
+        let expiry = if kept.is_some() { Expiry(entry.expiry) } else { expiry };
+        let facts = |flags, expiry| Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks };
+        match mode {
+            Mode::Add => {
+                self.note(place, 0);
+                Stored::NotStored
+            }
+            Mode::Set | Mode::Replace => {
+                let facts = facts(flags, expiry);
+                if self.write_over(place, &old, key, value, facts) {
+                    return Stored::Stored(facts.cas);
+                }
+                self.stored(hash, key, &[value], facts)
+            }
+            Mode::Append | Mode::Prepend => {
+                let facts = facts(old.flags, Expiry(entry.expiry));
+                let item = self.item(place);
+                let mut parts: Vec<&[u8]> = item.slices().collect();
+                parts.insert(if mode == Mode::Append { parts.len() } else { 0 }, value);
+                self.stored(hash, key, &parts, facts)
+            }
+        }
+    }
+
+    /// Writes a value over one of the same length, if nobody reads its segment.
+    fn write_over(&mut self, place: Place, old: &Head, key: &[u8], value: &[u8], facts: Facts) -> bool {
+        let head = Head { cas: facts.cas, flags: facts.flags, ..*old };
+        if old.kind != VALUE || old.payload_len != value.len() || head.len() != old.len() {
+            return false;
+        }
+        let loc = self.index.entry(place).loc();
+        let Some(bytes) = self.log.rewrite(loc, old) else { return false };
+        head.write(bytes, key).copy_from_slice(value);
+        let now = self.now;
+        let entry = self.index.entry_mut(place);
+        entry.set_marks(facts.marks);
+        (entry.expiry, entry.access) = (facts.expiry.0, now);
+        self.stats.total_items += 1;
+        true
+    }
+
+    fn stored(&mut self, hash: u64, key: &[u8], parts: &[&[u8]], facts: Facts) -> Stored {
+        match self.put(hash, key, parts, facts) {
+            Ok(()) => Stored::Stored(facts.cas),
+            Err(NoRoom) => {
+                self.remove_failed(hash, key);
+                let len = parts.iter().map(|part| part.len()).sum::<usize>();
+                self.stats.classes[class_of(len)].out_of_memory += 1;
+                Stored::OutOfMemory
+            }
+        }
+    }
+
+    /// A value that could not be stored must not leave an older one behind, which would be out of date.
+    pub(super) fn remove_failed(&mut self, hash: u64, key: &[u8]) {
+        if let Some(place) = self.index.find(hash, |loc| self.log.has_key(loc, key)) {
+            self.discard(place, Why::Removed);
+        }
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        removal: &Removal,
+        now: Time,
+        next_cas: impl FnOnce() -> u64,
+    ) -> Removed {
+        let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
+        let loc = self.index.entry(place).loc();
+        let head = self.log.head(loc);
+        if removal.compare.is_some_and(|compare| compare != head.cas) {
+            return Removed::Exists;
+        }
+        if !removal.invalidate {
+            self.discard(place, Why::Removed);
+            return Removed::Removed;
+        }
+        let cas = removal.cas.unwrap_or_else(next_cas);
+        // The CAS value lies in the record: that is written over, or moves if somebody reads it.
+        let place = match self.log.set_cas(loc, cas) {
+            true => place,
+            false => {
+                let kind = self.log.kind(loc);
+                let ready = self.ready(kind, head.len());
+                let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
+                if !ready {
+                    self.discard(place, Why::Removed);
+                    return Removed::Removed;
+                }
+                self.move_record(place, kind, cas, |_| {});
+                place
+            }
+        };
+        let entry = self.index.entry_mut(place);
+        entry.set_marks(entry.marks() & !SENT | STALE);
+        entry.expiry = removal.expiry.map_or(entry.expiry, |expiry| expiry.0);
+        Removed::Removed
+    }
+
+    pub(super) fn count(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        count: &Count,
+        now: Time,
+        next_cas: impl FnOnce() -> u64,
+    ) -> Counted {
+        let Some(place) = self.find(hash, key, now) else {
+            let Some((value, expiry)) = count.create else { return Counted::NotFound };
+            let facts = Facts { flags: 0, cas: count.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
+            return match self.stored(hash, key, &[value.to_string().as_bytes()], facts) {
+                Stored::Stored(cas) => Counted::Value { value, cas, expiry, created: true },
+                _ => Counted::OutOfMemory,
+            };
+        };
+        let entry = *self.index.entry(place);
+        let head = self.log.head(entry.loc());
+        if count.compare.is_some_and(|compare| compare != head.cas) {
+            return Counted::Exists;
+        }
+        let number = (head.kind == VALUE).then(|| super::number(self.log.payload(entry.loc()))).flatten();
+        let Some(old) = number else { return Counted::NotANumber };
+        let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
+        let mut text = value.to_string().into_bytes();
+        text.resize(text.len().max(head.payload_len), b' ');
+        let cas = count.cas.unwrap_or_else(next_cas);
+        let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
+        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() };
+        let written = self.write_over(place, &head, key, &text, facts);
+        if !written && self.stored(hash, key, &[&text], facts) == Stored::OutOfMemory {
+            return Counted::OutOfMemory;
+        }
+        Counted::Value { value, cas, expiry, created: false }
+    }
+
+    pub(super) fn dump(
+        &mut self,
+        place: usize,
+        budget: usize,
+        now: Time,
+        visit: &mut impl FnMut(&Record<'_>),
+    ) -> (usize, bool) {
+        self.turn(now);
+        let (mut place, mut seen) = (place, 0);
+        while place < self.index.buckets() && seen < budget {
+            seen += 1;
+            self.index.visit(place, |entry| {
+                seen += 1;
+                if self.gone(entry).is_some() {
+                    return;
+                }
+                let bytes = self.log.at(entry.loc());
+                let head = Head::read(bytes);
+                let size = self.log.size(entry.loc()) + size_of::<Entry>();
+                visit(&Record {
+                    key: head.key(bytes),
+                    expiry: Expiry(entry.expiry),
+                    access: entry.access,
+                    cas: head.cas,
+                    fetched: entry.marks() & FETCHED != 0,
+                    class: class_of(size),
+                    size,
+                    flags: head.flags,
+                });
+            });
+            place += 1;
+        }
+        (place, place < self.index.buckets())
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            memory_used: self.used() as u64,
+            table_power: u64::from(self.index.buckets().ilog2()),
+            table_bytes: self.index.bytes() as u64,
+            ..self.stats
+        }
+    }
+
+    pub(super) fn reset_stats(&mut self) {
+        self.stats.reset();
+    }
+}
+
+/// The hash of a key.
+pub(super) fn hash(hasher: &Hash, key: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(key);
+    hasher.finish()
+}
