@@ -11,11 +11,11 @@
 //! glibc does not offer to make such a block without a thread, so some of what follows leans on what it exports for
 //! other purposes: for its own dynamic loader (`_dl_allocate_tls`), for debuggers (`_thread_db_*`, which say where the
 //! members of `struct pthread` are). All of it is looked up at run time and checked against a living thread
-//! (`own/glibc.rs`); whatever is missing or not as expected makes the builder return an error that says what.
+//! (`glibc`); whatever is missing or not as expected makes the builder return an error that says what.
 //!
 //! # The life of a block
 //! 1. **Allocated** by `_dl_allocate_tls`: static TLS with the modules' initial values, a zeroed descriptor, a dtv.
-//! 2. **Initialised** as glibc does for a thread (`own/block.rs`): the descriptor's pointers to itself; the stack protector's
+//! 2. **Initialised** as glibc does for a thread (`block`): the descriptor's pointers to itself; the stack protector's
 //!    and pointer guard's secrets, copied; empty robust list and list links; resolver state; the character tables of
 //!    the locale; a restartable-sequence area that reads "uninitialised", so that `sched_getcpu` asks the kernel.
 //! 3. **A thread number of its own**, above all that the kernel gives. glibc's recursive and error-checking locks know
@@ -37,7 +37,7 @@
 //! whoever was interrupted, a whole descriptor either way; the overflow handler uses none.
 //!
 //! # Rejected
-//! * *Leaving a fiber's base in place while the worker's loop runs*, to save one write of two when the next fiber comes:
+//! * *Leaving a fiber's base in place while the worker's loop runs*, to save one write when the next fiber comes:
 //!   a suspended fiber may be resumed by another worker at once, and two threads on one block corrupt the allocator.
 //! * *Writing the worker's thread number at each resume.* Point 3: wrong for a lock that is held across a suspension,
 //!   and a store more.
