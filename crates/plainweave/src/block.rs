@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::sync::{Parker, Unparker};
 
 use crate::cancel::Interrupt;
+use crate::fiber::state::Brings;
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::worker::TimerTarget;
 use std::ptr::NonNull;
@@ -261,7 +262,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// `park`: waits for the caller's token.
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     match suspendable() {
-        Some(h) => until(Reason::Park, None, true, limit, || h.token.swap(false, Ordering::AcqRel).then_some(())),
+        Some(h) => until(Reason::Park, None, true, limit, || h.take(Brings::Token).then_some(())),
         None => {
             let me = this_thread();
             until(Reason::Park, None, true, limit, || me.token.swap(false, Ordering::AcqRel).then_some(()))

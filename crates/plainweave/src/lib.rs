@@ -38,6 +38,12 @@ pub mod signal;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
+pub mod sync;
+#[cfg(loom)]
+mod sync {
+    pub(crate) mod spin;
+}
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 pub mod time;

@@ -1,12 +1,18 @@
 //! The one door to atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
 //!
-//! Lock-free modules (`queue/*`, `park`, `fiber/state`) import from here and from nowhere else, so that the file that
-//! runs is the file that was checked. Under `--cfg loom` every access goes through loom's scheduler; capacities shrink
-//! there because the state space grows with them.
+//! Lock-free modules (`queue/*`, `park`, `fiber/state`, `sync/spin`) import from here and from nowhere else, so that
+//! the file that runs is the file that was checked. Under `--cfg loom` every access goes through loom's scheduler;
+//! capacities shrink there because the state space grows with them.
 
 #[cfg(not(loom))]
 mod imp {
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
+
+    /// A turn of a spinning loop; after `turn` 64 of them the kernel is asked to run somebody else.
+    #[inline]
+    pub(crate) fn relax(turn: u32) {
+        if turn < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
 
     /// `std`'s cell behind loom's closure interface.
     #[derive(Debug)]
@@ -35,6 +41,10 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard, atomic};
+
+    pub(crate) fn relax(_: u32) {
+        loom::thread::yield_now();
+    }
 }
 
 pub(crate) use imp::*;

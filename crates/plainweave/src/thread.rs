@@ -348,11 +348,8 @@ impl Fiber {
     /// Any thread. Leaves the token that ends the fiber's [`park`], now or when it next calls it.
     pub fn unpark(&self) {
         match &self.0 {
-            Inner::Fiber(fiber) => {
-                // The token alone wakes nobody; what was written before is visible to whoever takes it.
-                fiber.header().token.store(true, Ordering::Release);
-                fiber.wake();
-            }
+            // What was written before is visible to whoever takes the token.
+            Inner::Fiber(fiber) => fiber.unpark(),
             Inner::Thread(entry) => {
                 entry.token.store(true, Ordering::Release);
                 block::Waker::Thread(entry.clone()).wake();

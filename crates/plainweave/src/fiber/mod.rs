@@ -14,6 +14,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod body;
+mod handle;
 pub(crate) mod join;
 pub(crate) mod state;
 
@@ -21,19 +22,21 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use corosensei::{Coroutine, Yielder};
 
 use crate::cancel::{CancelReason, Interrupt, Node, Word};
-use crate::policy::{Ready, Task, WorkerId};
+use crate::policy::{Task, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::{OverflowInfo, Stack};
 use crate::tls;
 use crate::worker::WorkerCtx;
 use blocks::Blocks;
-use state::State;
+use handle::release;
+pub(crate) use handle::{FiberHandle, wake, wake_with};
+use state::{Brings, State};
 
 /// When a fiber may change its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +101,6 @@ pub(crate) struct Header {
     movement: Movement,
     stamp: AtomicU64,
     pub(crate) cancel: Word,
-    /// The token of `park` and `unpark`.
-    pub(crate) token: AtomicBool,
     /// Bytes of stack wanted, 0 for the pool's default.
     pub(crate) stack_size: usize,
     pub(crate) own: Own,
@@ -117,6 +118,9 @@ pub(crate) struct Own {
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
     pub(crate) deadline: Cell<u64>,
     pub(crate) timer_fired: Cell<bool>,
+    /// What the waker that won the fiber brought: see `state`.
+    token: Cell<bool>,
+    grant: Cell<bool>,
     /// Where it is on record: its worker's list, or the pool's if it may move.
     pub(crate) registered: Cell<usize>,
     pub(crate) reason: Cell<Reason>,
@@ -149,18 +153,7 @@ pub(crate) struct Birth {
 
 impl Header {
     fn new(birth: Birth, vtable: &'static VTable) -> Self {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        thread_local!(static IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
-        // Numbers are handed to threads in blocks: one shared counter would be the busiest line of all.
-        let id = IDS.with(|ids| {
-            let (mut next, mut end) = ids.get();
-            if next == end {
-                next = NEXT_ID.fetch_add(256, Ordering::Relaxed);
-                end = next + 256;
-            }
-            ids.set((next + 1, end));
-            next
-        });
+        let id = next_id();
         let name = birth.name.as_deref().unwrap_or("");
         Self {
             info: OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id },
@@ -175,7 +168,6 @@ impl Header {
             movement: birth.movement,
             stamp: AtomicU64::new(0),
             cancel: Word::default(),
-            token: AtomicBool::new(false),
             stack_size: birth.stack_size,
             own: Own {
                 worker: Cell::new(ptr::null()),
@@ -185,6 +177,8 @@ impl Header {
                 node: RefCell::new(birth.node),
                 deadline: Cell::new(birth.deadline),
                 timer_fired: Cell::new(false),
+                token: Cell::new(false),
+                grant: Cell::new(false),
                 registered: Cell::new(0),
                 reason: Cell::new(Reason::Park),
             },
@@ -254,6 +248,14 @@ impl Header {
         !self.state.is_finished()
     }
 
+    /// The fiber itself. Whether it was brought a token, or a grant; it is taken.
+    #[inline]
+    pub(crate) fn take(&self, brings: Brings) -> bool {
+        let cell = if brings == Brings::Token { &self.own.token } else { &self.own.grant };
+        // Both places are emptied: tokens do not add up.
+        cell.replace(false) | self.state.take(brings)
+    }
+
     /// The fiber itself: back to the worker.
     #[inline]
     pub(crate) fn switch(&self, how: Switch) {
@@ -264,6 +266,24 @@ impl Header {
         // SAFETY: the fiber runs, so its yielder, which lives at the bottom of its stack, is set and valid.
         unsafe { (*self.own.yielder.get()).suspend(how) };
     }
+}
+
+/// A fiber's number. They are handed to threads in blocks: one shared counter would be the busiest line of all.
+///
+/// Not inlined, like [`current`]: a fiber that spawns, moves and spawns again must not keep the thread-local's address.
+#[inline(never)]
+fn next_id() -> u64 {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
+    IDS.with(|ids| {
+        let (mut next, mut end) = ids.get();
+        if next == end {
+            next = NEXT_ID.fetch_add(256, Ordering::Relaxed);
+            end = next + 256;
+        }
+        ids.set((next + 1, end));
+        next
+    })
 }
 
 impl fmt::Debug for Header {
@@ -428,72 +448,5 @@ unsafe impl Linked for FiberTask {
     unsafe fn link<'a>(node: NonNull<Header>) -> &'a Link<Header> {
         // SAFETY: the node is alive while it is queued, by the caller's promise.
         unsafe { &(*node.as_ptr()).link }
-    }
-}
-
-/// A counted reference to a fiber, ended or not.
-pub(crate) struct FiberHandle(NonNull<Header>);
-
-// SAFETY: gives access to atomics and immutable parts only.
-unsafe impl Send for FiberHandle {}
-// SAFETY: as above.
-unsafe impl Sync for FiberHandle {}
-
-impl FiberHandle {
-    pub(crate) fn from_ref(header: &Header) -> Self {
-        header.refs.fetch_add(1, Ordering::Relaxed);
-        Self(NonNull::from(header))
-    }
-
-    #[inline]
-    pub(crate) fn header(&self) -> &Header {
-        // SAFETY: counted.
-        unsafe { self.0.as_ref() }
-    }
-
-    /// Any thread. If the fiber is parked it becomes ready; if it is awake, its next suspension ends at once.
-    pub(crate) fn wake(&self) {
-        wake(self.header(), current_worker());
-    }
-}
-
-/// Any thread that has a right to the reference; `here` is the worker it runs on, if any.
-#[inline]
-pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
-    if header.state.wake() {
-        // SAFETY: `wake` gave the right to queue the fiber to this caller alone.
-        let task = unsafe { FiberTask::new(NonNull::from(header)) };
-        crate::pool::make_ready(task, Ready::Woken, here);
-    }
-}
-
-impl Clone for FiberHandle {
-    fn clone(&self) -> Self {
-        Self::from_ref(self.header())
-    }
-}
-
-impl Drop for FiberHandle {
-    fn drop(&mut self) {
-        // SAFETY: gives up the counted reference.
-        unsafe { release(self.0, current_worker().map(|ctx| &ctx.blocks)) };
-    }
-}
-
-impl fmt::Debug for FiberHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.header().fmt(f)
-    }
-}
-
-/// # Safety
-/// The caller owns one reference and does not use it again.
-unsafe fn release(header: NonNull<Header>, here: Option<&Blocks>) {
-    // SAFETY: alive until the count reaches zero.
-    let h = unsafe { header.as_ref() };
-    // The only reference left is the caller's: nobody can make another, so no read-modify-write is needed.
-    if h.refs.load(Ordering::Acquire) == 1 || h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // SAFETY: that was the last reference.
-        unsafe { (h.vtable.free)(header, here) };
     }
 }

@@ -8,18 +8,24 @@
 //! |---|---|---|
 //! | `AWAKE` (0) | the worker that runs it, or the queue that holds it | maybe |
 //! | `NOTIFIED` | as above; a wake-up is owed | maybe |
-//! | `PARKED` | nobody: whoever adds `NOTIFIED` to it owns it now | no |
-//! | `PARKED, NOTIFIED` | the waker, between winning and pushing | no |
+//! | `PARKED` | nobody: whoever takes that bit away owns it now | no |
 //! | `FINISHED` | the worker that frees it | no |
 //!
-//! 1. Worker, after the switch: `AWAKE -> PARKED` (`park`, release: the stack's contents go with it). If the word is
-//!    `NOTIFIED` instead, it takes the notification and queues the fiber.
-//! 2. Waker: `fetch_or(NOTIFIED)` (`wake`, acquire and release). If it found exactly `PARKED`, it alone stores `AWAKE`
-//!    and pushes the fiber; in any other state somebody else will look.
+//! 1. Worker, after the switch: adds `PARKED` (`park`, release: the stack's contents go with it). If the word says
+//!    `NOTIFIED`, it takes the notification instead and queues the fiber.
+//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is parked, it takes `PARKED` away: it
+//!    alone pushes the fiber. In any other state it adds `NOTIFIED`, and somebody else will look.
 //!
-//! Either the waker's read-modify-write comes first and the worker's exchange fails, or the worker's comes first and
-//! the waker finds `PARKED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
-//! `loom_two_wakers_push_once`).
+//! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and the waker finds
+//! `PARKED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
+//! `loom_two_wakers_push_once`). A waker's last touch of a fiber that it did not win is its exchange.
+//!
+//! # What a wake-up brings
+//! A wake-up may bring a thing that must not get lost and is given once: a token (`unpark`) or a grant (a semaphore's
+//! permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber owns the
+//! fiber's cells and leaves it there, where the fiber takes it without an atomic operation (`Header::take`). A waker
+//! that does not win leaves it in the word, as a bit beside the others, from where [`State::take`] fetches it.
+//! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from parking: it may wait for something else.
 
 use crate::shim::atomic::{AtomicU32, Ordering};
 
@@ -30,6 +36,31 @@ const NOTIFIED: u32 = 1;
 const PARKED: u32 = 2;
 /// Its body has ended; wake-ups mean nothing.
 const FINISHED: u32 = 4;
+/// A token was left while the fiber was not parked.
+const TOKEN: u32 = 8;
+/// A grant was given while the fiber was not parked.
+const GRANT: u32 = 16;
+
+/// What a wake-up brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brings {
+    /// Nothing: the fiber looks at its condition again.
+    Nothing,
+    /// The token of `park` and `unpark`.
+    Token,
+    /// What the fiber is queued for in a `sync::monitor`.
+    Grant,
+}
+
+impl Brings {
+    fn bit(self) -> u32 {
+        match self {
+            Brings::Nothing => 0,
+            Brings::Token => TOKEN,
+            Brings::Grant => GRANT,
+        }
+    }
+}
 
 /// See the module's table.
 #[derive(Debug)]
@@ -45,21 +76,43 @@ impl State {
     /// caller still owns the fiber and queues it.
     #[inline]
     pub(crate) fn park(&self) -> bool {
-        if self.0.compare_exchange(AWAKE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            return true;
+        let mut seen = AWAKE;
+        loop {
+            if seen & NOTIFIED != 0 {
+                self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
+                return false;
+            }
+            match self.0.compare_exchange(seen, seen | PARKED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
         }
-        self.0.store(AWAKE, Ordering::Relaxed);
-        false
     }
 
-    /// Any thread. True: the caller now owns the fiber and must queue it.
+    /// Any thread. True: the caller now owns the fiber, hands over what it `brings`, and must queue it. False: what it
+    /// brings is in the word.
     #[inline]
-    pub(crate) fn wake(&self) -> bool {
-        if self.0.fetch_or(NOTIFIED, Ordering::AcqRel) != PARKED {
-            return false;
+    pub(crate) fn wake(&self, brings: Brings) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let won = seen & PARKED != 0;
+            let next = if won { seen & !PARKED } else { seen | NOTIFIED | brings.bit() };
+            // Also when nothing changes: whoever takes the notification must see what the waker wrote before.
+            match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return won,
+                Err(now) => seen = now,
+            }
         }
-        self.0.store(AWAKE, Ordering::Release);
-        true
+    }
+
+    /// The fiber itself. Whether such a thing was left in the word; it is taken out.
+    #[inline]
+    pub(crate) fn take(&self, brings: Brings) -> bool {
+        let there = self.0.load(Ordering::Relaxed) & brings.bit() != 0;
+        if there {
+            self.0.fetch_and(!brings.bit(), Ordering::AcqRel);
+        }
+        there
     }
 
     /// The worker that ran the fiber to its end.
@@ -93,7 +146,7 @@ mod loom_models {
 
     fn waker(m: &Model) {
         m.flag.fetch_add(1, Ordering::Release);
-        if m.state.wake() {
+        if m.state.wake(Brings::Nothing) {
             m.queued.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -131,5 +184,46 @@ mod loom_models {
             let queued = m.queued.load(Ordering::Acquire);
             assert!(if parked { queued == 1 } else { queued == 0 }, "parked {parked}, queued {queued} times");
         });
+    }
+
+    /// A fiber that waits for a grant while another wakes it for no reason: it gets the grant, once, from the word or
+    /// with the ownership, and whoever wins it pushes it.
+    #[test]
+    fn loom_a_grant_comes_once() {
+        loom::model(|| {
+            let m = model();
+            let (granter, other) = (m.clone(), m.clone());
+            // The granter that wins leaves the grant in the fiber's cells: here in `flag`.
+            let granter = loom::thread::spawn(move || {
+                if granter.state.wake(Brings::Grant) {
+                    granter.flag.fetch_add(1, Ordering::Relaxed);
+                    granter.queued.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+            let other = loom::thread::spawn(move || waker_for_nothing(&other));
+            let mut grants = 0;
+            let mut parked = 0;
+            while grants == 0 {
+                grants += u32::from(m.state.take(Brings::Grant));
+                if grants == 0 && m.state.park() {
+                    parked += 1;
+                    // The push is what the fiber runs by.
+                    while m.queued.load(Ordering::Acquire) < parked {
+                        loom::thread::yield_now();
+                    }
+                    grants += m.flag.swap(0, Ordering::Relaxed);
+                }
+            }
+            granter.join().unwrap();
+            other.join().unwrap();
+            assert_eq!(grants, 1);
+            assert!(!m.state.take(Brings::Grant) && m.flag.load(Ordering::Relaxed) == 0, "granted twice");
+        });
+    }
+
+    fn waker_for_nothing(m: &Model) {
+        if m.state.wake(Brings::Nothing) {
+            m.queued.fetch_add(1, Ordering::AcqRel);
+        }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave-cli/src/cache/store/segment.rs",
     "crates/plainweave/src/fiber/blocks.rs",
     "crates/plainweave/src/fiber/body.rs",
+    "crates/plainweave/src/fiber/handle.rs",
     "crates/plainweave/src/fiber/join.rs",
     "crates/plainweave/src/fiber/mod.rs",
     "crates/plainweave/src/io/driver.rs",
@@ -33,6 +34,9 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/stack/pool.rs",
     "crates/plainweave/src/stack/slab.rs",
     "crates/plainweave/src/stack/table.rs",
+    "crates/plainweave/src/sync/monitor.rs",
+    "crates/plainweave/src/sync/mutex.rs",
+    "crates/plainweave/src/sync/spin.rs",
     "crates/plainweave/src/thread.rs",
     "crates/plainweave/src/tls/absent.rs",
     "crates/plainweave/src/tls/own/base.rs",
@@ -57,6 +61,7 @@ pub(crate) const LOCK_FREE: &[&str] = &[
     "crates/plainweave/src/park.rs",
     "crates/plainweave/src/fiber/state.rs",
     "crates/plainweave/src/fiber/join.rs",
+    "crates/plainweave/src/sync/spin.rs",
 ];
 
 /// Lines in a file.

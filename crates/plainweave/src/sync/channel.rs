@@ -1,0 +1,357 @@
+//! Channels: values from many senders to many receivers, each to one of them, in the order of sending.
+//!
+//! ```
+//! use plainweave::sync::channel;
+//! plainweave::run(|| {
+//!     let (sender, receiver) = channel::bounded(4);
+//!     plainweave::spawn(move || (1..=10).for_each(|n| sender.send(n).unwrap()));
+//!     let mut sum = 0;
+//!     while let Ok(n) = receiver.recv() {
+//!         sum += n;
+//!     }
+//!     assert_eq!(sum, 55);
+//! });
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::monitor::{Grant, Monitor, Place};
+use crate::cancel::Interrupt;
+
+/// The lists of those who wait.
+const RECEIVERS: usize = 0;
+const SENDERS: usize = 1;
+
+type Shared<T> = Arc<Monitor<State<T>, 2>>;
+
+struct State<T> {
+    queue: VecDeque<T>,
+    bound: usize,
+    senders: usize,
+    receivers: usize,
+}
+
+/// A channel that holds at most `bound` values: `send` waits when it is full, which is how a slow receiver slows down
+/// its senders.
+///
+/// # Panics
+/// `bound` is 0.
+#[must_use]
+pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
+    channel(bound)
+}
+
+/// A channel without a bound: `send` never waits, and nothing but memory limits how far a receiver may fall behind.
+#[must_use]
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    channel(usize::MAX)
+}
+
+fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Monitor::new(State { queue: VecDeque::new(), bound, senders: 1, receivers: 1 }));
+    (Sender(shared.clone()), Receiver(shared))
+}
+
+/// The sending half; clones send into the same channel. When the last is dropped, receivers get what is left and then
+/// an error.
+pub struct Sender<T>(Shared<T>);
+
+/// The receiving half; clones share the values. When the last is dropped, what is left is dropped, and sending fails.
+pub struct Receiver<T>(Shared<T>);
+
+/// Why a value was not sent; it has the value.
+pub struct SendError<T>(T, Why);
+
+/// Why there is no value.
+#[derive(Debug)]
+pub struct RecvError(Why);
+
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    Closed,
+    /// The channel was full, or empty, and the caller did not want to wait.
+    Busy,
+    Interrupted(Interrupt),
+}
+
+impl<T> Sender<T> {
+    /// Any thread or fiber; may suspend. Sends a value, when there is room.
+    ///
+    /// # Errors
+    /// All receivers are gone; or, while the channel was full, the caller was cancelled or ran into its deadline. The
+    /// error has the value.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        let (mut value, mut place) = (Some(value), Place::Back);
+        loop {
+            match self.0.wait_unless((SENDERS, place), true, |inside| try_send(inside, &mut value)) {
+                Ok(Some(Ok(receiver))) => {
+                    give(receiver);
+                    return Ok(());
+                }
+                Ok(Some(Err(why))) => return Err(SendError(value.expect("kept"), why)),
+                // There was room: look again.
+                Ok(None) => place = Place::Front,
+                Err(interrupt) => return Err(SendError(value.expect("kept"), Why::Interrupted(interrupt))),
+            }
+        }
+    }
+
+    /// Any thread. Sends a value if there is room now.
+    ///
+    /// # Errors
+    /// There is none, or all receivers are gone. The error has the value.
+    pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
+        let mut value = Some(value);
+        match self.0.with(|inside| try_send(inside, &mut value)) {
+            Some(Ok(receiver)) => {
+                give(receiver);
+                Ok(())
+            }
+            Some(Err(why)) => Err(SendError(value.expect("kept"), why)),
+            None => Err(SendError(value.expect("kept"), Why::Busy)),
+        }
+    }
+}
+
+type Inside<T> = super::monitor::Inside<State<T>, 2>;
+
+/// `None`: full. With the receiver to wake, if one waits.
+fn try_send<T>(inside: &mut Inside<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {
+    let state = &mut inside.state;
+    if state.receivers == 0 {
+        return Some(Err(Why::Closed));
+    }
+    if state.queue.len() >= state.bound {
+        return None;
+    }
+    state.queue.extend(value.take());
+    Some(Ok(inside.take_first(RECEIVERS)))
+}
+
+/// `None`: empty. With the sender to wake, if one waits.
+fn try_recv<T>(inside: &mut Inside<T>) -> Option<Result<(T, Option<Grant>), Why>> {
+    match inside.state.queue.pop_front() {
+        Some(value) => Some(Ok((value, inside.take_first(SENDERS)))),
+        None if inside.state.senders == 0 => Some(Err(Why::Closed)),
+        None => None,
+    }
+}
+
+fn give(grant: Option<Grant>) {
+    if let Some(grant) = grant {
+        grant.give();
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Any thread or fiber; may suspend. The next value, when there is one.
+    ///
+    /// # Errors
+    /// The channel is empty and all senders are gone; or, while it was empty, the caller was cancelled or ran into its
+    /// deadline.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        let mut place = Place::Back;
+        loop {
+            match self.0.wait_unless((RECEIVERS, place), true, try_recv) {
+                Ok(Some(Ok((value, sender)))) => {
+                    give(sender);
+                    return Ok(value);
+                }
+                Ok(Some(Err(why))) => return Err(RecvError(why)),
+                // There was a value: look again.
+                Ok(None) => place = Place::Front,
+                Err(interrupt) => return Err(RecvError(Why::Interrupted(interrupt))),
+            }
+        }
+    }
+
+    /// Any thread. The next value, if there is one now.
+    ///
+    /// # Errors
+    /// There is none, or all senders are gone as well.
+    pub fn try_recv(&self) -> Result<T, RecvError> {
+        let (value, sender) = self.0.with(try_recv).unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
+        give(sender);
+        Ok(value)
+    }
+
+    /// Any thread. Values sent and not received, at the moment.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.with(|inside| inside.state.queue.len())
+    }
+
+    /// Any thread. Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Lets all that wait in a list go on, one at a time: a section allocates nothing.
+fn give_all<T>(shared: &Shared<T>, list: usize) {
+    while let Some(grant) = shared.with(|inside| inside.take_first(list)) {
+        grant.give();
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.with(|inside| inside.state.senders += 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let last = self.0.with(|inside| {
+            inside.state.senders -= 1;
+            inside.state.senders == 0
+        });
+        if last {
+            give_all(&self.0, RECEIVERS);
+        }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.0.with(|inside| inside.state.receivers += 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let left = self.0.with(|inside| {
+            inside.state.receivers -= 1;
+            (inside.state.receivers == 0).then(|| std::mem::take(&mut inside.state.queue))
+        });
+        if let Some(values) = left {
+            give_all(&self.0, SENDERS);
+            // Their destructors are user code: outside the section.
+            drop(values);
+        }
+    }
+}
+
+impl<T> SendError<T> {
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+
+    /// All receivers are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.1, Why::Closed)
+    }
+
+    /// There was no room (`try_send` only).
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.1, Why::Busy)
+    }
+
+    /// The caller was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.1, Why::Interrupted(Interrupt::Cancelled(_)))
+    }
+
+    /// The caller ran into its deadline.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self.1, Why::Interrupted(Interrupt::TimedOut))
+    }
+}
+
+impl RecvError {
+    /// The channel is empty and all senders are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.0, Why::Closed)
+    }
+
+    /// There was no value (`try_recv` only).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self.0, Why::Busy)
+    }
+
+    /// The caller was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Why::Interrupted(Interrupt::Cancelled(_)))
+    }
+
+    /// The caller ran into its deadline.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self.0, Why::Interrupted(Interrupt::TimedOut))
+    }
+}
+
+impl Why {
+    fn into_io(self, closed: &'static str, busy: &'static str) -> io::Error {
+        match self {
+            Why::Closed => io::Error::new(io::ErrorKind::BrokenPipe, closed),
+            Why::Busy => io::Error::new(io::ErrorKind::WouldBlock, busy),
+            Why::Interrupted(interrupt) => interrupt.into(),
+        }
+    }
+}
+
+const NO_RECEIVER: &str = "the channel has no receiver any more";
+const FULL: &str = "the channel is full";
+const NO_SENDER: &str = "the channel is empty and has no sender any more";
+const EMPTY: &str = "the channel is empty";
+
+impl<T> From<SendError<T>> for io::Error {
+    fn from(error: SendError<T>) -> Self {
+        error.1.into_io(NO_RECEIVER, FULL)
+    }
+}
+
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> Self {
+        error.0.into_io(NO_SENDER, EMPTY)
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.into_io(NO_RECEIVER, FULL).fmt(f)
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.into_io(NO_SENDER, EMPTY).fmt(f)
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendError").field(&self.1).finish()
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+impl std::error::Error for RecvError {}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("len", &self.len()).finish()
+    }
+}

@@ -1,0 +1,225 @@
+//! A lock that may be held across suspensions.
+//!
+//! **Fair or fast?** If a released lock went to whoever waits longest, it would lie idle until that fiber's turn comes,
+//! and under load every acquisition would wait (a convoy). So a released lock is free: the first waiter is told to look
+//! again, and a running fiber may be quicker. But *once only*: a waiter that lost goes back to the front, and the next
+//! release hands the lock to it. So between a release that tells a waiter and the one that serves it, others come first
+//! once; nobody starves.
+//!
+//! At most one waiter at a time is on its way to look again (`told`): releases meanwhile need not wake more.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use super::monitor::{Monitor, Place};
+use crate::block;
+use crate::cancel::Interrupt;
+
+/// Rounds of a spin before a wait; each is twice as long, 30 turns in all: about the time of a short critical section.
+const SPINS: u32 = 4;
+
+struct Word {
+    locked: bool,
+    /// A waiter was told to look again and has not yet.
+    told: bool,
+}
+
+/// Mutual exclusion in the shape of [`std::sync::Mutex`], for fibers and plain threads.
+///
+/// It may be held across suspensions: who waits for it gives its worker to other fibers. There is no poisoning: when a
+/// holder panics, the lock is released and the data is as the holder left it. Neither strictly fair nor unfair: see
+/// the module's page. A fiber that locks it twice waits for itself.
+///
+/// ```
+/// plainweave::run(|| {
+///     let total = plainweave::sync::Mutex::new(0);
+///     plainweave::scope(|s| {
+///         for n in 1..=100 {
+///             s.spawn({
+///                 let total = &total;
+///                 move || *total.lock().unwrap() += n
+///             });
+///         }
+///     });
+///     assert_eq!(total.into_inner(), 5050);
+/// });
+/// ```
+pub struct Mutex<T: ?Sized> {
+    word: Monitor<Word>,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the lock gives the data to one thread at a time.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+
+/// The locked data; dropping it releases the lock.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
+
+// SAFETY: a shared guard gives shared access to the data. (Without this line it would be `Sync` for any `T: Send`.)
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<T> Mutex<T> {
+    /// A free lock.
+    #[must_use]
+    pub const fn new(data: T) -> Self {
+        Self { word: Monitor::new(Word { locked: false, told: false }), data: UnsafeCell::new(data) }
+    }
+
+    /// The data.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Any thread or fiber; may suspend. Waits for the lock.
+    ///
+    /// # Errors
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
+    /// it waited. A free lock is given also to a cancelled caller.
+    #[inline]
+    pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
+        match self.try_lock() {
+            Some(guard) => Ok(guard),
+            None => Ok(self.lock_slowly(true)?),
+        }
+    }
+
+    /// Any thread or fiber; may suspend. [`Self::lock`] that neither cancellation nor a deadline ends: for what must be
+    /// put in order, whatever happens.
+    ///
+    /// # Panics
+    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any of its waits does.
+    pub fn lock_always(&self) -> MutexGuard<'_, T> {
+        self.lock_slowly(false).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
+    }
+
+    /// Any thread. Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let free = self.word.with(|inside| !std::mem::replace(&mut inside.state.locked, true));
+        // Not `then_some`: a guard that is made is dropped.
+        free.then(|| MutexGuard(self))
+    }
+
+    /// Without locking: the borrow shows that nobody else has it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    fn lock_slowly(&self, heed: bool) -> Result<MutexGuard<'_, T>, Interrupt> {
+        if let Some(guard) = self.spin() {
+            return Ok(guard);
+        }
+        let mut place = Place::Back;
+        loop {
+            let took = self.word.wait_unless((0, place), heed, |inside| {
+                if place == Place::Front {
+                    inside.state.told = false;
+                }
+                (!std::mem::replace(&mut inside.state.locked, true)).then_some(())
+            })?;
+            // Who waits in front is given the lock itself.
+            if took.is_some() || place == Place::Front {
+                return Ok(MutexGuard(self));
+            }
+            place = Place::Front;
+        }
+    }
+
+    /// A holder that runs on another core is about to release it. On a single worker there is none.
+    fn spin(&self) -> Option<MutexGuard<'_, T>> {
+        if block::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
+            return None;
+        }
+        (0..SPINS).find_map(|round| {
+            (0..2 << round).for_each(|_| std::hint::spin_loop());
+            self.try_lock()
+        })
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        let grant = self.word.with(|inside| match inside.first(0) {
+            // It lost before: the lock stays locked, and is its.
+            Some(Place::Front) => inside.take_first(0),
+            Some(Place::Back) if !inside.state.told => {
+                inside.state = Word { locked: false, told: true };
+                inside.take_first(0)
+            }
+            _ => {
+                inside.state.locked = false;
+                None
+            }
+        });
+        if let Some(grant) = grant {
+            grant.give();
+        }
+    }
+}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// Releases the lock while `condvar` waits, without ending the guard.
+    pub(super) fn mutex(&self) -> &'a Mutex<T> {
+        self.0
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// For [`super::Condvar`], which takes the lock again before it returns the guard.
+    pub(super) fn unlock_for_condvar(&self) {
+        self.unlock();
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock, and is borrowed exclusively.
+        unsafe { &mut *self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(guard) => f.debug_tuple("Mutex").field(&&*guard).finish(),
+            None => f.write_str("Mutex(locked)"),
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,102 @@
+//! A counting semaphore, first come, first served.
+
+use std::fmt;
+use std::io;
+
+use super::monitor::{Monitor, Place};
+
+/// Permits that are taken and given back; who finds none waits.
+///
+/// Strictly fair: a released permit goes to whoever has waited longest, and nobody who comes later can take it. So it
+/// suits limits (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at
+/// once. Works between fibers and plain threads.
+///
+/// ```
+/// plainweave::run(|| {
+///     let two = plainweave::sync::Semaphore::new(2);
+///     let permit = two.acquire().unwrap();
+///     assert_eq!(two.available(), 1);
+///     drop(permit);
+///     assert_eq!(two.available(), 2);
+/// });
+/// ```
+pub struct Semaphore(Monitor<usize>);
+
+/// One permit; dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped is given back at once"]
+pub struct Permit<'a>(&'a Semaphore);
+
+impl Semaphore {
+    /// With so many permits.
+    #[must_use]
+    pub const fn new(permits: usize) -> Self {
+        Self(Monitor::new(permits))
+    }
+
+    /// Any thread or fiber; may suspend. Takes a permit.
+    ///
+    /// # Errors
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
+    /// it waited. A permit that is there is given also to a cancelled caller.
+    #[inline]
+    pub fn acquire(&self) -> io::Result<Permit<'_>> {
+        // The list is empty whenever there are permits: `release` sees to it.
+        self.0.wait_unless((0, Place::Back), true, |inside| {
+            inside.state = inside.state.checked_sub(1)?;
+            Some(())
+        })?;
+        Ok(Permit(self))
+    }
+
+    /// Any thread. Takes a permit if there is one.
+    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+        self.0.with(|inside| {
+            inside.state = inside.state.checked_sub(1)?;
+            Some(Permit(self))
+        })
+    }
+
+    /// Any thread. Adds a permit, or gives back one that was [forgotten](Permit::forget).
+    ///
+    /// # Panics
+    /// There are `usize::MAX` permits.
+    #[inline]
+    pub fn release(&self) {
+        let first = self.0.with(|inside| {
+            let first = inside.take_first(0);
+            if first.is_none() {
+                inside.state = inside.state.checked_add(1).expect("a semaphore counts to usize::MAX");
+            }
+            first
+        });
+        if let Some(grant) = first {
+            grant.give();
+        }
+    }
+
+    /// Any thread. Permits that nobody holds, at the moment.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.0.with(|inside| inside.state)
+    }
+}
+
+impl Permit<'_> {
+    /// Does not give the permit back: [`Semaphore::release`] may, later and elsewhere.
+    pub fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+    }
+}
