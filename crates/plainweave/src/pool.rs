@@ -130,11 +130,17 @@ trait PushOutside: Send + Sync {
 struct Outside<P> {
     policy: Arc<P>,
     cx: Mutex<Cx>,
+    /// Unless time is virtual.
+    epoch: Option<Instant>,
 }
 
 impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
     fn push(&self, task: FiberTask, why: Ready) -> Wake {
         let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
+        // On virtual time only workers know the clock: what comes from outside then seems to have waited long.
+        if let Some(epoch) = self.epoch {
+            cx.set_now(epoch.elapsed().as_nanos() as u64);
+        }
         self.policy.push(&mut cx, None, task, why)
     }
 }
@@ -147,19 +153,23 @@ pub(crate) struct PoolConfig {
     pub(crate) stack: StackConfig,
     pub(crate) blocking_threads: usize,
     pub(crate) seed: u64,
+    pub(crate) virtual_time: bool,
 }
 
 impl PoolShared {
     pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
+        let epoch = Instant::now();
+        let cx = Mutex::new(Cx::new(config.seed ^ u64::MAX));
+        let outside = Box::new(Outside { policy, cx, epoch: (!config.virtual_time).then_some(epoch) });
         Ok(Arc::new(Self {
-            epoch: Instant::now(),
+            epoch,
             movement: config.movement,
             storage: config.storage,
             workers: (0..config.workers).map(|_| CachePadded::new(WorkerShared::new())).collect(),
             idle: Idle::new(config.workers),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),
             sized: Mutex::new(HashMap::new()),
-            outside: Box::new(Outside { policy, cx: Mutex::new(Cx::new(config.seed ^ u64::MAX)) }),
+            outside,
             spawned_outside: AtomicU64::new(0),
             next_anchor: AtomicUsize::new(0),
             closing: AtomicBool::new(false),

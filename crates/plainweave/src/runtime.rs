@@ -153,6 +153,7 @@ impl RuntimeBuilder {
             stack: self.stack.clone(),
             blocking_threads: self.blocking_threads,
             seed,
+            virtual_time: matches!(choice, Io::Sim { .. }),
         };
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {

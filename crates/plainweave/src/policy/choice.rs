@@ -3,12 +3,14 @@
 //! A preset is a line of the table in `presets`: a family's defaults and what differs. So a published combination costs
 //! no code, and what a user may change is what the family's parameters are.
 
+use super::helping_params::HelpingParams;
+use super::multi_queue::MultiQueueParams;
 use super::order::Ends;
 use super::overflow::WhenFull;
 use super::presets::{PRESETS, Preset};
 use super::settings::{self, Key, Settings};
-use super::stealing::StealingParams;
-use super::{Fifo, GlobalFifo, LifoSlot, Local, LocalParams, Ordered, Policy, Task};
+use super::stealing_params::StealingParams;
+use super::{Fifo, GlobalFifo, Helping, LifoSlot, Local, LocalParams, MultiQueue, Ordered, Policy, Task};
 
 /// A family with its parameters, as chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +20,10 @@ pub enum Family {
     Global,
     /// [`Local`].
     Local(LocalParams),
+    /// [`MultiQueue`].
+    MultiQueue(MultiQueueParams),
+    /// [`Helping`].
+    Helping(HelpingParams),
     /// [`Fifo`], [`LifoSlot`] or [`Ordered`], as the parameters want it.
     Stealing(StealingParams),
 }
@@ -45,6 +51,8 @@ impl Preset {
         match self.family {
             "local" => LocalParams::KEYS,
             "stealing" => StealingParams::KEYS,
+            "multi-queue" => MultiQueueParams::KEYS,
+            "helping" => HelpingParams::KEYS,
             _ => <() as Settings>::KEYS,
         }
     }
@@ -53,6 +61,8 @@ impl Preset {
         match self.family {
             "local" => self.set(changes).map(Family::Local),
             "stealing" => self.set(changes).map(Family::Stealing),
+            "multi-queue" => self.set(changes).map(Family::MultiQueue),
+            "helping" => self.set(changes).map(Family::Helping),
             _ => self.set(changes).map(|()| Family::Global),
         }
     }
@@ -96,6 +106,8 @@ impl Choice {
         match self.family.clone() {
             Family::Global => visitor.visit::<GlobalFifo<T>>(()),
             Family::Local(params) => visitor.visit::<Local<T>>(params),
+            Family::MultiQueue(params) => visitor.visit::<MultiQueue<T>>(params),
+            Family::Helping(params) => visitor.visit::<Helping<T>>(params),
             Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
             Family::Stealing(params) if params.ends == Ends::Fifo && params.full != WhenFull::Grow => {
                 visitor.visit::<Fifo<T>>(params)

@@ -13,7 +13,8 @@ use std::sync::PoisonError;
 
 use super::order::{Course, Ends, Lane, Next, Order};
 use super::overflow::{Shared, WhenFull};
-use super::stealing::{Stealing, StealingParams};
+use super::stealing::Stealing;
+use super::stealing_params::StealingParams;
 use super::{Cx, Ready, Task, Wake};
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Release};
@@ -27,7 +28,8 @@ pub struct Deque<T> {
     alone: bool,
     /// `None`: it grows.
     capacity: Option<usize>,
-    course: Course,
+    /// For each lane its own: else a rule that counts could meet one lane only.
+    courses: [Course; 2],
     anchored: Lane<T>,
     own: Arc<Locked<T>>,
     turn: bool,
@@ -58,17 +60,28 @@ impl<T> Locked<T> {
 
 impl<T> Lane<T> {
     fn take(&mut self, next: Next) -> Option<T> {
-        if next == Next::Oldest { self.oldest() } else { self.newest() }
+        match next {
+            Next::Oldest => self.oldest(),
+            Next::Newest => self.newest(),
+            Next::TurnRound => {
+                self.turn();
+                self.newest()
+            }
+        }
     }
 }
 
 impl<T: Task> Deque<T> {
-    fn pop_anchored(&mut self, next: Next) -> Option<T> {
-        self.anchored.take(next)
+    fn pop_anchored(&mut self, cx: &mut Cx) -> Option<T> {
+        if self.anchored.len() == 0 { None } else { self.anchored.take(self.courses[0].next(cx)) }
     }
 
-    fn pop_own(&self, next: Next) -> Option<T> {
-        if self.own.len() == 0 { None } else { self.own.with(|lane| lane.take(next)) }
+    fn pop_own(&mut self, cx: &mut Cx) -> Option<T> {
+        if self.own.len() == 0 {
+            return None;
+        }
+        let next = self.courses[1].next(cx);
+        self.own.with(|lane| lane.take(next))
     }
 
     /// Queues what `batch` holds but for the first, which is returned.
@@ -96,7 +109,7 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Self {
             alone,
             capacity: (params.full != WhenFull::Grow).then_some(params.capacity),
-            course: Course::new(params.ends),
+            courses: [Course::new(params.ends), Course::new(params.ends)],
             anchored: Lane::default(),
             own: Arc::new(Locked { len: AtomicUsize::new(0), lane: Mutex::new(Lane::default()) }),
             turn: false,
@@ -109,7 +122,7 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn yields_apart(&self) -> bool {
-        self.course.ends() != Ends::Fifo
+        self.courses[0].ends() != Ends::Fifo
     }
 
     fn push(&mut self, task: T, why: Ready) -> Result<Wake, T> {
@@ -126,18 +139,11 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn pop(&mut self, cx: &mut Cx) -> Option<T> {
-        let next = self.course.next(cx);
-        if next == Next::TurnRound {
-            self.anchored.turn();
-            if !self.alone {
-                self.own.with(Lane::turn);
-            }
-        }
         self.turn = !self.turn;
         if self.turn {
-            self.pop_anchored(next).or_else(|| self.pop_own(next))
+            self.pop_anchored(cx).or_else(|| self.pop_own(cx))
         } else {
-            self.pop_own(next).or_else(|| self.pop_anchored(next))
+            self.pop_own(cx).or_else(|| self.pop_anchored(cx))
         }
     }
 

@@ -13,7 +13,8 @@
 use super::fifo::{Ring, RingDoor};
 use super::order::Order;
 use super::overflow::Shared;
-use super::stealing::{Stealing, StealingParams};
+use super::stealing::Stealing;
+use super::stealing_params::StealingParams;
 use super::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
+use super::settings::{Key, Settings, key, number, word};
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::injector::Injector;
 use crate::shim::atomic::AtomicUsize;
@@ -41,6 +42,23 @@ pub struct LocalParams {
 impl Default for LocalParams {
     fn default() -> Self {
         Self { lifo: false, place: Place::Own, poll: 61 }
+    }
+}
+
+impl Settings for LocalParams {
+    const KEYS: &'static [Key] = &[
+        key("order", "fifo|lifo", "from which end a worker takes"),
+        key("place", "own|deal", "where new tasks go: with who spawned them, or dealt by turns"),
+        key("poll", "1..65535", "every so many pops what came from elsewhere goes first"),
+    ];
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "order" => self.lifo = word(value, &[("fifo", false), ("lifo", true)])?,
+            "place" => self.place = word(value, &[("own", Place::Own), ("deal", Place::Deal)])?,
+            _ => self.poll = number(value, 1..=65_535)?,
+        }
+        Some(())
     }
 }
 

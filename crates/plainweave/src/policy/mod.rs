@@ -19,13 +19,18 @@ mod choice;
 mod deque;
 mod fifo;
 mod global;
+mod helping;
+mod helping_params;
 mod lifo_slot;
 mod local;
+mod multi_queue;
 mod order;
 mod overflow;
 mod presets;
 mod settings;
+mod stamped;
 mod stealing;
+mod stealing_params;
 #[cfg(test)]
 mod tests;
 mod victim;
@@ -34,13 +39,17 @@ pub use choice::{Choice, Family, Visitor};
 pub use deque::{Deque, Ordered};
 pub use fifo::{Fifo, Ring};
 pub use global::GlobalFifo;
+pub use helping::Helping;
+pub use helping_params::{Average, HelpingParams};
 pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
 pub use local::{Local, LocalParams, Place};
+pub use multi_queue::{MultiQueue, MultiQueueParams};
 pub use order::{Ends, Order};
 pub use overflow::WhenFull;
 pub use presets::{PRESETS, Preset};
 pub use settings::Key;
-pub use stealing::{Stealing, StealingParams, Yields};
+pub use stealing::Stealing;
+pub use stealing_params::{StealingParams, Yields};
 pub use victim::{Amount, Victim};
 
 /// A worker's number within its pool, from 0.

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::overflow::Shared;
-use super::stealing::StealingParams;
+use super::stealing_params::StealingParams;
 use super::{Cx, Ready, Task, Wake};
 
 /// A worker's own tasks. Methods that take `&mut self` are the owner's; a `Door` is for thieves.

@@ -12,65 +12,11 @@
 
 use std::collections::VecDeque;
 
-use super::order::{Ends, Order};
+use super::order::Order;
 use super::overflow::{Appeals, Shared, WhenFull};
-use super::victim::{Amount, Victim};
-use super::{Cx, Effort, Policy, Ready, SlotFor, SlotParams, Task, Topology, Wake, WorkerId};
-use crate::queue::ring::DEFAULT_CAPACITY;
+use super::stealing_params::{StealingParams, Yields};
+use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
-
-/// Where tasks that yield go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Yields {
-    /// They stay with their worker (a soft yield).
-    Local,
-    /// The shared queue, unless they are anchored or the worker is alone.
-    Shared,
-}
-
-/// What distinguishes stealing policies with the same order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StealingParams {
-    /// From which end a worker takes; heeded by [`Deque`](super::Deque).
-    pub ends: Ends,
-    /// Heeded by [`Slot`](super::Slot).
-    pub slot: SlotParams,
-    /// Tasks that a worker holds for thieves to find, at most 32,768; [`Ring`](super::Ring) rounds up to a power of
-    /// two.
-    pub capacity: usize,
-    /// Every so many pops the shared queue goes first, at least 1.
-    pub poll: u32,
-    /// Whom to rob.
-    pub victim: Victim,
-    /// How much to take.
-    pub amount: Amount,
-    /// What to do without room.
-    pub full: WhenFull,
-    /// Attempts to find room before that.
-    pub spin: u32,
-    /// Shared queues, at least 1.
-    pub shards: usize,
-    /// Where tasks that yield go.
-    pub yields: Yields,
-}
-
-impl Default for StealingParams {
-    fn default() -> Self {
-        Self {
-            ends: Ends::Fifo,
-            slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
-            capacity: DEFAULT_CAPACITY,
-            // A prime, as in Go, so that no loop of the program keeps step.
-            poll: 61,
-            victim: Victim::Uniform,
-            amount: Amount::Half,
-            full: WhenFull::Shed,
-            spin: 0,
-            shards: 1,
-            yields: Yields::Local,
-        }
-    }
-}
 
 /// See the module's page.
 pub struct Stealing<T: Task + 'static, O: Order<T>> {

@@ -177,3 +177,48 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
     assert_eq!((params.ends, params.capacity), (Ends::Lifo, 64));
     assert_eq!((params.victim, params.amount), (Victim::Nearest { k: 13 }, Amount::One));
 }
+
+/// Two workers; worker 0 has ten tasks and is busy, worker 1 has tasks that yield for ever. How many pops of worker 1
+/// until all ten have run there.
+fn pops_until_helped(name: &str) -> Option<usize> {
+    struct Stuck;
+    impl Visitor<Probe> for Stuck {
+        type Output = Option<usize>;
+        fn visit<P: Policy<Probe>>(self, params: P::Params) -> Option<usize> {
+            let policy = P::new(params, &Topology::flat(2));
+            let (mut cx, mut a, mut b) = (Cx::new(11), policy.attach(0), policy.attach(1));
+            cx.set_now(1_000_000);
+            for i in 0..10 {
+                policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Woken);
+                policy.push(&mut cx, Some(&mut b), Probe::new(100 + i), Ready::Woken);
+            }
+            let mut left = 10;
+            for pops in 1..SOON {
+                cx.set_now(1_000_000 + pops as u64 * 100);
+                let task = policy.pop(&mut cx, &mut b, Effort::Quick).expect("never empty");
+                if task.id < 10 {
+                    left -= 1;
+                    if left == 0 {
+                        return Some(pops);
+                    }
+                } else {
+                    policy.push(&mut cx, Some(&mut b), task, Ready::Yielded);
+                }
+            }
+            None
+        }
+    }
+    Choice::parse(name).expect("a policy").visit(Stuck)
+}
+
+#[test]
+fn helpers_leave_their_own_work_for_who_waits_behind_a_busy_worker() {
+    assert_eq!(pops_until_helped("fifo"), None, "thieves only come when they have nothing");
+    for name in ["helping", "helping-early", "helping-bounded", "multi-queue", "global-fifo"] {
+        assert!(pops_until_helped(name).is_some(), "{name}");
+    }
+    // Four lanes, each visited once in 4 * 13 pops, and five tasks in each of worker 0's.
+    let bound = 5 * 4 * 13 + 13;
+    let pops = pops_until_helped("helping-bounded:factor=1000,far=0").expect("helped");
+    assert!(pops <= bound, "{pops} of at most {bound}");
+}

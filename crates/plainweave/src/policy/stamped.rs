@@ -1,0 +1,105 @@
+//! Lanes that tell how long their oldest task has waited: what MultiQueue and `helping` are made of.
+//!
+//! Each lane is a FIFO under a lock of its own; each task in it carries the time of its push. Beside the lanes, on
+//! lines of their own, stands what others look at: the oldest task's time and an average of past waits. So a look
+//! disturbs no lock, and may be out of date. A lane's time is stored before its lock is released: whoever looks
+//! after a push has happened sees that the lane is not empty.
+//!
+//! Times come from the pushing worker's last reading of the clock ([`Cx::now`]), which is up to 64 switches old: lanes
+//! compare by some microseconds, not by single tasks.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+use crossbeam_utils::CachePadded;
+
+use super::Cx;
+use crate::shim::atomic::AtomicU64;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::shim::{Mutex, MutexGuard};
+
+/// The time of an empty lane.
+const EMPTY: u64 = u64::MAX;
+
+type Queue<T> = VecDeque<(u64, T)>;
+
+/// What others look at.
+struct Face {
+    /// When the oldest task came, or [`EMPTY`].
+    oldest: AtomicU64,
+    /// The average of past waits, in whatever unit the policy wants it.
+    average: AtomicU64,
+}
+
+/// Lanes that any worker may push to and pop from.
+pub(super) struct Stamped<T> {
+    lanes: Box<[CachePadded<Mutex<Queue<T>>>]>,
+    faces: Box<[CachePadded<Face>]>,
+}
+
+impl<T: Send> Stamped<T> {
+    pub(super) fn new(lanes: usize) -> Self {
+        let face = || CachePadded::new(Face { oldest: AtomicU64::new(EMPTY), average: AtomicU64::new(0) });
+        let lane = || CachePadded::new(Mutex::new(Queue::new()));
+        Self { lanes: (0..lanes).map(|_| lane()).collect(), faces: (0..lanes).map(|_| face()).collect() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Any thread. When the lane's oldest task came; `None`: it looks empty.
+    #[inline]
+    pub(super) fn oldest(&self, lane: usize) -> Option<u64> {
+        let time = self.faces[lane].oldest.load(Acquire);
+        (time != EMPTY).then_some(time)
+    }
+
+    /// Any thread. Whether something is in one of the lanes that was pushed before this look.
+    pub(super) fn has_tasks(&self) -> bool {
+        (0..self.count()).any(|lane| self.oldest(lane).is_some())
+    }
+
+    /// Any thread.
+    pub(super) fn average(&self, lane: usize) -> u64 {
+        self.faces[lane].average.load(Relaxed)
+    }
+
+    /// Any thread. As the lane's newest.
+    pub(super) fn push(&self, cx: &Cx, lane: usize, task: T) {
+        let now = cx.now().min(EMPTY - 1);
+        let mut queue = self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.is_empty() {
+            self.faces[lane].oldest.store(now, Release);
+        }
+        queue.push_back((now, task));
+    }
+
+    /// Any thread. The lane's oldest, and when it came; waits for the lock.
+    pub(super) fn pop(&self, lane: usize) -> Option<(u64, T)> {
+        self.oldest(lane)?;
+        self.take(lane, self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Any thread. The same, or `None` if somebody else has the lane.
+    pub(super) fn try_pop(&self, lane: usize) -> Option<(u64, T)> {
+        self.oldest(lane)?;
+        self.take(lane, self.lanes[lane].try_lock().ok()?)
+    }
+
+    fn take(&self, lane: usize, mut queue: MutexGuard<'_, Queue<T>>) -> Option<(u64, T)> {
+        let first = queue.pop_front();
+        let next = queue.front().map_or(EMPTY, |(time, _)| *time);
+        self.faces[lane].oldest.store(next, Release);
+        first
+    }
+
+    /// Whoever has just popped from the lane: averages get lost when two do so at once, which does no harm.
+    pub(super) fn set_average(&self, lane: usize, average: u64) {
+        self.faces[lane].average.store(average, Relaxed);
+    }
+
+    pub(super) fn drain(&self, sink: &mut dyn FnMut(T)) {
+        (0..self.count()).flat_map(|lane| std::iter::from_fn(move || self.pop(lane))).for_each(|(_, task)| sink(task));
+    }
+}

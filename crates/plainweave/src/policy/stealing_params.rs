@@ -1,0 +1,132 @@
+//! The parameters of work stealing, typed and as text.
+
+use super::order::Ends;
+use super::overflow::WhenFull;
+use super::settings::{Key, Settings, key, number, with, word};
+use super::victim::{Amount, Victim};
+use super::{SlotFor, SlotParams};
+use crate::queue::ring::DEFAULT_CAPACITY;
+
+/// Where tasks that yield go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yields {
+    /// They stay with their worker (a soft yield).
+    Local,
+    /// The shared queue, unless they are anchored or the worker is alone.
+    Shared,
+}
+
+/// What distinguishes stealing policies with the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StealingParams {
+    /// From which end a worker takes; heeded by [`Deque`](super::Deque).
+    pub ends: Ends,
+    /// Heeded by [`Slot`](super::Slot).
+    pub slot: SlotParams,
+    /// Tasks that a worker holds for thieves to find, at most 32,768; [`Ring`](super::Ring) rounds up to a power of
+    /// two.
+    pub capacity: usize,
+    /// Every so many pops the shared queue goes first, at least 1.
+    pub poll: u32,
+    /// Whom to rob.
+    pub victim: Victim,
+    /// How much to take.
+    pub amount: Amount,
+    /// What to do without room.
+    pub full: WhenFull,
+    /// Attempts to find room before that.
+    pub spin: u32,
+    /// Shared queues, at least 1.
+    pub shards: usize,
+    /// Where tasks that yield go.
+    pub yields: Yields,
+}
+
+impl Default for StealingParams {
+    fn default() -> Self {
+        Self {
+            ends: Ends::Fifo,
+            slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
+            capacity: DEFAULT_CAPACITY,
+            // A prime, as in Go, so that no loop of the program keeps step.
+            poll: 61,
+            victim: Victim::Uniform,
+            amount: Amount::Half,
+            full: WhenFull::Shed,
+            spin: 0,
+            shards: 1,
+            yields: Yields::Local,
+        }
+    }
+}
+
+impl Settings for StealingParams {
+    const KEYS: &'static [Key] = &[
+        key("order", "fifo|lifo|stochastic:P|alternate:N|reverse:N", "from which end a worker takes; P in percent"),
+        key("slot", "0..1000000", "times in a row that what became ready last goes first; 0: no slot"),
+        key("slot-for", "woken|all", "what goes there: what was woken, or new tasks too"),
+        key("slot-steal", "yes|no", "whether thieves may empty it"),
+        key("capacity", "1..32768", "tasks that a worker holds (with order=fifo rounded up to a power of two)"),
+        key("poll", "1..65535", "every so many pops the shared queue goes first"),
+        key("victim", "uniform|near:K|group|biased", "whom an idle worker robs"),
+        key("amount", "half|one|atleast:N", "how much it takes"),
+        key("full", "shed|grow|overflow|request|sticky|announce", "what to do without room"),
+        key("spin", "0..1000000", "attempts to find room before that"),
+        key("shards", "1..256", "shared queues"),
+        key("yields", "local|shared", "where tasks that yield go"),
+    ];
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "order" => self.ends = ends(value)?,
+            "slot" => self.slot.in_a_row = number(value, 0..=1_000_000)?,
+            "slot-for" => self.slot.takes = word(value, &[("woken", SlotFor::Woken), ("all", SlotFor::All)])?,
+            "slot-steal" => self.slot.stealable = word(value, &[("yes", true), ("no", false)])?,
+            "capacity" => self.capacity = number(value, 1..=32_768)?,
+            "poll" => self.poll = number(value, 1..=65_535)?,
+            "victim" => self.victim = victim(value)?,
+            "amount" => self.amount = amount(value)?,
+            "full" => self.full = full(value)?,
+            "spin" => self.spin = number(value, 0..=1_000_000)?,
+            "shards" => self.shards = number(value, 1..=256)?,
+            _ => self.yields = word(value, &[("local", Yields::Local), ("shared", Yields::Shared)])?,
+        }
+        Some(())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.slot.in_a_row > 0 && (self.ends != Ends::Fifo || self.full == WhenFull::Grow) {
+            return Err("a slot goes with order=fifo and a bounded structure: set slot=0, or change order and full");
+        }
+        Ok(())
+    }
+}
+
+fn ends(text: &str) -> Option<Ends> {
+    word(text, &[("fifo", Ends::Fifo), ("lifo", Ends::Lifo)])
+        .or_else(|| with(text, "stochastic", 0..=100).map(|percent| Ends::Stochastic { percent }))
+        .or_else(|| with(text, "alternate", 1..=65_535).map(|n| Ends::Alternate { n }))
+        .or_else(|| with(text, "reverse", 1..=65_535).map(|n| Ends::Reverse { n }))
+}
+
+fn victim(text: &str) -> Option<Victim> {
+    let words = [("uniform", Victim::Uniform), ("group", Victim::Group), ("biased", Victim::Biased)];
+    word(text, &words).or_else(|| with(text, "near", 1..=1024).map(|k| Victim::Nearest { k }))
+}
+
+fn amount(text: &str) -> Option<Amount> {
+    let words = [("half", Amount::Half), ("one", Amount::One)];
+    word(text, &words).or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n }))
+}
+
+fn full(text: &str) -> Option<WhenFull> {
+    let words = [
+        ("shed", WhenFull::Shed),
+        ("grow", WhenFull::Grow),
+        ("overflow", WhenFull::Overflow),
+        ("request", WhenFull::Request { sticky: false }),
+        ("sticky", WhenFull::Request { sticky: true }),
+        ("announce", WhenFull::Announce),
+    ];
+    word(text, &words)
+}
