@@ -111,10 +111,10 @@ impl Server {
 
     /// One turn; CPU of the server in microseconds a request.
     fn turn(&mut self, requests: usize) -> anyhow::Result<f64> {
-        let before = cpu_ns(self.child.id())?;
+        let before = machine::cpu_ns(self.child.id())?;
         let echoed = self.client.drive(requests)?;
         ensure!(echoed >= requests, "{} answered {echoed} of {requests} requests", self.kind.name());
-        Ok((cpu_ns(self.child.id())? - before) as f64 / echoed as f64 / 1000.0)
+        Ok((machine::cpu_ns(self.child.id())? - before) as f64 / echoed as f64 / 1000.0)
     }
 }
 
@@ -123,16 +123,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// CPU time of all threads of a process, to the nanosecond.
-fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
-    let mut total = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
-    }
-    Ok(total)
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

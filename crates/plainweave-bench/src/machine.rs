@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use anyhow::Context;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Lines that every report carries.
@@ -21,7 +22,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
 }
 
 /// The machine's, not those that this process is bound to.
-fn cpus() -> usize {
+pub(crate) fn cpus() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("processor")).count().max(1)
 }
@@ -49,6 +50,22 @@ pub(crate) fn pin_to(cpu: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).is_ok()
+}
+
+/// CPU time of all threads of a process, to the nanosecond.
+pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
+    let mut total = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
+        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
+    }
+    Ok(total)
+}
+
+/// Whether a program can be run by its name.
+pub(crate) fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 fn first_line_of(path: &str, key: &str) -> String {

@@ -2,11 +2,13 @@
 //!
 //! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage.
 
+mod cgroup;
 mod echo;
 mod machine;
 mod micro;
 mod report;
 mod sample;
+mod web;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,7 @@ struct Cli {
 enum Experiment {
     Micro(micro::Flags),
     Echo(echo::Flags),
+    Web(web::Flags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::Web(flags) => web::run(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
     };
     match done {

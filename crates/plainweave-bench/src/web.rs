@@ -1,0 +1,167 @@
+//! `plainweave web` beside nginx: CPU per request, memory of idle connections, latency when CPU is short.
+//!
+//! The servers run at once, each in processes of its own on CPU 0, and serve the same files; a client on CPU 1 drives
+//! them in turn, so that all see the same machine in the same minute. nginx is Debian's, tuned: one worker, epoll,
+//! sendfile, an open-file cache, no access log, connections of unlimited requests. Ours is the program `plainweave`
+//! that stands beside this one, with `--workers 1` and otherwise its defaults, on each driver. The CPU figure is that
+//! of a cgroup, kernel threads included, or of the processes where there is no such group.
+
+mod client;
+mod idle;
+mod quota;
+mod requests;
+mod server;
+mod site;
+mod wrk;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::machine;
+use crate::report::{self, Report};
+use crate::sample::Row;
+use server::{Kind, Server};
+use site::Site;
+
+/// The static web server beside nginx.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Print the cases and what they measure, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only these
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<String>,
+
+    /// Rounds; in each, every system gets its turn
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Length of a turn
+    #[arg(long, value_name = "SECONDS", default_value = "3")]
+    seconds: NonZeroUsize,
+
+    /// Connections of idle-10000, for a smaller machine
+    #[arg(long, value_name = "N", default_value = "10000")]
+    idle: NonZeroUsize,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A case: its name, what it measures, how.
+struct Case {
+    name: &'static str,
+    summary: &'static str,
+    run: fn(&mut Bench) -> anyhow::Result<()>,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        name: "1k-64",
+        summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
+        run: |bench| requests::run(bench, "1k-64", 64),
+    },
+    Case {
+        name: "1k-1024",
+        summary: "the same with 1,024 connections",
+        run: |bench| requests::run(bench, "1k-1024", 1024),
+    },
+    Case { name: "idle-10000", summary: "memory of idle connections, CPU of idleness", run: idle::run },
+    Case { name: "quota-p99", summary: "p99 at a quarter of a core, load at 70 % of nginx's peak", run: quota::run },
+    Case {
+        name: "client",
+        summary: "CPU per request of the load generators plainweave load and wrk",
+        run: client::run,
+    },
+];
+
+/// What the cases share.
+struct Bench {
+    runs: usize,
+    turn: Duration,
+    idle: usize,
+    site: Site,
+    /// What was learned on the way, for the report's head.
+    facts: Vec<(&'static str, String)>,
+    rows: Vec<Row>,
+    absent: Vec<(&'static str, &'static str)>,
+}
+
+impl Bench {
+    /// A column of values.
+    fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
+        let (case, system) = (case.to_owned(), system.to_owned());
+        self.rows.push(Row { experiment: "web", case, system, workers: 1, metric, unit, values });
+    }
+
+    /// A system's values, and their ratio to nginx's of the same round, if both are there.
+    fn ratio(&mut self, case: &str, system: &str, own: &[f64], nginx: Option<&Vec<f64>>) {
+        if let Some(nginx) = nginx {
+            let ratios = own.iter().zip(nginx).map(|(own, nginx)| own / nginx).collect();
+            self.row(case, system, "ratio_to_nginx", "1", ratios);
+        }
+    }
+
+    fn missing(&mut self, system: &'static str, why: &'static str) {
+        if !self.absent.contains(&(system, why)) {
+            self.absent.push((system, why));
+        }
+    }
+
+    /// Starts the servers that there are.
+    fn servers(&mut self, kinds: &[Kind]) -> anyhow::Result<Vec<Server>> {
+        let mut servers = Vec::new();
+        for kind in kinds {
+            match kind.absence() {
+                Some(why) => self.missing(kind.name(), why),
+                None => servers.push(Server::start(*kind, &self.site, None)?),
+            }
+        }
+        Ok(servers)
+    }
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
+        return Ok(());
+    }
+    for name in &flags.cases {
+        if !CASES.iter().any(|case| case.name == name) {
+            let known = CASES.map(|case| case.name).join(", ");
+            bail!("no case is called '{name}'; there are: {known}");
+        }
+    }
+    let mut bench = Bench {
+        runs: flags.runs.get(),
+        turn: Duration::from_secs(flags.seconds.get() as u64),
+        idle: flags.idle.get(),
+        site: Site::new()?,
+        facts: Vec::new(),
+        rows: Vec::new(),
+        absent: Vec::new(),
+    };
+    let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    for case in CASES.iter().filter(chosen) {
+        (case.run)(&mut bench)?;
+    }
+    let mut parameters = vec![
+        ("rounds", format!("{}, the systems in turn, {} s a turn", flags.runs, flags.seconds)),
+        ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
+        ("nginx", server::nginx_version()),
+        ("wrk", wrk::version()),
+    ];
+    if machine::cpus() < 2 {
+        parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
+    }
+    let Bench { facts, rows, absent, .. } = bench;
+    parameters.extend(facts);
+    Report { experiment: "web", parameters, rows, absent }.publish(flags.out.as_deref())
+}

@@ -1,0 +1,101 @@
+//! CPU per request of the load generators: `plainweave load http` and wrk in turn, on one nginx, one file, closed loop.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::server::{Kind, Server, plainweave_program};
+use super::{Bench, site, wrk};
+use crate::{machine, report};
+
+const CASE: &str = "client";
+const CONNECTIONS: usize = 64;
+
+/// The figures of one run of `plainweave load`, by name.
+pub(super) struct Figures(String);
+
+impl Figures {
+    pub(super) fn get(&self, metric: &str) -> anyhow::Result<f64> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
+        let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
+        value.with_context(|| format!("no {metric} among {}", self.0))
+    }
+}
+
+/// `plainweave load http` with one worker on this driver.
+pub(super) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: &[&str]) -> anyhow::Result<Command> {
+    let mut command = Command::new(plainweave_program().context("no plainweave")?);
+    command.args(["load", "http", url, "--workers", "1", "--io", driver]);
+    command.args(["--duration", &format!("{}ms", length.as_millis())]).arg("--csv").arg(csv).args(more);
+    Ok(command)
+}
+
+/// Runs it to its end.
+pub(super) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
+    let output = command.output().context("cannot run plainweave load")?;
+    ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(Figures(std::fs::read_to_string(csv)?))
+}
+
+pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
+    if let Some(why) = Kind::Nginx.absence() {
+        bench.missing(CASE, why);
+        return Ok(());
+    }
+    let server = Server::start(Kind::Nginx, &bench.site, None)?;
+    let path = site::path(0);
+    let url = format!("http://{}{path}", server.address);
+    let csv = bench.site.dir().join("load.csv");
+    let mut systems = vec![("plainweave load epoll", Vec::new()), ("plainweave load uring", Vec::new())];
+    if let Some(why) = Kind::Uring.absence() {
+        bench.missing("plainweave load uring", why);
+        systems.pop();
+    }
+    if machine::installed("wrk") {
+        systems.insert(0, ("wrk", Vec::new()));
+    } else {
+        bench.missing("wrk", "not installed");
+    }
+    for round in 0..=bench.runs {
+        for (name, costs) in &mut systems {
+            report::progress(&format!("web: {CASE}, round {round} of {}, {name}", bench.runs));
+            let before = children_cpu()?;
+            let requests = match *name {
+                "wrk" => wrk::run(&mut wrk::command(server.address, &path, CONNECTIONS, bench.turn))?.requests,
+                _ => {
+                    let driver = name.rsplit(' ').next().unwrap_or_default();
+                    let connections = CONNECTIONS.to_string();
+                    let mut command = load(driver, &url, bench.turn, &csv, &["--connections", &connections])?;
+                    let figures = run_load(&mut command, &csv)?;
+                    ensure!(figures.get("errors")? == 0.0, "{name} saw errors");
+                    figures.get("requests")?
+                }
+            };
+            let cost = (children_cpu()? - before).as_secs_f64() * 1e6 / requests;
+            // The first round warms up.
+            if round > 0 {
+                costs.push(cost);
+            }
+        }
+    }
+    let wrk = systems.iter().find(|(name, _)| *name == "wrk").map(|(_, costs)| costs.clone());
+    for (name, costs) in &systems {
+        bench.row(CASE, name, "cpu_us_per_request", "us", costs.clone());
+        if let Some(wrk) = wrk.as_ref().filter(|_| *name != "wrk") {
+            let ratios = costs.iter().zip(wrk).map(|(own, wrk)| own / wrk).collect();
+            bench.row(CASE, name, "ratio_to_wrk", "1", ratios);
+        }
+    }
+    Ok(())
+}
+
+/// CPU time of all children that have ended, from start to end of each.
+fn children_cpu() -> anyhow::Result<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    // Behind the name, which may hold blanks, come the third and further fields; these are the 16th and 17th.
+    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
+    let ticks = after.split_whitespace().skip(13).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}

@@ -1,0 +1,96 @@
+//! Idle keep-alive connections: memory of each, and CPU while nothing happens.
+//!
+//! Every connection has had two requests, the second for a file that nobody had asked for before. So that the caches'
+//! memory is not counted as the connections', they are bounded (ours by `--cache 4m`, nginx's by its open-file cache)
+//! and full before the first measurement.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Bench;
+use super::server::{Kind, Server};
+use super::site::{self, Checker, FILES, Site};
+use crate::report;
+
+const CASE: &str = "idle-10000";
+/// Settings of ours: a bounded cache, patience.
+const SETTINGS: [&str; 6] = ["--cache", "4m", "--idle-timeout", "10m", "--header-timeout", "10m"];
+/// For stacks to be trimmed and the like.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Both are shorter where a turn is.
+const IDLENESS: Duration = Duration::from_secs(5);
+/// Each starts servers anew, which takes a while.
+const MOST_RUNS: usize = 3;
+/// Descriptors beside the connections.
+const SPARE: u64 = 100;
+
+pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
+    let needed = bench.idle as u64 + SPARE;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.is_none_or(|most| most >= needed);
+    if !allowed || setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).is_err() {
+        bench.missing(CASE, "the limit of descriptors is too low; raise it with ulimit -n");
+        return Ok(());
+    }
+    for number in 0..2 * bench.idle {
+        bench.site.add(&cold(number), number)?;
+    }
+    for kind in [Kind::Nginx, Kind::Epoll, Kind::Uring, Kind::EpollFibers, Kind::UringFibers] {
+        if let Some(why) = kind.absence() {
+            bench.missing(kind.name(), why);
+            continue;
+        }
+        let (mut memory, mut cpu) = (Vec::new(), Vec::new());
+        for run in 1..=bench.runs.min(MOST_RUNS) {
+            report::progress(&format!("web: {CASE}, run {run}, {}", kind.name()));
+            let (bytes, share) = measure(kind, &bench.site, bench.idle, bench.turn)?;
+            memory.push(bytes);
+            cpu.push(share);
+        }
+        bench.row(CASE, kind.name(), "bytes_per_connection", "B", memory);
+        bench.row(CASE, kind.name(), "idle_cpu", "ms/s", cpu);
+    }
+    bench.facts.push(("idle connections", format!("{}, memory as PSS of all processes of a server", bench.idle)));
+    Ok(())
+}
+
+/// Bytes a connection, and milliseconds of CPU in a second of idleness.
+fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyhow::Result<(f64, f64)> {
+    let (settle, idleness) = (SETTLE.min(turn), IDLENESS.min(turn * 2));
+    let server = Server::start_with(kind, site, None, &SETTINGS)?;
+    let mut checker = Checker::connect(server.address)?;
+    for number in 0..FILES {
+        checker.check(&site::path(number), &site::content(number))?;
+    }
+    for number in connections..2 * connections {
+        checker.check(&cold(number), &site::content(number))?;
+    }
+    std::thread::sleep(settle);
+    let before = server.memory()?;
+    let mut open: Vec<TcpStream> = Vec::with_capacity(connections);
+    for number in 0..connections {
+        let mut checker = Checker::connect(server.address)?;
+        checker.check(&site::path(number % FILES), &site::content(number % FILES))?;
+        checker.check(&cold(number), &site::content(number))?;
+        open.push(checker.into_stream());
+    }
+    std::thread::sleep(settle);
+    let bytes = (server.memory()? - before) / connections as f64;
+    let cpu = server.cpu_ns()?;
+    std::thread::sleep(idleness);
+    let cpu = (server.cpu_ns()? - cpu) as f64 / 1e6 / idleness.as_secs_f64();
+    // They are alive, not given up.
+    for stream in open.iter().step_by((connections / 100).max(1)) {
+        stream.set_nonblocking(true)?;
+        let error = stream.peek(&mut [0]).err().map(|error| error.kind());
+        anyhow::ensure!(error == Some(std::io::ErrorKind::WouldBlock), "{} ended idle connections", kind.name());
+    }
+    Ok((bytes, cpu))
+}
+
+/// A path that no other part of the load asks for.
+fn cold(number: usize) -> String {
+    format!("/cold{:03}/{number:06}.txt", number % 200)
+}

@@ -1,0 +1,216 @@
+//! A server in its own processes: nginx, or `plainweave web` on a driver.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::site::Site;
+use crate::cgroup::Group;
+use crate::machine;
+
+/// For a server to answer its first connection.
+const START: Duration = Duration::from_secs(20);
+
+/// The servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nginx,
+    Epoll,
+    Uring,
+    /// With `--fiber-per-connection`.
+    EpollFibers,
+    UringFibers,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 3] = [Kind::Nginx, Kind::Epoll, Kind::Uring];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Nginx => "nginx",
+            Kind::Epoll => "plainweave epoll",
+            Kind::Uring => "plainweave uring",
+            Kind::EpollFibers => "fibers epoll",
+            Kind::UringFibers => "fibers uring",
+        }
+    }
+
+    fn driver(self) -> &'static str {
+        match self {
+            Kind::Uring | Kind::UringFibers => "uring",
+            _ => "epoll",
+        }
+    }
+
+    /// Why it cannot be measured here.
+    pub(super) fn absence(self) -> Option<&'static str> {
+        match self {
+            Kind::Nginx => machine::installed("nginx").then_some(()).map_or(Some("not installed"), |()| None),
+            _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
+            Kind::Uring | Kind::UringFibers => {
+                let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
+                ring.is_err().then_some("io_uring is not to be had here")
+            }
+            _ => None,
+        }
+    }
+
+    fn command(self, site: &Site, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
+        if self == Kind::Nginx {
+            let (command, address) = nginx(site)?;
+            return Ok((command, Some(address)));
+        }
+        let mut command = Command::new(plainweave_program().context("no plainweave")?);
+        command.arg("web").arg(site.root()).args(["--workers", "1", "--listen", "127.0.0.1:0"]).args(extra);
+        if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
+            command.arg("--fiber-per-connection");
+        }
+        command.env("PLAINWEAVE_IO", self.driver());
+        Ok((command, None))
+    }
+}
+
+/// The program beside this one.
+pub(super) fn plainweave_program() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("plainweave");
+    beside.exists().then_some(beside)
+}
+
+pub(super) fn nginx_version() -> String {
+    let output = Command::new("nginx").arg("-v").output();
+    output.map_or("not installed".to_owned(), |o| String::from_utf8_lossy(&o.stderr).trim().to_owned())
+}
+
+/// A running server; ends with this value.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) kind: Kind,
+    pub(super) address: SocketAddr,
+    child: Child,
+    /// After the child: processes first, then their group.
+    group: Option<Group>,
+}
+
+impl Server {
+    /// Starts it on CPU 0. `group` confines it; without, it gets one that only counts, where possible.
+    pub(super) fn start(kind: Kind, site: &Site, group: Option<Group>) -> anyhow::Result<Self> {
+        Self::start_with(kind, site, group, &[])
+    }
+
+    /// With more arguments for ours.
+    pub(super) fn start_with(kind: Kind, site: &Site, group: Option<Group>, extra: &[&str]) -> anyhow::Result<Self> {
+        let (command, address) = kind.command(site, extra)?;
+        let group = group.or_else(|| Group::new(&kind.name().replace(' ', "-"), &["cpuacct"]).ok());
+        let mut command = match &group {
+            Some(group) => group.around(&command),
+            None => command,
+        };
+        machine::pin_to(0);
+        let child = command.stdout(Stdio::piped()).spawn();
+        machine::pin_to(1);
+        let child = child.with_context(|| format!("cannot start {}", kind.name()))?;
+        let mut server = Self { kind, address: (Ipv4Addr::LOCALHOST, 0).into(), child, group };
+        server.address = match address {
+            Some(address) => address,
+            None => server.said()?,
+        };
+        let start = Instant::now();
+        while TcpStream::connect(server.address).is_err() {
+            if start.elapsed() > START || server.child.try_wait()?.is_some() {
+                bail!("{} does not answer on {}", kind.name(), server.address);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// Where ours says it listens.
+    fn said(&mut self) -> anyhow::Result<SocketAddr> {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
+        let url = line.split_once("http://").map(|(_, rest)| rest.split(' ').next().unwrap_or_default().trim());
+        let address = url.and_then(|address| address.parse().ok());
+        address.with_context(|| format!("{} did not start: {line}", self.kind.name()))
+    }
+
+    /// CPU time so far, in nanoseconds: the group's, else that of the processes' threads.
+    pub(super) fn cpu_ns(&self) -> anyhow::Result<u64> {
+        match &self.group {
+            Some(group) => Ok(group.cpu_ns()?),
+            None => self.processes().iter().map(|pid| machine::cpu_ns(*pid)).sum(),
+        }
+    }
+
+    /// Memory that only this server holds, and its part of what it shares (PSS), in bytes.
+    pub(super) fn memory(&self) -> anyhow::Result<f64> {
+        let mut total = 0.0;
+        for pid in self.processes() {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server is gone")?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
+            total += line.trim().trim_end_matches("kB").trim().parse::<f64>()? * 1024.0;
+        }
+        Ok(total)
+    }
+
+    /// Whether kernel threads are counted too.
+    pub(super) fn counts_kernel_threads(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// The child and its children.
+    fn processes(&self) -> Vec<u32> {
+        let pid = self.child.id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        std::iter::once(pid).chain(text.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // nginx's master ends its worker only if it is asked to.
+        let _ =
+            rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(3) && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// nginx on a free port, everything of it below the site's directory.
+fn nginx(site: &Site) -> anyhow::Result<(Command, SocketAddr)> {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no port")?;
+    let dir = site.dir().join(format!("nginx-{}", address.port()));
+    std::fs::create_dir_all(&dir)?;
+    let config = dir.join("nginx.conf");
+    std::fs::write(&config, nginx_config(&dir, &site.root(), address))?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
+    Ok((command, address))
+}
+
+fn nginx_config(dir: &Path, root: &Path, address: SocketAddr) -> String {
+    let (dir, root) = (dir.display(), root.display());
+    let user = if rustix::process::getuid().is_root() { "user root;" } else { "" };
+    let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {dir}/{of};"));
+    format!(
+        "{user} worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {dir}/pid; error_log {dir}/error.log;
+events {{ use epoll; worker_connections 16000; }}
+http {{
+  access_log off; server_tokens off; sendfile on; tcp_nodelay on;
+  keepalive_timeout 600s; keepalive_requests 1000000000;
+  open_file_cache max=2000 inactive=600s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
+  types {{ text/plain txt; }} default_type application/octet-stream; charset utf-8;
+  {}
+  server {{ listen {address} backlog=4096; root {root}; }}
+}}
+",
+        own.join(" ")
+    )
+}

@@ -1,0 +1,132 @@
+//! The files that all servers serve, and the requests for them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+/// Files that load asks for.
+pub(super) const FILES: usize = 1000;
+/// Bytes of each.
+pub(super) const SIZE: usize = 1024;
+/// Silence on a checking connection after which it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Three sets of header fields, as clients of three kinds send them.
+pub(super) const FIELDS: [&[(&str, &str)]; 3] = [
+    &[("User-Agent", "curl/8.5.0"), ("Accept", "*/*")],
+    &[
+        ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
+        ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
+        ("Accept-Language", "en-US,en;q=0.5"),
+        ("Accept-Encoding", "gzip, deflate, br, zstd"),
+        ("Referer", "http://www.example.com/list/of/things?page=4"),
+        ("Cookie", "session=5f2b6c1e9a7d4830; theme=dark; consent=all"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Priority", "u=0, i"),
+    ],
+    &[
+        ("X-Forwarded-For", "203.0.113.77, 198.51.100.9"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Request-Id", "0af7651916cd43dd8448eb211c80319c"),
+        ("User-Agent", "proxy-check/2.1"),
+        ("Accept", "text/plain"),
+    ],
+];
+
+/// A fresh directory of files, removed at the end.
+#[derive(Debug)]
+pub(super) struct Site {
+    dir: PathBuf,
+}
+
+impl Site {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let dir = std::env::temp_dir().join(format!("plainweave-bench-{}", std::process::id()));
+        let site = Self { dir };
+        std::fs::create_dir_all(site.root()).with_context(|| format!("cannot create {}", site.root().display()))?;
+        (0..FILES).try_for_each(|n| site.add(&path(n), n))?;
+        Ok(site)
+    }
+
+    /// Where everything lies; servers keep their own files beside the root.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.dir.join("www")
+    }
+
+    /// Writes one file.
+    pub(super) fn add(&self, path: &str, number: usize) -> anyhow::Result<()> {
+        let file = self.root().join(path.trim_start_matches('/'));
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(&file, content(number)).with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The path of a file that load asks for.
+pub(super) fn path(number: usize) -> String {
+    format!("/dir{:02}/file-{number:04}.txt", number % 20)
+}
+
+/// The content of a file: tells which one it is in every line.
+pub(super) fn content(number: usize) -> Vec<u8> {
+    let line = format!("this is file number {number:04} of them\n");
+    line.bytes().cycle().take(SIZE).collect()
+}
+
+/// A connection that asks for files and compares what comes.
+#[derive(Debug)]
+pub(super) struct Checker {
+    stream: BufReader<TcpStream>,
+    asked: usize,
+}
+
+impl Checker {
+    pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).context("a checking connection")?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::with_capacity(2 * SIZE, stream), asked: 0 })
+    }
+
+    /// Asks for a path and compares the body; gives the head.
+    pub(super) fn check(&mut self, path: &str, body: &[u8]) -> anyhow::Result<String> {
+        let fields = FIELDS[self.asked % FIELDS.len()];
+        self.asked += 1;
+        self.stream.get_mut().write_all(request(path, fields).as_bytes())?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let read = self.stream.read_line(&mut head).with_context(|| format!("the answer for {path}"))?;
+            ensure!(read > 0, "the connection ended within the answer for {path}: {head}");
+        }
+        ensure!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
+        let mut got = vec![0; body.len()];
+        self.stream.read_exact(&mut got).with_context(|| format!("the body of {path}"))?;
+        ensure!(got == body, "{path} came with another content");
+        Ok(head)
+    }
+
+    /// The connection alone, without its buffer.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+}
+
+/// A request with these fields.
+pub(super) fn request(path: &str, fields: &[(&str, &str)]) -> String {
+    let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("GET {path} HTTP/1.1\r\nHost: www.example.com\r\n{fields}\r\n")
+}

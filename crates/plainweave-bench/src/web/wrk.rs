@@ -1,0 +1,74 @@
+//! wrk, the closed loop: all paths in turn, three sets of header fields.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::site::{self, FIELDS, FILES, Site};
+
+/// What a run of wrk came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) requests: f64,
+    pub(super) per_second: f64,
+}
+
+pub(super) fn version() -> String {
+    let output = Command::new("wrk").arg("-v").output();
+    let text = output.map_or("not installed".to_owned(), |o| String::from_utf8_lossy(&o.stdout).into_owned());
+    text.lines().next().unwrap_or_default().split('[').next().unwrap_or_default().trim().to_owned()
+}
+
+/// Writes the script: requests are made before the load and sent as they are.
+pub(super) fn script(site: &Site) -> anyhow::Result<PathBuf> {
+    let mut text = "local sets = {\n".to_owned();
+    for fields in FIELDS {
+        let fields = fields.iter().map(|(name, value)| format!("[{name:?}] = {value:?}"));
+        let _ = writeln!(text, "  {{ [\"Host\"] = \"www.example.com\", {} }},", fields.collect::<Vec<_>>().join(", "));
+    }
+    text += "}\nlocal paths = {\n";
+    for number in 0..FILES {
+        let _ = writeln!(text, "  {:?},", site::path(number));
+    }
+    text += "}\n\
+        local requests, last = {}, 0\n\
+        init = function(args)\n\
+        \x20 for s = 1, #sets do\n\
+        \x20   for p = 1, #paths do requests[#requests + 1] = wrk.format('GET', paths[p], sets[s]) end\n\
+        \x20 end\n\
+        end\n\
+        request = function()\n\
+        \x20 last = last % #requests + 1\n\
+        \x20 return requests[last]\n\
+        end\n";
+    let path = site.dir().join("paths.lua");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+/// The command: one thread, on the CPU of the caller.
+pub(super) fn command(address: SocketAddr, path: &str, connections: usize, length: Duration) -> Command {
+    let mut command = Command::new("wrk");
+    command.args(["-t1", &format!("-c{connections}"), &format!("-d{}", length.as_secs().max(1)), "--timeout", "10"]);
+    command.arg(format!("http://{address}{path}"));
+    command
+}
+
+/// Runs it to its end; errors of the load are errors.
+pub(super) fn run(command: &mut Command) -> anyhow::Result<Turn> {
+    let output = command.output().context("cannot run wrk")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "wrk: {}{text}", String::from_utf8_lossy(&output.stderr));
+    ensure!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "wrk saw errors: {text}");
+    let number = |line: Option<&str>| line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    let requests = number(text.lines().find(|line| line.contains(" requests in ")));
+    let per_second = number(text.lines().find_map(|line| line.strip_prefix("Requests/sec:")));
+    match (requests, per_second) {
+        (Some(requests), Some(per_second)) => Ok(Turn { requests, per_second }),
+        _ => anyhow::bail!("wrk said nothing of its requests: {text}"),
+    }
+}

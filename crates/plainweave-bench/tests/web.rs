@@ -1,0 +1,62 @@
+//! `plainweave-bench web`, tiny: where nginx, wrk and our program are, every case gives its rows.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn installed(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
+}
+
+#[test]
+fn every_case_gives_its_rows() {
+    let bench = env!("CARGO_BIN_EXE_plainweave-bench");
+    let ours = Path::new(bench).with_file_name("plainweave").exists();
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("web");
+    let _ = std::fs::remove_dir_all(&out);
+    let args = ["web", "--runs", "1", "--seconds", "1", "--idle", "50", "--out", out.to_str().unwrap()];
+    let output = Command::new(bench).args(args).output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let csv = std::fs::read_to_string(out.join("web.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,min,max,runs"));
+    let rows: Vec<Vec<_>> = lines.map(|line| line.split(',').collect()).collect();
+    let expect = |case: &str, system: &str, metric: &str| {
+        let row = rows.iter().find(|row| row[..3] == ["web", case, system] && row[4] == metric);
+        let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {text}"));
+        assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "1", "{row:?}");
+    };
+    let (nginx, wrk) = (installed("nginx"), installed("wrk"));
+    for (there, what) in [(nginx, "nginx"), (wrk, "wrk"), (ours, "plainweave")] {
+        if !there {
+            writeln!(std::io::stderr(), "skipped: what needs {what}, which is not here").unwrap();
+            assert!(text.contains("not measured"), "{text}");
+        }
+    }
+    for (system, there) in [("nginx", nginx), ("plainweave epoll", ours)] {
+        if there && wrk {
+            expect("1k-64", system, "cpu_us_per_request");
+            expect("1k-1024", system, "requests_per_second");
+        }
+        if there {
+            expect("idle-10000", system, "bytes_per_connection");
+        }
+    }
+    if nginx && ours {
+        expect("client", "plainweave load epoll", "cpu_us_per_request");
+    }
+    if nginx && ours && !text.contains("CPU quota is to be had") {
+        expect("quota-p99", "plainweave epoll", "p99_us");
+    }
+}
+
+#[test]
+fn cases_are_listed_and_checked() {
+    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
+    let listed = String::from_utf8(run(&["web", "--list"]).stdout).unwrap();
+    assert!(["1k-64", "1k-1024", "idle-10000", "quota-p99", "client"].iter().all(|case| listed.contains(case)));
+    let wrong = run(&["web", "--cases", "nonsense"]);
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(wrong.status.code() == Some(1) && said.contains("'nonsense'") && said.contains("quota-p99"), "{said}");
+}
