@@ -168,7 +168,7 @@ fn keeps_anchored<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let (mut a, mut b) = (policy.attach(0), policy.attach(1));
     for i in 0..100 {
         let task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
-        policy.push(&mut cx, Some(&mut a), task, Ready::Spawned);
+        policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
     let shares = preset.family != "local";
     assert_eq!(policy.maybe_ready(1), shares, "there is something to steal");
