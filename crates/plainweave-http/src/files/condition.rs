@@ -1,9 +1,13 @@
-//! Validators of a file, and the conditional requests that ask for them (RFC 9110, 8.8 and 13).
+//! Validators of a file, and the preconditions that a request sets on them (RFC 9110, 8.8 and 13).
+//!
+//! The order is that of 13.2.2: If-Match, else If-Unmodified-Since; If-None-Match, else If-Modified-Since; If-Range.
 
 use std::time::{Duration, SystemTime};
 
+use http::Method;
 use rustix::fs::Stat;
 
+use super::fields::{Fields, single};
 use crate::encode::http_date;
 use crate::head::RequestHead;
 
@@ -48,60 +52,138 @@ impl Version {
     }
 
     /// In whole seconds, as HTTP can say it.
-    fn modified(&self) -> SystemTime {
+    pub(super) fn modified(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds.max(0).unsigned_abs())
     }
 }
 
-/// The conditions of a request, owned, for they are judged on another thread.
-#[derive(Debug, Default)]
-pub(super) struct Conditions {
-    none_match: Option<Vec<u8>>,
-    modified_since: Option<SystemTime>,
+/// What a client's validators are compared with.
+#[derive(Clone, Debug)]
+pub(super) struct Validators {
+    pub(super) etag: String,
+    /// In whole seconds.
+    pub(super) modified: SystemTime,
 }
 
-impl Conditions {
-    pub(super) fn of(head: &RequestHead<'_>) -> Self {
-        let mut none_match: Option<Vec<u8>> = None;
-        for value in head.header_all("if-none-match") {
-            let list = none_match.get_or_insert_default();
-            list.extend_from_slice(value);
-            list.push(b',');
-        }
-        let since = head.header("if-modified-since").and_then(|value| str::from_utf8(value).ok());
-        Self { none_match, modified_since: since.and_then(|value| httpdate::parse_http_date(value).ok()) }
-    }
+/// What the preconditions make of a request that would be answered 200 without them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Whole,
+    /// The ranges that the request names, if they can be had.
+    Ranges,
+    /// 304: the client's copy is good.
+    NotModified,
+    /// 412.
+    Failed,
+}
 
-    /// Whether the client's copy is still good: 304. If-None-Match decides alone when it is there (13.1.3).
-    pub(super) fn not_modified(&self, version: &Version) -> bool {
-        match (&self.none_match, self.modified_since) {
-            (Some(list), _) => any_match(list, version.etag().as_bytes()),
-            (None, Some(since)) => version.modified() <= since,
-            (None, None) => false,
+/// RFC 9110, 13.2.2. `fields` are those of `head`.
+pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators) -> Verdict {
+    let Validators { etag, modified } = current;
+    if fields.has(Fields::IF_MATCH) {
+        if !any_tag(head, "if-match", |tag| tag.is_strongly(etag)) {
+            return Verdict::Failed;
         }
+    } else if let Some(since) = date(head, fields, Fields::IF_UNMODIFIED_SINCE, "if-unmodified-since")
+        && *modified > since
+    {
+        return Verdict::Failed;
+    }
+    if fields.has(Fields::IF_NONE_MATCH) {
+        if any_tag(head, "if-none-match", |tag| tag.is_weakly(etag)) {
+            return Verdict::NotModified;
+        }
+    } else if let Some(since) = date(head, fields, Fields::IF_MODIFIED_SINCE, "if-modified-since")
+        && *modified <= since
+    {
+        return Verdict::NotModified;
+    }
+    // 14.2: other methods do not know ranges, HEAD among them.
+    let asks = fields.has(Fields::RANGE) && *head.method() == Method::GET;
+    match asks && (!fields.has(Fields::IF_RANGE) || if_range(head, current)) {
+        true => Verdict::Ranges,
+        false => Verdict::Whole,
     }
 }
 
-/// Weak comparison (8.8.3.2) of a list of entity tags, or `*`, with ours.
-fn any_match(list: &[u8], etag: &[u8]) -> bool {
-    let mut rest = list;
-    loop {
-        rest = rest.trim_ascii_start();
-        rest = match rest {
-            [] => return false,
-            [b'*', ..] => return true,
-            [b',', after @ ..] | [b'W', b'/', after @ ..] => after,
-            [b'"', after @ ..] => {
-                let Some(end) = memchr::memchr(b'"', after) else {
-                    return false;
-                };
-                if rest[..end + 2] == *etag {
-                    return true;
-                }
-                &after[end + 1..]
-            }
-            _ => return false,
+/// The value of If-Range, where it is one strong entity tag.
+pub(super) fn if_range_tag<'b>(head: &RequestHead<'b>) -> Option<&'b [u8]> {
+    single(head, "if-range").map(<[u8]>::trim_ascii).filter(|value| value.starts_with(b"\""))
+}
+
+/// RFC 9110, 13.1.5. A date must be the very one, and its second must be over: within it the file can change again
+/// and keep its date.
+fn if_range(head: &RequestHead<'_>, current: &Validators) -> bool {
+    if let Some(tag) = if_range_tag(head) {
+        return tag == current.etag.as_bytes();
+    }
+    let settled = current.modified + Duration::from_secs(1) <= SystemTime::now();
+    settled && single(head, "if-range").and_then(parse_date) == Some(current.modified)
+}
+
+/// A date field's value; one that is no date is ignored (13.1.3 and 13.1.4).
+fn date(head: &RequestHead<'_>, fields: Fields, field: Fields, name: &str) -> Option<SystemTime> {
+    if fields.has(field) { single(head, name).and_then(parse_date) } else { None }
+}
+
+fn parse_date(value: &[u8]) -> Option<SystemTime> {
+    httpdate::parse_http_date(str::from_utf8(value).ok()?.trim_ascii()).ok()
+}
+
+/// An element of a list of entity tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag<'b> {
+    /// `*`: any state of the file.
+    Any,
+    /// With its quotation marks.
+    Exactly { weak: bool, opaque: &'b [u8] },
+}
+
+impl Tag<'_> {
+    /// RFC 9110, 8.8.3.2.
+    fn is_strongly(self, etag: &str) -> bool {
+        self == Tag::Any || self == Tag::Exactly { weak: false, opaque: etag.as_bytes() }
+    }
+
+    fn is_weakly(self, etag: &str) -> bool {
+        self == Tag::Any || matches!(self, Tag::Exactly { opaque, .. } if opaque == etag.as_bytes())
+    }
+}
+
+/// Whether an element of this list, which may be spread over several fields, is what is asked for.
+fn any_tag(head: &RequestHead<'_>, name: &str, is: impl Fn(Tag<'_>) -> bool) -> bool {
+    head.header_all(name).flat_map(Tags::of).any(is)
+}
+
+/// The entity tags of a list, up to the first thing that is none.
+struct Tags<'b>(&'b [u8]);
+
+impl<'b> Tags<'b> {
+    fn of(list: &'b [u8]) -> Self {
+        Self(list)
+    }
+}
+
+impl<'b> Iterator for Tags<'b> {
+    type Item = Tag<'b>;
+
+    fn next(&mut self) -> Option<Tag<'b>> {
+        while let [b' ' | b'\t' | b',', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+        let list = std::mem::take(&mut self.0);
+        let (weak, tag) = match list {
+            b"*" => return Some(Tag::Any),
+            [b'W', b'/', tag @ ..] => (true, tag),
+            tag => (false, tag),
         };
+        let end = memchr::memchr(b'"', tag.strip_prefix(b"\"")?)? + 2;
+        let (opaque, rest) = tag.split_at(end);
+        // What follows must be the end or a comma; otherwise the list says nothing more.
+        if matches!(rest.trim_ascii_start(), [] | [b',', ..]) {
+            self.0 = rest;
+        }
+        Some(Tag::Exactly { weak, opaque })
     }
 }
 
@@ -121,30 +203,27 @@ mod tests {
 
     #[test]
     fn lists_of_entity_tags() {
-        let etag = b"\"ab\"";
-        for (list, expected) in [
-            ("\"ab\"", true),
-            ("W/\"ab\"", true),
-            ("\"x\", \"ab\"", true),
-            ("\"x\",W/\"y\" , W/\"ab\",", true),
-            ("*", true),
-            ("", false),
-            ("\"x\"", false),
-            ("ab", false),
-            ("\"ab", false),
-            ("\"x,\"ab\"", false), // The comma belongs to the first tag.
+        for (list, weakly, strongly) in [
+            ("\"ab\"", true, true),
+            ("W/\"ab\"", true, false),
+            ("\"x\", \"ab\"", true, true),
+            ("\"x\",W/\"y\" , W/\"ab\",", true, false),
+            (",, \"ab\"", true, true),
+            ("*", true, true),
+            (" *", true, true),
+            ("*, \"x\"", false, false), // `*` stands alone (13.1.1).
+            ("", false, false),
+            ("\"x\"", false, false),
+            ("ab", false, false),
+            ("\"ab", false, false),
+            ("w/\"ab\"", false, false),   // Case-sensitive (8.8.3).
+            ("\"x,\"ab\"", false, false), // The comma belongs to the first tag.
+            ("\"ab\"\"x\"", true, true),
+            ("\"x\"\"ab\"", false, false),
         ] {
-            assert_eq!(any_match(list.as_bytes(), etag), expected, "{list}");
+            let tags = || Tags::of(list.as_bytes());
+            assert_eq!(tags().any(|tag| tag.is_weakly("\"ab\"")), weakly, "{list}");
+            assert_eq!(tags().any(|tag| tag.is_strongly("\"ab\"")), strongly, "{list}");
         }
-    }
-
-    #[test]
-    fn times() {
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let since = |seconds| Conditions { none_match: None, modified_since: Some(at(seconds)) };
-        assert!(since(784_111_777).not_modified(&FILE));
-        assert!(!since(784_111_776).not_modified(&FILE));
-        let both = Conditions { none_match: Some(b"\"x\"".to_vec()), ..since(784_111_777) };
-        assert!(!both.not_modified(&FILE));
     }
 }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
-use super::condition::{Identity, Version};
+use super::condition::{Identity, Validators, Version};
 use super::open::Root;
 use super::pieces::read_resident;
 use super::{content_type, path};
@@ -30,9 +30,10 @@ pub(super) enum Found {
 #[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) identity: Identity,
-    /// `Content-Type`, then what a 304 has too.
+    /// `Content-Type`, then what other answers have too, then what a 304 has too.
     lines: HeaderLines,
     type_bytes: usize,
+    validators_at: usize,
     pub(super) content: Content,
 }
 
@@ -60,9 +61,11 @@ impl FoundFile {
         let (essence, charset) = content_type(path::extension(name));
         lines.push_known("Content-Type", &[essence, charset]);
         let type_bytes = lines.as_bytes().len();
+        lines.push_known("Accept-Ranges", &["bytes"]);
+        let validators_at = lines.as_bytes().len();
         lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
         lines.push_known("ETag", &[&identity.version.etag()]);
-        Self { identity, lines: lines.shared(), type_bytes, content }
+        Self { identity, lines: lines.shared(), type_bytes, validators_at, content }
     }
 
     pub(super) fn version(&self) -> &Version {
@@ -74,9 +77,25 @@ impl FoundFile {
         self.lines.clone()
     }
 
-    /// The fields of a 304.
-    pub(super) fn validators(&self) -> HeaderLines {
+    /// The same without `Content-Type`.
+    pub(super) fn lines_but_type(&self) -> HeaderLines {
         self.lines.tail(self.type_bytes)
+    }
+
+    /// The fields of a 304.
+    pub(super) fn validator_lines(&self) -> HeaderLines {
+        self.lines.tail(self.validators_at)
+    }
+
+    /// What the preconditions of a request are compared with.
+    pub(super) fn validators(&self) -> Validators {
+        Validators { etag: self.version().etag(), modified: self.version().modified() }
+    }
+
+    /// The value of `Content-Type`.
+    pub(super) fn content_type(&self) -> &str {
+        let line = &self.lines.as_bytes()["Content-Type: ".len()..self.type_bytes - 2];
+        str::from_utf8(line).expect("it was made of text")
     }
 
     /// Bytes in memory.

@@ -1,16 +1,19 @@
 //! The static handler: files beneath a directory.
 //!
-//! GET and HEAD, index files, redirects of directories to their trailing slash, media types, validators and simple
-//! conditional requests. Paths are decoded once and opened beneath the root only (see `open`); dotfiles are hidden,
+//! GET and HEAD, index files, redirects of directories to their trailing slash, media types, validators, conditional
+//! requests and ranges. Paths are decoded once and opened beneath the root only (see `open`); dotfiles are hidden,
 //! except `/.well-known`. What is asked for often is answered from memory (see [`Caching`]); what has to come from a
 //! disk comes by a [`Blocking`] pool.
 
 mod cache;
 mod condition;
+mod fields;
 mod look;
 mod open;
+mod partial;
 mod path;
 mod pieces;
+mod range;
 
 use std::io;
 use std::path::Path;
@@ -20,11 +23,11 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::{Body, Handler, Request, RequestHead, Response, Target};
 use cache::Cache;
-use condition::Conditions;
-use look::{Content, Found, FoundFile};
+use condition::Verdict;
+use fields::{Fields, single};
+use look::{Found, FoundFile};
 use open::Root;
 use path::{FilePath, Refusal};
-use pieces::Pieces;
 
 pub use cache::Caching;
 pub use pieces::{Blocking, Inline};
@@ -83,17 +86,26 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     fn file(&self, file: &FoundFile, head: &RequestHead<'_>) -> Response {
-        if Conditions::of(head).not_modified(file.version()) {
-            return Response::new(StatusCode::NOT_MODIFIED).with_lines(file.validators());
+        let fields = Fields::of(head);
+        if fields.has(Fields::CONDITIONAL) {
+            match condition::judge(head, fields, &file.validators()) {
+                Verdict::Whole => {}
+                Verdict::NotModified => {
+                    return Response::new(StatusCode::NOT_MODIFIED).with_lines(file.validator_lines());
+                }
+                Verdict::Failed => return Response::plain(StatusCode::PRECONDITION_FAILED),
+                Verdict::Ranges => {
+                    let value = single(head, "range").unwrap_or_default();
+                    if let Some(response) = partial::respond(file, value, &self.blocking) {
+                        return response;
+                    }
+                }
+            }
         }
         let size = file.version().size;
-        let body = match &file.content {
-            _ if *head.method() == Method::HEAD => Body::Omitted(size),
-            Content::Whole(bytes) => Body::Bytes(bytes.clone()),
-            Content::Open(file) => {
-                let pieces = Pieces::new(self.blocking.clone(), Arc::clone(file), 0);
-                Body::Stream(Box::new(pieces), Some(size))
-            }
+        let body = match *head.method() {
+            Method::HEAD => Body::Omitted(size),
+            _ => partial::content(file, 0..size, &self.blocking),
         };
         Response::ok(body).with_lines(file.lines())
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, IoSliceMut, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) fn read_resident(file: &File, buf: &mut [u8], offset: u64) -> Option<
     }
 }
 
-/// The content of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
+/// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
 /// who is cancelled leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
@@ -51,19 +52,24 @@ pub(super) struct Pieces<B> {
     piece: Vec<u8>,
     /// Bytes of the piece that are consumed.
     used: usize,
-    /// Where in the file the piece ends.
-    offset: u64,
+    /// What of the file is not in the piece yet.
+    left: Range<u64>,
 }
 
 impl<B: Blocking> Pieces<B> {
-    /// From `offset` on.
-    pub(super) fn new(blocking: B, file: Arc<File>, offset: u64) -> Self {
-        Self { blocking, file, piece: Vec::new(), used: 0, offset }
+    /// Ends where `range` does, or before it with the file.
+    pub(super) fn new(blocking: B, file: Arc<File>, range: Range<u64>) -> Self {
+        Self { blocking, file, piece: Vec::new(), used: 0, left: range }
+    }
+
+    /// Whether all of the range was read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.left.is_empty()
     }
 
     fn next(&mut self) -> io::Result<()> {
-        let (mut piece, offset) = (std::mem::take(&mut self.piece), self.offset);
-        piece.resize(PIECE, 0);
+        let (mut piece, offset) = (std::mem::take(&mut self.piece), self.left.start);
+        piece.resize(self.left.end.saturating_sub(offset).min(PIECE as u64) as usize, 0);
         let resident = if B::TRY_FIRST { read_resident(&self.file, &mut piece, offset) } else { None };
         let (mut piece, len) = match resident {
             Some(len) => (piece, Ok(len)),
@@ -77,7 +83,7 @@ impl<B: Blocking> Pieces<B> {
             }
         };
         piece.truncate(*len.as_ref().unwrap_or(&0));
-        self.offset += piece.len() as u64;
+        self.left.start += piece.len() as u64;
         (self.piece, self.used) = (piece, 0);
         len.map(|_| ())
     }
@@ -85,7 +91,7 @@ impl<B: Blocking> Pieces<B> {
 
 impl<B: Blocking> BufRead for Pieces<B> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.used == self.piece.len() {
+        if self.used == self.piece.len() && !self.is_complete() {
             self.next()?;
         }
         Ok(&self.piece[self.used..])

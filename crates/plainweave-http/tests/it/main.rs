@@ -6,5 +6,8 @@ mod conn;
 mod faults;
 mod files;
 mod heads;
+mod preconditions;
+mod ranges;
+mod site;
 mod socket;
 mod support;
