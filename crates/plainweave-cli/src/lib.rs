@@ -2,6 +2,7 @@
 //!
 //! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only calls [`main`].
 
+mod admin;
 mod bench;
 pub mod cache;
 mod engine;

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 pub struct RequestHead<'b> {
     pub(crate) method: Method,
     pub(crate) target: Target<'b>,
+    pub(crate) target_text: &'b str,
     pub(crate) version: Version,
     pub(crate) headers: &'b [httparse::Header<'b>],
     pub(crate) host: Option<&'b str>,
@@ -54,6 +55,11 @@ impl<'b> RequestHead<'b> {
     }
 
     /// The request-target as sent.
+    pub fn target_text(&self) -> &'b str {
+        self.target_text
+    }
+
+    /// The request-target by its form.
     pub fn target(&self) -> Target<'b> {
         self.target
     }

@@ -100,13 +100,13 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
         Err(httparse::Error::TooManyHeaders) => return Err(too_many()),
         Err(_) => return Err(Error::bad("malformed request line or header field")),
     }
-    let (Some(method), Some(target), Some(minor)) = (raw.method, raw.path, raw.version) else {
+    let (Some(method), Some(target_text), Some(minor)) = (raw.method, raw.path, raw.version) else {
         return Err(Error::bad("malformed request line"));
     };
     let headers: &'b [httparse::Header<'b>] = raw.headers;
     let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| Error::bad("malformed method"))?;
-    let target = parse_target(&method, target)?;
+    let target = parse_target(&method, target_text)?;
     let fields = Fields::collect(headers)?;
     if fields.host.is_none() && version == Version::HTTP_11 {
         return Err(Error::bad("HTTP/1.1 without Host"));
@@ -118,6 +118,7 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
         host: fields.host,
         method,
         target,
+        target_text,
         version,
         headers,
     })

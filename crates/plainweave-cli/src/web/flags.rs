@@ -9,6 +9,8 @@ use clap::Args;
 use plainweave_http::Limits;
 use plainweave_http::files::Caching;
 
+use super::line::Format;
+
 use crate::engine::Io;
 
 const EXAMPLES: &str = "\
@@ -36,6 +38,9 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(super) runtime: RuntimeFlags,
+
+    #[command(flatten)]
+    pub(super) observation: ObservationFlags,
 
     #[command(flatten)]
     pub(super) caching: CachingFlags,
@@ -67,6 +72,23 @@ pub(super) struct RuntimeFlags {
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]
     pub(super) fiber_per_connection: bool,
+}
+
+/// What an operator sees of the server.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Logs and metrics")]
+pub(super) struct ObservationFlags {
+    /// File that gets a line for each request, or - for standard output; SIGUSR1 opens it anew
+    #[arg(long, value_name = "FILE")]
+    pub(super) access_log: Option<PathBuf>,
+
+    /// How the lines are written
+    #[arg(long, value_name = "FORMAT", default_value = "combined", requires = "access_log")]
+    pub(super) log_format: Format,
+
+    /// Address and port, or a port on 127.0.0.1, for /metrics (Prometheus) and /health; not for the public
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(super) admin: Option<SocketAddr>,
 }
 
 /// What of the files is kept in memory.
@@ -125,6 +147,14 @@ pub(super) struct LimitFlags {
     /// Bytes a second below which a slow sender or reader is cut, once its time-out has passed; 0: never
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
+
+    /// Connections at once; more wait in the kernel's queue [default: what the descriptor limit allows]
+    #[arg(long, value_name = "N")]
+    pub(super) max_connections: Option<NonZeroUsize>,
+
+    /// Connections at once from one address; more are closed; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) max_per_address: usize,
 
     /// Requests on one connection, then it is closed; 0: any number
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -1,6 +1,11 @@
 //! `plainweave web`: the static web server.
 
+mod access;
+mod counters;
 mod flags;
+mod line;
+mod observe;
+mod seats;
 mod serve;
 
 use std::io::{self, ErrorKind, Write};
@@ -11,26 +16,55 @@ use std::sync::Arc;
 use anyhow::Context;
 use plainweave_http::Server;
 use plainweave_http::files::StaticFiles;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::SockRef;
 
 use crate::stop::Stop;
 pub(crate) use flags::Flags;
+use observe::Observers;
+use seats::Seats;
+
+/// Descriptors that are not connections: drivers, listeners, logs, look-ups in progress.
+const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
     let root = &flags.root;
+    let caching = flags.caching.caching();
+    let seats = Seats::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
-    let files = files.with_caching(flags.caching.caching());
-    let server = Server::new(files).with_limits(flags.limits.limits());
-    let server = Arc::new(server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?);
+    let server = Server::new(files.with_caching(caching)).with_limits(flags.limits.limits());
+    let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
+    let observers = Observers::start(&flags.observation)?;
+    let server = Arc::new(observers.watch(server));
     let listeners = flags.listen.iter().map(|address| bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
+    for listener in &listeners {
+        // Accepted sockets inherit it.
+        SockRef::from(listener).set_tcp_nodelay(true)?;
+    }
     let stop = Stop::install().context("the signals could not be caught")?;
-    say(io::stdout(), &start_line(root, &listeners, &engine)?);
-    let finished = engine.run(&server, listeners, stop, flags.grace)?;
+    say(io::stdout(), &start_line(flags, &listeners, &engine, &seats, &observers)?);
+    let observation = observers.open(&server, &seats, engine.runtime())?;
+    let finished = engine.run(&server, &seats, listeners, stop, flags.grace)?;
+    drop(observation);
+    engine.end();
     if !finished {
         say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
+fn max_connections(flags: &Flags, open_files: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let descriptors =
+        getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
+    let left = descriptors - OTHER_DESCRIPTORS.min(descriptors / 2);
+    let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
+    flags.limits.max_connections.map_or(allowed, |wanted| wanted.get().min(allowed))
 }
 
 fn root_remedy(root: &Path) -> String {
@@ -51,11 +85,26 @@ fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn start_line(root: &Path, listeners: &[TcpListener], engine: &serve::Engine) -> io::Result<String> {
-    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+fn start_line(
+    flags: &Flags,
+    listeners: &[TcpListener],
+    engine: &serve::Engine,
+    seats: &Seats,
+    observers: &Observers,
+) -> io::Result<String> {
+    let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
     let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
     let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
-    Ok(format!("plainweave web: serving {} on {urls} ({engine})", root.display()))
+    let mut line = format!("plainweave web: serving {} on {urls} ({engine}", root.display());
+    line.push_str(&format!(", up to {} connections", seats.max()));
+    if let Some(path) = &flags.observation.access_log {
+        line.push_str(&format!(", access log {}", path.display()));
+    }
+    if let Some(url) = observers.admin_url() {
+        line.push_str(&format!(", admin {url}"));
+    }
+    line.push(')');
+    Ok(line)
 }
 
 /// Writes a line; a closed terminal is no reason to stop.

@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use plainweave::Runtime;
@@ -16,6 +17,7 @@ use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
 use super::flags::RuntimeFlags;
+use super::seats::{Seat, Seats};
 use crate::engine::{self, Described};
 use crate::stop::Stop;
 
@@ -39,7 +41,7 @@ impl Blocking for Pool {
 /// The chosen runtime, described by `Display` in the start-up line.
 #[derive(Debug)]
 pub(super) struct Engine {
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     fiber_per_connection: bool,
 }
 
@@ -52,13 +54,27 @@ impl fmt::Display for Engine {
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
         let runtime = engine::start("web", flags.workers, flags.io, flags.policy.as_deref())?;
-        Ok(Self { runtime, fiber_per_connection: flags.fiber_per_connection })
+        Ok(Self { runtime: Arc::new(runtime), fiber_per_connection: flags.fiber_per_connection })
+    }
+
+    /// For the admin address, which does not keep it alive.
+    pub(super) fn runtime(&self) -> Weak<Runtime> {
+        Arc::downgrade(&self.runtime)
+    }
+
+    /// After `run`.
+    pub(super) fn end(self) {
+        // Nobody else has it for longer than it takes to read its figures.
+        if let Some(runtime) = Arc::into_inner(self.runtime) {
+            runtime.shutdown(CANCELLED);
+        }
     }
 
     /// Serves until `stop`, then gives requests in progress the time of `grace`. False: it was not enough.
     pub(super) fn run(
-        self,
+        &self,
         server: &Arc<WebServer>,
+        seats: &Arc<Seats>,
         listeners: Vec<TcpListener>,
         stop: Stop,
         grace: Duration,
@@ -66,58 +82,78 @@ impl Engine {
         let idle = Arc::new(Idle::default());
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
-            let (listener, server) = (listener.try_clone()?, server.clone());
+            let (listener, server, seats) = (listener.try_clone()?, server.clone(), seats.clone());
             let idle = self.fiber_per_connection.then(|| idle.clone());
-            self.runtime.spawn(move || accept(&listener, &server, idle.as_ref()));
+            self.runtime.spawn(move || accept(&listener, &server, &seats, idle.as_ref()));
         }
         stop.wait()?;
         server.stop();
         listeners.iter().for_each(net::TcpListener::close);
         self.runtime.end_parking();
         idle.end();
-        let finished = self.runtime.wait_idle(grace);
-        self.runtime.shutdown(CANCELLED);
-        Ok(finished)
+        Ok(self.runtime.wait_idle(grace))
     }
 }
 
 /// Accepts until the listener is closed. `idle`: a fiber per connection.
-fn accept(listener: &net::TcpListener, server: &Arc<WebServer>, idle: Option<&Arc<Idle>>) {
+fn accept(listener: &net::TcpListener, server: &Arc<WebServer>, seats: &Arc<Seats>, idle: Option<&Arc<Idle>>) {
     while !server.is_stopping() {
-        let Ok((stream, _peer)) = listener.accept() else {
+        if seats.wait_for_one().is_err() {
+            return;
+        }
+        let Ok((stream, peer)) = listener.accept() else {
+            if server.is_stopping() {
+                return;
+            }
+            seats.failed.fetch_add(1, Relaxed);
             if plainweave::time::sleep(BACK_OFF).is_err() {
                 return;
             }
             continue;
         };
-        let _ = stream.set_nodelay(true);
+        let mut seat = seats.take();
+        if !seat.assign(peer) {
+            continue;
+        }
         let server = server.clone();
         match idle {
             Some(idle) => {
-                let connection = Connection { stream, idle: idle.clone() };
+                let connection = Connection { stream, idle: idle.clone(), _seat: seat };
                 plainweave::spawn(move || server.serve(connection));
             }
-            None => first_step(server, stream),
+            None => first_step(server, Seated { stream, _seat: seat }),
         }
     }
 }
 
+/// A connection without a fiber of its own.
+struct Seated {
+    stream: TcpStream,
+    _seat: Seat,
+}
+
+impl net::HasStream for Seated {
+    fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
 /// Opens a connection and waits for its first byte without a fiber.
-fn first_step(server: Arc<WebServer>, mut stream: TcpStream) {
-    if let Ok(state) = server.open(&mut stream) {
+fn first_step(server: Arc<WebServer>, mut connection: Seated) {
+    if let Ok(state) = server.open(&mut connection.stream) {
         let limit = server.limits().header_timeout;
-        park(server, stream, state, limit);
+        park(server, connection, state, limit);
     }
 }
 
 /// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
 /// stop, drops the connection.
-fn park(server: Arc<WebServer>, stream: TcpStream, mut state: ConnState, limit: Duration) {
-    net::on_readable(stream, Some(limit), move |mut stream, outcome| {
+fn park(server: Arc<WebServer>, connection: Seated, mut state: ConnState, limit: Duration) {
+    net::on_readable(connection, Some(limit), move |mut connection, outcome| {
         if outcome.is_ok()
-            && let Next::Park(limit) = server.serve_ready(&mut stream, &mut state)
+            && let Next::Park(limit) = server.serve_ready(&mut connection.stream, &mut state)
         {
-            park(server, stream, state, limit);
+            park(server, connection, state, limit);
         }
     });
 }
@@ -159,6 +195,7 @@ impl Idle {
 struct Connection {
     stream: TcpStream,
     idle: Arc<Idle>,
+    _seat: Seat,
 }
 
 impl Read for Connection {
@@ -192,6 +229,10 @@ impl Transport for Connection {
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         Transport::shutdown_write(&mut self.stream)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Transport::peer(&self.stream)
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {

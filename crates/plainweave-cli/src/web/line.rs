@@ -1,0 +1,146 @@
+//! A line of the access log. Sans I/O.
+
+use std::time::SystemTime;
+
+use clap::ValueEnum;
+use plainweave_http::{Exchange, Version};
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Apache's combined log format, in UTC
+    Combined,
+    /// A JSON object a line
+    Json,
+}
+
+/// The time of a second, as the format writes it.
+pub(super) fn time(format: Format, time: SystemTime) -> String {
+    let text = httpdate::fmt_http_date(time); // "Sun, 06 Nov 1994 08:49:37 GMT"
+    let (day, month, year, clock) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+    match format {
+        Format::Combined => format!("{day}/{month}/{year}:{clock} +0000"),
+        Format::Json => {
+            const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+            let number = MONTHS.find(month).unwrap_or(0) / 3 + 1;
+            format!("{year}-{number:02}-{day}T{clock}Z")
+        }
+    }
+}
+
+/// Appends the line of an exchange at `time`.
+pub(super) fn append(out: &mut Vec<u8>, format: Format, time: &str, exchange: &Exchange<'_>) {
+    match format {
+        Format::Combined => combined(out, time, exchange),
+        Format::Json => json(out, time, exchange),
+    }
+}
+
+/// nginx's number for a client that went away before it was answered; no answer ever carries it.
+const GONE: u16 = 499;
+
+fn status(exchange: &Exchange<'_>) -> u16 {
+    exchange.status.map_or(GONE, |status| status.as_u16())
+}
+
+fn version(exchange: &Exchange<'_>) -> &'static str {
+    match exchange.head.map(|head| head.version()) {
+        Some(Version::HTTP_10) => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
+    match exchange.peer {
+        Some(peer) => number(out, peer.ip()),
+        None => out.push(b'-'),
+    }
+    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(time.as_bytes());
+    out.extend_from_slice(b"] \"");
+    if let Some(head) = exchange.head {
+        out.extend_from_slice(head.method().as_str().as_bytes());
+        out.push(b' ');
+        quoted(out, head.target_text().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(version(exchange).as_bytes());
+    } else {
+        out.push(b'-');
+    }
+    out.extend_from_slice(b"\" ");
+    out.extend_from_slice(itoa::Buffer::new().format(status(exchange)).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(itoa::Buffer::new().format(exchange.body_bytes).as_bytes());
+    for name in ["referer", "user-agent"] {
+        out.extend_from_slice(b" \"");
+        match exchange.head.and_then(|head| head.header(name)) {
+            Some(value) => quoted(out, value),
+            None => out.push(b'-'),
+        }
+        out.push(b'"');
+    }
+    out.push(b'\n');
+}
+
+/// Bytes that could end the line or the quotes, and those that are not ASCII, as `\xHH`.
+fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+                out.extend_from_slice(&[b'\\', b'x', high, low]);
+            }
+            _ => out.push(byte),
+        }
+    }
+}
+
+fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let field = |name: &str| exchange.head.and_then(|head| head.header(name)).map(text);
+    let line = serde_json::json!({
+        "time": time,
+        "peer": exchange.peer.map(|peer| peer.to_string()),
+        "method": exchange.head.map(|head| head.method().as_str()),
+        "target": exchange.head.map(|head| head.target_text()),
+        "version": exchange.head.map(|_| version(exchange)),
+        "host": exchange.head.and_then(|head| head.host()),
+        "status": status(exchange),
+        "bytes": exchange.body_bytes,
+        "seconds": exchange.duration.as_secs_f64(),
+        "referer": field("referer"),
+        "user_agent": field("user-agent"),
+        "error": exchange.error.map(ToString::to_string),
+    });
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, &line);
+    out.push(b'\n');
+}
+
+fn number(out: &mut Vec<u8>, value: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = write!(out, "{value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        assert_eq!(time(Format::Combined, at), "06/Nov/1994:08:49:37 +0000");
+        assert_eq!(time(Format::Json, at), "1994-11-06T08:49:37Z");
+        assert_eq!(time(Format::Json, SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31)), "2038-01-19T03:14:08Z");
+    }
+
+    #[test]
+    fn nothing_that_a_client_sends_ends_a_line() {
+        let mut out = Vec::new();
+        quoted(&mut out, b"a\"b\\c\r\n\x7f\xff d");
+        assert_eq!(out, br"a\x22b\x5cc\x0d\x0a\x7f\xff d");
+    }
+}

@@ -1,0 +1,156 @@
+//! What an operator sees: the access log and the admin address. Without either flag requests are not even timed.
+
+use std::net::TcpListener;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use plainweave::Runtime;
+use plainweave_http::{Handler, Server, StatusCode};
+
+use super::access::{AccessLog, Writer};
+use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
+use super::flags::ObservationFlags;
+use super::seats::Seats;
+use crate::admin::{self, Admin, Figures, Page};
+
+/// What is watched with, before the server is built.
+pub(super) struct Observers {
+    log: Option<(Arc<AccessLog>, Writer)>,
+    counters: Option<Arc<Counters>>,
+    listener: Option<TcpListener>,
+}
+
+/// Keeps log and admin address going until dropped.
+pub(super) struct Observation {
+    // In this order: no page is read any more when the log is ended.
+    _admin: Option<Admin>,
+    _writer: Option<Writer>,
+}
+
+impl Observers {
+    pub(super) fn start(flags: &ObservationFlags) -> anyhow::Result<Self> {
+        let log = flags.access_log.as_deref().map(|path| AccessLog::start(path, flags.log_format)).transpose()?;
+        let listener = flags.admin.map(super::bind).transpose()?;
+        Ok(Self { log, counters: listener.is_some().then(|| Arc::new(Counters::new())), listener })
+    }
+
+    /// Has the server tell of each exchange, if anybody wants to know.
+    pub(super) fn watch<H: Handler>(&self, server: Server<H>) -> Server<H> {
+        let log = self.log.as_ref().map(|(log, _)| log.clone());
+        match (log, self.counters.clone()) {
+            (None, None) => server,
+            (Some(log), None) => server.on_exchange(move |exchange| log.record(exchange)),
+            (None, Some(counters)) => server.on_exchange(move |exchange| counters.count(exchange)),
+            (Some(log), Some(counters)) => server.on_exchange(move |exchange| {
+                log.record(exchange);
+                counters.count(exchange);
+            }),
+        }
+    }
+
+    /// Where the admin address listens, for the start-up line.
+    pub(super) fn admin_url(&self) -> Option<String> {
+        let address = self.listener.as_ref()?.local_addr().ok()?;
+        Some(format!("http://{address}"))
+    }
+
+    /// Opens the admin address.
+    pub(super) fn open<H: Handler>(
+        self,
+        server: &Arc<Server<H>>,
+        seats: &Arc<Seats>,
+        runtime: Weak<Runtime>,
+    ) -> anyhow::Result<Observation> {
+        let (log, writer) = self.log.unzip();
+        let admin = match (self.listener, self.counters) {
+            (Some(listener), Some(counters)) => {
+                let (server, seats, start) = (server.clone(), seats.clone(), Instant::now());
+                let page = move |path: &str| match path {
+                    "/metrics" => {
+                        let figures = Figures::default();
+                        let figures = requests(figures, &counters);
+                        let figures = connections(figures, &seats, log.as_deref());
+                        Ok((Figures::KIND, process(figures, &runtime, start).into_text()))
+                    }
+                    path => health(path, server.is_stopping()),
+                };
+                Some(Admin::start(listener, page)?)
+            }
+            _ => None,
+        };
+        Ok(Observation { _admin: admin, _writer: writer })
+    }
+}
+
+fn health(path: &str, stopping: bool) -> Page {
+    match path {
+        "/health" if stopping => Err(StatusCode::SERVICE_UNAVAILABLE),
+        "/health" => Ok(("text/plain", "ok\n".to_owned())),
+        "/" => Ok(("text/plain", "/metrics  Prometheus\n/health   200, or 503 while the server stops\n".to_owned())),
+        _ => Err(StatusCode::NOT_FOUND),
+    }
+}
+
+fn requests(mut figures: Figures, counters: &Counters) -> Figures {
+    let sums = counters.sums();
+    let name = "plainweave_http_responses_total";
+    let help = "Answers by class of status; none: the client left before one was begun.";
+    figures.metric(name, "counter", help, CLASSES.into_iter().zip(sums.classes));
+    let name = "plainweave_http_errors_total";
+    let help = "Exchanges that ended badly.";
+    figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
+    let name = "plainweave_http_body_bytes_total";
+    figures.one(name, "counter", "Bytes of answers' bodies.", sums.body_bytes);
+
+    let name = "plainweave_http_duration_seconds";
+    let help = "From a request's complete head to its answer handed over.";
+    figures.metric::<u64>(name, "histogram", help, []);
+    let mut count = 0;
+    for (bound, bucket) in BUCKETS.iter().zip(sums.latency) {
+        count += bucket;
+        figures.sample(&format!("{name}_bucket"), &format!("le=\"{}\"", *bound as f64 / 1e6), count);
+    }
+    count += sums.latency[BUCKETS.len()];
+    figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
+    figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
+    figures.sample(&format!("{name}_count"), "", count);
+    figures
+}
+
+fn connections(mut figures: Figures, seats: &Seats, log: Option<&AccessLog>) -> Figures {
+    figures.one("plainweave_connections", "gauge", "Connections now.", seats.taken());
+    figures.one("plainweave_connections_max", "gauge", "Connections at most.", seats.max());
+    for (name, help, count) in [
+        ("accepted", "Connections accepted.", &seats.accepted),
+        ("refused", "Connections closed because their address had its share.", &seats.refused),
+        ("accept_errors", "Failed attempts to accept, each with a pause.", &seats.failed),
+        ("accept_pauses", "Times that there were as many connections as there may be.", &seats.full),
+    ] {
+        figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count.load(Relaxed));
+    }
+    if let Some(log) = log {
+        let name = "plainweave_access_log_dropped_lines_total";
+        figures.one(name, "counter", "Lines that the disk was too slow or too full for.", log.dropped());
+    }
+    figures
+}
+
+fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Figures {
+    let Some(metrics) = runtime.upgrade().map(|runtime| runtime.metrics()) else { return figures };
+    for (name, kind, help, value) in [
+        ("fibers", "gauge", "Fibers alive.", metrics.live_fibers),
+        ("parked_connections", "gauge", "Idle connections that have no fiber.", metrics.parked_connections),
+        ("fibers_finished_total", "counter", "Fibers that have ended.", metrics.finished_fibers),
+        ("worker_sleeps_total", "counter", "Times that a worker found nothing to do.", metrics.sleeps),
+        ("stacks_in_use", "gauge", "Stacks of fibers in use.", metrics.stacks_in_use as u64),
+        ("stack_high_water_bytes", "gauge", "The deepest that a stack was seen.", metrics.stack_high_water as u64),
+    ] {
+        figures.one(&format!("plainweave_{name}"), kind, help, value);
+    }
+    let cpu = admin::cpu_seconds();
+    figures.one("process_cpu_seconds_total", "counter", "User and system time.", cpu);
+    let up = start.elapsed().as_secs_f64();
+    figures.one("plainweave_uptime_seconds", "gauge", "Since the start.", up);
+    figures
+}
