@@ -6,6 +6,7 @@ mod cgroup;
 mod echo;
 mod machine;
 mod micro;
+mod mode;
 mod report;
 mod sample;
 mod web;

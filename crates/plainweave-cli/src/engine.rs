@@ -16,14 +16,19 @@ pub(crate) enum Io {
     Epoll,
 }
 
-/// A runtime as the flags ask for; what they leave open is the runtime's to choose.
+/// A runtime as the flags ask for; what they leave open is the runtime's to choose. Fibers share their worker's
+/// thread-local storage, for the faster switch: our servers keep the contract that this has.
 pub(crate) fn start(
     name: &str,
     workers: Option<NonZeroUsize>,
     io: Option<Io>,
     policy: Option<&str>,
 ) -> anyhow::Result<Runtime> {
-    let mut builder = Runtime::builder().thread_name(name).io(match io {
+    // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP library use
+    // `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is used within calls
+    // that do not suspend.
+    let builder = unsafe { Runtime::builder().shared_tls() };
+    let mut builder = builder.thread_name(name).io(match io {
         None => plainweave::Io::Auto,
         Some(Io::Uring) => plainweave::Io::Uring,
         Some(Io::Epoll) => plainweave::Io::Epoll,

@@ -51,7 +51,7 @@ impl RuntimeBuilder {
             io: Io::Auto,
             policy: PRESETS[0].name.to_owned(),
             movement: Movement::BeforeStart,
-            storage: Storage::Shared,
+            storage: Storage::Own,
             movement_promised: false,
             stack: StackConfig::default(),
             blocking_threads: BLOCKING_THREADS,

@@ -211,13 +211,20 @@ impl Builder {
     /// As [`spawn_local`].
     ///
     /// # Errors
-    /// The stack size is out of range, the caller is no fiber, or one that may move.
+    /// The stack size is out of range; the caller is no fiber, or one that may move, or one with thread-local storage
+    /// of its own.
     pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
         let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
         let ctx = me.worker();
+        let refused = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        if me.owns_storage() {
+            return refused(
+                "spawn_local: fibers with thread-local storage of their own are threads to the language, and only what \
+                 is Send goes from one to another; use spawn, or storage that they share (shared_tls)",
+            );
+        }
         if me.anchor() != Some(ctx.id) {
-            let message = "spawn_local: the calling fiber may move to another worker (Movement::Anytime)";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            return refused("spawn_local: the calling fiber may move to another worker (Movement::Anytime)");
         }
         self.check()?;
         let mut birth = ctx.pool().birth(Some(ctx), None, NEVER);
@@ -281,10 +288,12 @@ where
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
 
-/// A fiber. Starts another on the same *worker*, where it stays: closure and result need not be `Send`.
+/// A fiber that shares its worker's thread-local storage ([`crate::RuntimeBuilder::shared_tls`]). Starts another on the
+/// same *worker*, where it stays: closure and result need not be `Send`. On storage of their own fibers are threads to
+/// the language: what may point into one's thread-locals may not go to another.
 ///
 /// # Panics
-/// If called from outside a fiber, or by a fiber that may move ([`Movement::Anytime`]).
+/// If called from outside a fiber, by one that may move ([`Movement::Anytime`]), or by one with storage of its own.
 pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHandle<T> {
     Builder::new().spawn_local(f).unwrap_or_else(|e| panic!("{e}"))
 }

@@ -48,7 +48,7 @@ fn while_panicking<T: Send + 'static>(runtime: &Runtime, f: impl Fn() -> T + Sen
 }
 
 fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
-    let runtime = setup.workers(1);
+    let runtime = setup.shared_workers(1);
     let (ours, mut theirs) = connected();
     let sender = std::thread::spawn(move || {
         std::thread::sleep(ms(20));
@@ -75,7 +75,7 @@ fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
 }
 
 fn a_destructors_waits_are_bounded(setup: Setup) {
-    let runtime = setup.workers(1);
+    let runtime = setup.shared_workers(1);
     let start = Instant::now();
     let (ours, _theirs) = connected();
     let kinds = while_panicking(&runtime, move || {
@@ -103,7 +103,7 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
 }
 
 fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
-    let (runtime, other) = (setup.workers(1), setup.workers(1));
+    let (runtime, other) = (setup.shared_workers(1), setup.shared_workers(1));
     let handles: Vec<_> = (0..3)
         .map(|n| {
             other.spawn(move || {
@@ -132,7 +132,7 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
 
 /// Fibers that panic with blocking destructors, among others that look at their own panic count all the time.
 fn the_panic_count_stays_with_its_fiber(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.shared_workers(2);
     let looks = AtomicUsize::new(0);
     runtime.scope(|s| {
         for n in 0..20u64 {
@@ -165,7 +165,7 @@ fn the_panic_count_stays_with_its_fiber(setup: Setup) {
 }
 
 fn a_destructor_may_use_the_runtime(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.shared_workers(2);
     let spawned = while_panicking(&runtime, || {
         let detached = plainweave::spawn(|| 3);
         detached.cancel();
@@ -181,8 +181,9 @@ fn a_destructor_may_use_the_runtime(setup: Setup) {
 fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
     let name = "a_join_that_only_its_own_worker_could_satisfy_aborts";
     if is_child("joins") {
-        let runtime = Runtime::builder().workers(1).movement(Movement::Never).build().expect("a runtime");
-        runtime.run(|| {
+        // SAFETY: no guards of scoped thread-locals.
+        let builder = unsafe { Runtime::builder().workers(1).movement(Movement::Never).shared_tls() };
+        builder.build().expect("a runtime").run(|| {
             let awaited = Builder::new().name("awaited one").spawn(plainweave::park).expect("spawned");
             let panicking = Builder::new().name("panicking one").spawn(move || {
                 let mut awaited = Some(awaited);

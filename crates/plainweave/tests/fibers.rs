@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -42,8 +41,9 @@ on_every_setup!(
 );
 
 #[inline(never)]
-fn os_thread() -> ThreadId {
-    std::thread::current().id()
+fn os_thread() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
 }
 
 fn join_gives_the_value(setup: Setup) {
@@ -161,7 +161,7 @@ fn the_builders_stack_size_holds(setup: Setup) {
 
 /// On one worker no yielding fiber gets far ahead of another.
 fn yield_is_fair(setup: Setup) {
-    let runtime = setup.workers(1);
+    let runtime = setup.shared_workers(1);
     runtime.run(|| {
         let counts: Rc<RefCell<Vec<u32>>> = Rc::new(RefCell::new(vec![0; 5]));
         let ahead = Rc::new(RefCell::new(0));
@@ -320,7 +320,7 @@ fn ping_pong_across_runtimes(setup: Setup) {
 }
 
 fn local_fibers_share_an_rc(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.shared_workers(2).run(|| {
         let shared = Rc::new(RefCell::new(Vec::new()));
         let fibers: Vec<_> = (0..10)
             .map(|n| {
@@ -344,7 +344,7 @@ fn local_fibers_share_an_rc(setup: Setup) {
 }
 
 fn local_fibers_stay_on_their_worker(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.shared_workers(2).run(|| {
         let here = os_thread();
         let fibers: Vec<_> = (0..50)
             .map(|_| {
@@ -415,7 +415,7 @@ fn unstarted_fibers_are_stolen_and_started_ones_stay(setup: Setup) {
 fn fibers_of_anytime_move(setup: Setup) {
     // SAFETY: no fiber here holds a reference into a thread-local across a suspension, and `os_thread`, which uses one,
     // is not inlined.
-    let builder = unsafe { setup.builder().workers(2).movement_anytime() };
+    let builder = unsafe { setup.shared_builder().workers(2).movement_anytime() };
     let runtime = setup.check(builder.build().expect("a runtime"));
     let refused = runtime.run(|| Builder::new().spawn_local(|| ()).err());
     let refused = refused.expect("fibers that may move have no worker to share");
@@ -645,7 +645,9 @@ fn no_fiber_is_refused_below_the_limit() {
 
 #[test]
 fn anytime_is_not_to_be_had_without_unsafe() {
-    let error = Runtime::builder().movement(Movement::Anytime).build().expect_err("storage is shared");
+    // SAFETY: no runtime comes of it.
+    let builder = unsafe { Runtime::builder().shared_tls() };
+    let error = builder.movement(Movement::Anytime).build().expect_err("storage is shared");
     assert!(error.to_string().contains("own_tls"), "{error}");
 }
 

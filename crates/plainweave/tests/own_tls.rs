@@ -439,10 +439,11 @@ fn a_hundred_with_thread_locals() {
 }
 
 #[test]
-fn movement_anytime_is_safe_with_own_storage_only() {
-    let error = Runtime::builder().movement(Movement::Anytime).build().expect_err("storage is shared");
-    assert!(error.to_string().contains("own_tls"), "{error}");
-    let runtime = Runtime::builder().workers(1).movement(Movement::Anytime).own_tls().build().expect("a runtime");
-    assert_eq!(runtime.storage(), Storage::Own);
+fn storage_of_ones_own_is_the_default() {
+    assert_eq!(Runtime::builder().workers(1).build().expect("a runtime").storage(), Storage::Own);
+    let runtime = Runtime::builder().workers(1).movement(Movement::Anytime).build().expect("a runtime");
     runtime.run(|| println!("a fiber prints"));
+    // What may point into one fiber's thread-locals does not go to another.
+    let refused = runtime.run(|| plainweave::Builder::new().spawn_local(|| ()).expect_err("a thread of its own"));
+    assert!(refused.to_string().contains("shared_tls"), "{refused}");
 }

@@ -225,7 +225,8 @@ fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
                 let (threads, served) = (threads.clone(), served.clone());
                 net::on_readable(conn, None, move |_, outcome| {
                     outcome.expect("readable");
-                    threads.lock().expect("lock").insert(std::thread::current().id());
+                    // SAFETY: no preconditions.
+                    threads.lock().expect("lock").insert(unsafe { libc::gettid() });
                     Random::new(3).spin(200);
                     served.fetch_add(1, Ordering::SeqCst);
                 });

@@ -79,7 +79,7 @@ fn two_guards(first_ends_first: bool) -> ((usize, usize), (usize, usize), usize)
 }
 
 fn ended_out_of_order_a_stale_pointer_stays(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.shared_workers(2).run(|| {
         let ((first, first_saw), (_second, second_saw), after) = two_guards(true);
         // Within its own `set` the first fiber finds the value of the second: theirs is one slot.
         assert_ne!(first_saw, first);
@@ -91,7 +91,7 @@ fn ended_out_of_order_a_stale_pointer_stays(setup: Setup) {
 }
 
 fn ended_in_reverse_order_nothing_stays(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.shared_workers(2).run(|| {
         let ((first, first_saw), (second, second_saw), after) = two_guards(false);
         assert_eq!((first_saw, second_saw), (first, second));
         assert_eq!(after, 0);
@@ -100,7 +100,7 @@ fn ended_in_reverse_order_nothing_stays(setup: Setup) {
 
 /// The guard of another worker's fiber is in another slot.
 fn own_workers_do_not_meet(setup: Setup) {
-    let (one, two) = (setup.workers(1), setup.workers(1));
+    let (one, two) = (setup.shared_workers(1), setup.shared_workers(1));
     let (first, second) = (one.spawn(holds_a_guard), two.spawn(holds_a_guard));
     std::thread::sleep(ms(5));
     first.fiber().unpark();

@@ -14,7 +14,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn simulated(policy: &'static str, seed: u64) -> Runtime {
     let setup = Setup { io: Io::Sim { seed }, policy };
-    setup.check(Runtime::builder().io(setup.io).policy(policy).build().expect("a runtime"))
+    setup.shared_workers(1)
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use anyhow::Context;
-use plainweave::{Io, Runtime};
+use plainweave::Io;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 
 use super::{Kind, ServerFlags};
+use crate::mode::Mode;
 use crate::{machine, report};
 
 /// Every server reads into a buffer of this size, larger than a message: a server cannot know how long one is, and a
@@ -29,7 +30,7 @@ pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
 }
 
 fn fibers(listener: TcpListener, io: Io) -> anyhow::Result<()> {
-    let runtime = Runtime::builder().workers(1).io(io).build()?;
+    let runtime = Mode::Shared.builder().workers(1).io(io).build()?;
     let address = listener.local_addr()?;
     let listener = plainweave::net::TcpListener::from_std(listener)?;
     report::say(&address.to_string());

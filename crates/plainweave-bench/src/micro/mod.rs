@@ -6,10 +6,11 @@ mod shim;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::Context;
 use clap::Args;
 
 use crate::machine;
+use crate::mode::Mode;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case, Size};
@@ -26,7 +27,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     cases: Vec<String>,
 
-    /// Systems to measure: plainweave, threads
+    /// Systems to measure: plainweave, plainweave-own (thread-local storage of each fiber's own),
+    /// plainweave-own-anytime (and they move at any time), plainweave-shared-anytime, threads
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,threads")]
     systems: Vec<String>,
 
@@ -79,9 +81,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         for workers in &flags.workers {
             for system in &flags.systems {
                 let measured = match system.as_str() {
-                    "plainweave" => measure(&Plainweave::new(workers.get(), &flags.policy)?, case, flags, baseline),
                     "threads" => measure(&Threads, case, flags, baseline),
-                    other => bail!("no system is called '{other}'; there are: plainweave, threads"),
+                    other => {
+                        let mode = Mode::of_system(other).with_context(|| no_system(other))?;
+                        measure(&Plainweave::new(mode, workers.get(), &flags.policy)?, case, flags, baseline)
+                    }
                 };
                 for mut row in measured? {
                     row.workers = workers.get();
@@ -92,10 +96,17 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let parameters = vec![
         ("policy", flags.policy.clone()),
-        ("movement", "before start; thread-local storage shared with the worker".to_owned()),
+        ("plainweave", Mode::Shared.describe().to_owned()),
+        ("plainweave-own", Mode::Own.describe().to_owned()),
+        ("plainweave-own-anytime", Mode::OwnAnytime.describe().to_owned()),
         ("repetitions", format!("{} of each, median, least and greatest; one dropped before", flags.runs)),
     ];
     Report { experiment: "micro", parameters, rows, absent: ABSENT.to_vec() }.publish(flags.out.as_deref())
+}
+
+fn no_system(name: &str) -> String {
+    let known = Mode::ALL.map(Mode::system).join(", ");
+    format!("no system is called '{name}'; there are: threads, {known}")
 }
 
 fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
@@ -118,11 +129,11 @@ fn measure<S: System>(system: &S, case: &'static Case, flags: &Flags, baseline: 
     };
     let mut rows: Vec<Row> = Vec::new();
     for run in 0..=flags.runs.get() {
-        report::progress(&format!("{} on {}: {run} of {}", case.name, S::NAME, flags.runs));
+        report::progress(&format!("{} on {}: {run} of {}", case.name, system.name(), flags.runs));
         let figures = (case.run)(&size, &system.erased())?;
         // The first run warms up.
         if run == 0 {
-            rows = figures.iter().map(|f| f.row(case.name, S::NAME)).collect();
+            rows = figures.iter().map(|f| f.row(case.name, system.name())).collect();
             continue;
         }
         for (row, figure) in rows.iter_mut().zip(figures) {

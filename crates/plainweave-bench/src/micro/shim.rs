@@ -2,6 +2,8 @@
 
 use plainweave::{Io, Runtime};
 
+use crate::mode::Mode;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A system as a workload sees it.
@@ -21,22 +23,24 @@ pub(super) enum Kind {
 
 /// A system to measure.
 pub(super) trait System {
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
     fn erased(&self) -> Calls;
 }
 
 /// Fibers.
-pub(super) struct Plainweave(std::sync::Arc<Runtime>);
+pub(super) struct Plainweave(std::sync::Arc<Runtime>, Mode);
 
 impl Plainweave {
-    pub(super) fn new(workers: usize, policy: &str) -> anyhow::Result<Self> {
-        let runtime = Runtime::builder().workers(workers).io(Io::Auto).policy(policy).max_fibers(2_000_000).build()?;
-        Ok(Self(runtime.into()))
+    pub(super) fn new(mode: Mode, workers: usize, policy: &str) -> anyhow::Result<Self> {
+        let runtime = mode.builder().workers(workers).io(Io::Auto).policy(policy).max_fibers(2_000_000).build()?;
+        Ok(Self(runtime.into(), mode))
     }
 }
 
 impl System for Plainweave {
-    const NAME: &'static str = "plainweave";
+    fn name(&self) -> &'static str {
+        self.1.system()
+    }
 
     fn erased(&self) -> Calls {
         let runtime = self.0.clone();
@@ -48,7 +52,9 @@ impl System for Plainweave {
 pub(super) struct Threads;
 
 impl System for Threads {
-    const NAME: &'static str = "threads";
+    fn name(&self) -> &'static str {
+        "threads"
+    }
 
     fn erased(&self) -> Calls {
         Calls { run: Box::new(|job| job()), kind: Kind::Threads }

@@ -15,31 +15,31 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Gives each fiber thread-local storage of its own: to the language it is a thread, and [`Movement::Anytime`] is
-    /// safe. A switch costs some 20 ns more, a fiber 5 KiB more; `docs/own-tls.md` has the figures and what of C
-    /// libraries and tools to know. Where the platform cannot do it (it takes x86-64 Linux 5.9 and glibc 2.34),
-    /// `build` returns an error that says why.
+    /// Gives each fiber thread-local storage of its own, the default: to the language it is a thread, and
+    /// [`Movement::Anytime`] is safe. `docs/own-tls.md` has what it costs, and what of C libraries and tools to know.
+    /// Where the platform cannot do it (it takes x86-64, Linux 5.9 and a shared glibc), `build` returns an error that
+    /// says why; there is [`Self::shared_tls`] then.
     pub fn own_tls(mut self) -> Self {
         self.storage = Storage::Own;
         self
     }
 
-    /// Lets started fibers move to other workers too, so that none waits behind a busy one.
+    /// Lets started fibers move to other workers too, on shared storage as well ([`Self::shared_tls`]). With storage of
+    /// their own, `movement(Movement::Anytime)` does the same and is safe.
     ///
     /// # Safety
-    /// Fibers share their worker's thread-local storage (`docs/soundness.md`). On this runtime no reference into a
-    /// thread-local may live across a suspension, and no function may use a thread-local both before and after one: the
-    /// compiler keeps the address of a thread-local across calls. Nothing that is not `Send` may live across a
-    /// suspension either: the fiber goes on on another thread, and the compiler does not see that.
+    /// On shared storage (`docs/soundness.md`): on this runtime no reference into a thread-local may live across a
+    /// suspension, and no function may use a thread-local both before and after one: the compiler keeps the address of
+    /// a thread-local across calls. Nothing that is not `Send` may live across a suspension either: the fiber goes on
+    /// on another thread, and the compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
         self.movement = Movement::Anytime;
         self.movement_promised = true;
         self
     }
 
-    /// States that fibers share their worker's thread-local storage. Today this is the only mode, also without this
-    /// call; once fibers can have storage of their own (and that is the default) this chooses the faster switch
-    /// instead.
+    /// Lets fibers share their worker's thread-local storage, for a switch that is faster by the writes of a register
+    /// and fibers that are smaller by 5 KiB; on some platforms it is all there is.
     ///
     /// # Safety
     /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered

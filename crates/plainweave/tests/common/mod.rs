@@ -37,6 +37,16 @@ impl Setup {
         self.workers(2)
     }
 
+    /// Workers whose fibers share their thread-local storage.
+    pub fn shared_workers(self, workers: usize) -> Runtime {
+        self.check(self.shared_builder().workers(workers).build().expect("a runtime"))
+    }
+
+    pub fn shared_builder(self) -> RuntimeBuilder {
+        // SAFETY: such tests hold no scoped guards across suspensions, or ones that store numbers.
+        unsafe { self.builder().shared_tls() }
+    }
+
     pub fn check(self, runtime: Runtime) -> Runtime {
         let driver = match self.io {
             Io::Epoll => "epoll",
