@@ -5,6 +5,7 @@ mod cache;
 mod conn;
 mod faults;
 mod files;
+mod fuzz;
 mod heads;
 mod preconditions;
 mod ranges;

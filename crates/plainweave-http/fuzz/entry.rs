@@ -1,0 +1,132 @@
+//! What is claimed of any input: nothing panics or runs for ever, and how bytes are split into reads decides nothing.
+//!
+//! The first byte says how large the reads are, the rest is what the peer sends before it ends its direction. Used by
+//! the fuzz target and, with a fixed seed, by the tests (`tests/it/fuzz.rs`).
+
+use std::io::{self, Read, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use plainweave_http::body::{Decoder, Step};
+use plainweave_http::parse::{HeadScanner, Scan, header_slots, parse_head};
+use plainweave_http::{Framing, Limits, Request, Response, Server, StatusCode, Transport};
+
+/// Bytes of a body that are taken.
+const LIMIT: u64 = 1 << 16;
+
+/// Holds the claims against one input.
+pub(crate) fn request(data: &[u8]) {
+    let Some((&first, input)) = data.split_first() else { return };
+    let step = 1 + usize::from(first % 17);
+    if let Some(len) = scanner(input, step) {
+        head(&input[..len], &input[len..], step);
+    }
+    let whole = answers(input, input.len().max(1));
+    let split = answers(input, step);
+    assert_eq!(whole, split, "reads of {step} bytes are answered in another way");
+}
+
+/// Finds the end of the head in one look and in many. Its length, if there is one.
+fn scanner(input: &[u8], step: usize) -> Option<usize> {
+    let limits = Limits::default();
+    let whole = HeadScanner::default().scan(input, &limits);
+    let mut scanner = HeadScanner::default();
+    let ends = (step..input.len()).step_by(step).chain([input.len()]);
+    let split = ends.map(|end| scanner.scan(&input[..end], &limits)).find(|found| !matches!(found, Ok(Scan::More)));
+    let split = split.unwrap_or(Ok(Scan::More));
+    match (whole, split) {
+        (Err(_), Err(_)) => None,
+        (Ok(whole), Ok(split)) => {
+            assert_eq!(whole, split, "looks of {step} bytes find another end");
+            if let Scan::Head(len) = whole { Some(len) } else { None }
+        }
+        (whole, split) => panic!("looks of {step} bytes disagree: {whole:?}, {split:?}"),
+    }
+}
+
+/// Parses a head and decodes the body behind it, in one piece and in many.
+fn head(head: &[u8], rest: &[u8], step: usize) {
+    let mut slots = header_slots();
+    let Ok(parsed) = parse_head(head, &mut slots) else { return };
+    assert!(parsed.path().is_empty() || parsed.path().starts_with('/'), "{}", parsed.path());
+    assert!(parsed.path().bytes().all(|byte| byte.is_ascii_graphic()), "{}", parsed.path());
+    let framing = parsed.framing();
+    assert_eq!(body(framing, rest, usize::MAX), body(framing, rest, step), "a body depends on how it is split");
+}
+
+/// The data of a body, the bytes used, and whether it was complete; `None`: refused.
+fn body(framing: Framing, mut rest: &[u8], step: usize) -> Option<(Vec<u8>, usize, bool)> {
+    let (mut data, mut used) = (Vec::new(), 0);
+    let mut decoder = Decoder::new(framing, LIMIT).ok()?;
+    loop {
+        match decoder.step(&rest[..step.min(rest.len())], step).ok()? {
+            Step::Data(len) => {
+                data.extend_from_slice(&rest[..len]);
+                (used, rest) = (used + len, &rest[len..]);
+            }
+            Step::Framing(len) => (used, rest) = (used + len, &rest[len..]),
+            Step::More => {
+                assert!(rest.is_empty(), "more is wanted, and there is more");
+                return Some((data, used, false));
+            }
+            Step::Done => return Some((data, used, true)),
+        }
+        assert!(data.len() as u64 <= LIMIT, "more data than the limit");
+    }
+}
+
+type Handle = fn(&mut Request<'_>) -> Response;
+
+/// Serves the input as a connection; the final answers' status lines.
+fn answers(input: &[u8], step: usize) -> Vec<String> {
+    static SERVER: OnceLock<Server<Handle>> = OnceLock::new();
+    let handle: Handle = |request| match request.read_body(LIMIT as usize) {
+        // A line, so that the next answer begins on one of its own.
+        Ok(body) => Response::ok(format!("{}\r\n", body.len())),
+        Err(_) => Response::text(StatusCode::IM_A_TEAPOT, "no body\r\n"),
+    };
+    let mut said = Vec::new();
+    let stream = Stream { input, step, said: &mut said };
+    SERVER.get_or_init(|| Server::new(handle)).serve(stream);
+    let text = String::from_utf8(said).expect("answers are ASCII");
+    let lines = text.split("\r\n").filter(|line| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue"));
+    lines.map(str::to_owned).collect()
+}
+
+/// A peer that sends its input, then ends its direction, and takes whatever it is told.
+struct Stream<'a> {
+    input: &'a [u8],
+    step: usize,
+    said: &'a mut Vec<u8>,
+}
+
+impl Read for Stream<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.step.min(buf.len()).min(self.input.len());
+        self.input.read(&mut buf[..len])
+    }
+}
+
+impl Write for Stream<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.said.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport for Stream<'_> {
+    fn set_read_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_write_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

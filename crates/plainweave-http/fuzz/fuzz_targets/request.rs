@@ -1,0 +1,8 @@
+//! cargo-fuzz's door to `entry::request`.
+
+#![no_main]
+
+#[path = "../entry.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::request(data));

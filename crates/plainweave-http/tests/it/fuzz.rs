@@ -1,0 +1,96 @@
+//! The fuzz target without a fuzzer: the corpus as it stands, and mutations of it by a fixed seed.
+//!
+//! `PLAINWEAVE_FUZZ=1000000` makes more of them.
+
+use std::path::Path;
+
+#[path = "../../fuzz/entry.rs"]
+mod entry;
+
+/// Mutations in a run of the tests.
+const MUTATIONS: usize = 20_000;
+/// Longest input.
+const LONGEST: usize = 4096;
+
+fn corpus() -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/request");
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+/// xorshift64* (S. Vigna, 2016).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize) % bound.max(1)
+    }
+}
+
+/// Pieces that parsers take for something.
+const PIECES: [&[u8]; 12] = [
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\n",
+    b":",
+    b" ",
+    b"\0",
+    b"0\r\n\r\n",
+    b"Content-Length: 5\r\n",
+    b"HTTP/1.1",
+    b"chunked",
+    b"Transfer-Encoding: chunked\r\n",
+    b"ffffffffffffffff",
+];
+
+/// Changes an input in one of the ways that fuzzers know.
+fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    let at = random.below(input.len() + 1);
+    let len = random.below(8).min(input.len() - at);
+    match random.below(7) {
+        0 if at < input.len() => input[at] ^= 1 << random.below(8),
+        1 if at < input.len() => input[at] = random.below(256) as u8,
+        2 => drop(input.drain(at..at + len)),
+        3 => input.truncate(at),
+        4 => drop(input.splice(at..at, PIECES[random.below(PIECES.len())].iter().copied())),
+        5 => {
+            let again = input[at..at + len].to_vec();
+            drop(input.splice(at..at, again));
+        }
+        _ => {
+            let from = random.below(other.len());
+            drop(input.splice(at.., other[from.min(other.len())..].iter().copied()));
+        }
+    }
+    input.truncate(LONGEST);
+}
+
+#[test]
+fn the_corpus_holds() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 10, "{} inputs", corpus.len());
+    corpus.iter().for_each(|input| entry::request(input));
+}
+
+#[test]
+fn mutations_of_the_corpus_hold() {
+    let count = std::env::var("PLAINWEAVE_FUZZ").map_or(MUTATIONS, |count| count.parse().expect("a number"));
+    let corpus = corpus();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for n in 0..count {
+        let mut input = corpus[n % corpus.len()].clone();
+        for _ in 0..=random.below(6) {
+            let other = random.below(corpus.len());
+            mutate(&mut input, &corpus[other], &mut random);
+        }
+        if let Err(panic) = std::panic::catch_unwind(|| entry::request(&input)) {
+            let shown: String =
+                input.iter().flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
+            panic!("mutation {n} fails ({:?}): b\"{shown}\"", panic.downcast_ref::<String>());
+        }
+    }
+}
