@@ -1,67 +1,20 @@
 //! `plainweave load` against servers that do as a script says: well, badly, slowly, not at all.
 
+mod scripted;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
-use std::sync::Arc;
 use std::time::Duration;
 
+use scripted::{Figures, drivers, load, server};
 use serde_json::Value;
 
-/// Runs `plainweave load` to its end. A run that does not end would hang the test, which its runner would notice.
-fn load(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-    let Output { status, stdout, stderr } =
-        command.arg("load").args(args).env_remove("PLAINWEAVE_IO").output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
-
-/// A run's figures.
-struct Result(Value);
-
-impl Result {
-    /// Runs `load http` on each driver there is; the result of each.
-    fn http(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Self> {
-        let url = format!("http://{address}/");
-        let with =
-            |driver| Self::of(code, &[&["http", &url, "--json", "--io", driver, "--workers", "1"], args].concat());
-        let drivers: &[_] = if uring() { &["epoll", "uring"] } else { &["epoll"] };
-        drivers.iter().map(|driver| with(driver)).collect()
-    }
-
-    fn of(code: i32, args: &[&str]) -> Self {
-        let (got, out, error) = load(args);
-        assert_eq!(got, Some(code), "{args:?}: {out}{error}");
-        Self(serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}")))
-    }
-
-    fn figure(&self, name: &str) -> f64 {
-        self.0["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
-    }
-
-    fn errors(&self, kind: &str) -> u64 {
-        self.0["errors_by_kind"][kind].as_u64().unwrap_or(0)
-    }
-}
-
-/// Whether io_uring is to be had here.
-fn uring() -> bool {
-    plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build().is_ok()
-}
-
-/// A server: each connection has a thread that runs `script` with it and its number. The program's probe, which
-/// connects and leaves, is number 0.
-fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let script = Arc::new(script);
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let (stream, script) = (stream.unwrap(), script.clone());
-            std::thread::spawn(move || script(stream, number));
-        }
-    });
-    address
+/// Runs `load http` on each driver there is; the result of each.
+fn on_drivers(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Figures> {
+    let url = format!("http://{address}/");
+    let with =
+        |driver| Figures::of(code, &[&["http", &url, "--json", "--io", driver, "--workers", "1"], args].concat());
+    drivers().iter().map(|driver| with(*driver)).collect()
 }
 
 /// Reads a request's head; `None` at the end of the stream.
@@ -88,7 +41,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 #[test]
 fn a_closed_loop_counts_answers() {
     let address = always(OK);
-    for result in Result::http(address, 0, &["-c", "4", "-n", "100"]) {
+    for result in on_drivers(address, 0, &["-c", "4", "-n", "100"]) {
         assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("requests")), (100.0, 0.0, 100.0));
         assert_eq!(result.figure("received_bytes"), (100 * OK.len()) as f64);
         assert_eq!(result.0["loop"], "closed");
@@ -100,7 +53,7 @@ fn a_closed_loop_counts_answers() {
 #[test]
 fn chunked_bodies_are_read_to_their_end() {
     let address = always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
-    for result in Result::http(address, 0, &["-c", "2", "-n", "20", "--body-length", "5"]) {
+    for result in on_drivers(address, 0, &["-c", "2", "-n", "20", "--body-length", "5"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (20.0, 0.0));
     }
 }
@@ -115,7 +68,7 @@ fn large_bodies_are_read_to_their_end() {
             }
         }
     });
-    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--body-length", "1000000"]) {
+    for result in on_drivers(address, 0, &["-c", "2", "-n", "10", "--body-length", "1000000"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (10.0, 0.0));
     }
 }
@@ -127,7 +80,7 @@ fn a_body_may_end_with_the_connection() {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
         }
     });
-    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--body-length", "5"]) {
+    for result in on_drivers(address, 0, &["-c", "2", "-n", "10", "--body-length", "5"]) {
         assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (10.0, 0.0, 8.0));
     }
 }
@@ -141,7 +94,7 @@ fn a_connection_a_request() {
             assert_eq!(request(&mut stream), None);
         }
     });
-    for result in Result::http(address, 0, &["-c", "2", "-n", "10", "--no-keep-alive"]) {
+    for result in on_drivers(address, 0, &["-c", "2", "-n", "10", "--no-keep-alive"]) {
         assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (10.0, 0.0, 10.0));
     }
 }
@@ -154,7 +107,7 @@ fn an_idle_connection_that_was_given_up_is_no_error() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
-    for result in Result::http(address, 0, &["-c", "1", "-n", "5"]) {
+    for result in on_drivers(address, 0, &["-c", "1", "-n", "5"]) {
         assert_eq!((result.figure("ok"), result.figure("errors"), result.figure("reconnects")), (5.0, 0.0, 4.0));
     }
 }
@@ -173,7 +126,7 @@ fn urls_and_fields_are_sent_as_given() {
     std::fs::write(&list, format!("# a list\n\nhttp://{address}/b?c\n")).unwrap();
     let url = format!("http://{address}/a");
     let args = ["http", &url, "--urls", list.to_str().unwrap(), "--header", "X-One: 1", "--header", "X-Two:2"];
-    let result = Result::of(0, &[&args[..], &["-c", "1", "-n", "3", "--json"]].concat());
+    let result = Figures::of(0, &[&args[..], &["-c", "1", "-n", "3", "--json"]].concat());
     assert_eq!((result.figure("ok"), result.figure("errors")), (3.0, 0.0));
 }
 
@@ -187,7 +140,7 @@ fn failures_are_counted_by_kind() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz", &[], "garbage"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", &[], "garbage"),
     ] {
-        for result in Result::http(always(answer), 1, &[&["-c", "2", "-n", "6"], args].concat()) {
+        for result in on_drivers(always(answer), 1, &[&["-c", "2", "-n", "6"], args].concat()) {
             assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 6), "{kind}: {}", result.0);
         }
     }
@@ -210,7 +163,7 @@ fn peers_that_vanish_are_counted_by_kind() {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        for result in Result::http(address, 1, &["-c", "2", "-n", "4"]) {
+        for result in on_drivers(address, 1, &["-c", "2", "-n", "4"]) {
             assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 4), "{kind}: {}", result.0);
         }
     }
@@ -219,7 +172,7 @@ fn peers_that_vanish_are_counted_by_kind() {
 #[test]
 fn silence_is_a_time_out() {
     let address = server(|mut stream, _| while request(&mut stream).is_some() {});
-    for result in Result::http(address, 1, &["-c", "3", "-d", "200ms", "--timeout", "300ms"]) {
+    for result in on_drivers(address, 1, &["-c", "3", "-d", "200ms", "--timeout", "300ms"]) {
         assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 3), "{}", result.0);
     }
 }
@@ -234,7 +187,7 @@ fn an_answer_that_never_ends_is_a_time_out() {
             }
         }
     });
-    for result in Result::http(address, 1, &["-c", "1", "-n", "1", "--timeout", "300ms"]) {
+    for result in on_drivers(address, 1, &["-c", "1", "-n", "1", "--timeout", "300ms"]) {
         // Both are right: the bytes that came by then are no head.
         assert_eq!(result.errors("time-out") + result.errors("garbage"), 1, "{}", result.0);
     }
@@ -260,7 +213,7 @@ fn a_target_that_goes_away_ends_a_run_of_so_many_requests() {
         stream.write_all(OK.as_bytes()).unwrap();
     });
     let url = format!("http://{address}/");
-    let result = Result::of(0, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
+    let result = Figures::of(0, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
     assert!(result.figure("ok") == 1.0 && result.errors("connection refused") > 1, "{}", result.0);
 }
 
@@ -280,7 +233,7 @@ fn an_open_loop_leaves_nothing_out() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
-    for result in Result::http(address, 0, &["-c", "1", "--rate", "100", "-d", "2s"]) {
+    for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "2s"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (200.0, 0.0));
         // Lower bounds only: a busy machine makes waits longer.
         for (name, at_least) in [("max", 1e6), ("p99", 0.95e6), ("p90", 0.75e6), ("p75", 0.45e6)] {
@@ -296,7 +249,7 @@ fn what_never_had_its_turn_is_a_time_out() {
     // The only connection is never answered: what is due meanwhile runs out of time too, and is not forgotten.
     let address = server(|mut stream, _| while request(&mut stream).is_some() {});
     let args = ["-c", "1", "--rate", "100", "-d", "500ms", "--timeout", "200ms", "--arrivals", "constant"];
-    for result in Result::http(address, 1, &args) {
+    for result in on_drivers(address, 1, &args) {
         assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 50), "{}", result.0);
     }
 }
@@ -304,7 +257,7 @@ fn what_never_had_its_turn_is_a_time_out() {
 #[test]
 fn a_warm_up_is_not_counted() {
     let address = always(OK);
-    for result in Result::http(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms"]) {
+    for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (30.0, 0.0));
         assert_eq!(result.figure("elapsed_seconds"), 0.3);
     }
@@ -339,6 +292,11 @@ fn wrong_usage_is_told_apart() {
         (&["http", "http://h/", "--connections", "0"], "--connections"),
         (&["http", "http://h/", "-n", "1", "--warm-up", "1s"], "--duration"),
         (&["http", "http://h/", "--frobnicate"], "--frobnicate"),
+        (&["http", "http://h/", "--rate", "1", "--arrivals", "nonsense"], "constant or poisson"),
+        (&["cache"], "HOST:PORT"),
+        (&["cache", "h:port"], "HOST:PORT"),
+        (&["cache", "h", "--set-ratio", "2"], "0 to 1"),
+        (&["cache", "h", "--value-size", "normal:1"], "MEAN,SD"),
     ] {
         let (code, _, error) = load(args);
         assert!(code == Some(2) && error.contains(said), "{args:?}: {code:?} {error}");

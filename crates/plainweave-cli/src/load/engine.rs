@@ -1,6 +1,7 @@
 //! What carries the load: workers with connections, each a fiber that asks again and again.
 //!
-//! 1. Every worker opens its connections, some at a time so that no backlog overflows.
+//! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens its connections,
+//!    some at a time so that no backlog overflows.
 //! 2. All workers wait for each other (`std`'s barrier: nothing else is to be done); then the clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
 //!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use plainweave::{Runtime, time};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -62,7 +63,11 @@ impl Broken {
     pub(super) const CLOSED: Broken = Broken { failure: Failure::Closed, silent: true };
 
     pub(super) fn before(error: io::Error) -> Self {
-        Self { failure: error.into(), silent: true }
+        Self::silent(error.into())
+    }
+
+    pub(super) fn silent(failure: Failure) -> Self {
+        Self { failure, silent: true }
     }
 
     pub(super) fn within(failure: Failure) -> Self {
@@ -92,6 +97,11 @@ pub(super) trait Protocol: Send + Sync + 'static {
     }
 
     fn draws(&self, worker: usize, workers: usize, seed: u64) -> Self::Draws;
+
+    /// Before the load, on each worker: puts its share of what the load needs on the servers.
+    fn load(&self, _addresses: &[SocketAddr], _worker: usize, _workers: usize) -> Result<(), Failure> {
+        Ok(())
+    }
 
     fn connect(&self, address: SocketAddr) -> Result<Self::Connection, Failure>;
 
@@ -135,6 +145,7 @@ impl Plan {
             (None, _) => Pace::OnAnswer,
             (Some(rate), Arrivals::Constant) => Pace::Constant(gap(rate)),
             (Some(rate), Arrivals::Poisson) => Pace::Poisson(gap(rate)),
+            (Some(rate), Arrivals::Law(law)) => Pace::law(law, gap(rate))?,
         };
         let warm_up = given.warm_up.unwrap_or_default();
         ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");
@@ -198,7 +209,7 @@ pub(super) struct Outcome {
 pub(super) fn run<P: Protocol>(
     plan: &Plan,
     protocol: &Arc<P>,
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Outcome> {
     let runtimes = (0..plan.workers).map(|_| plan.runtime()).collect::<anyhow::Result<Vec<_>>>()?;
@@ -207,7 +218,7 @@ pub(super) fn run<P: Protocol>(
     let live: Vec<_> = (0..plan.workers).map(|_| Arc::new(Live::default())).collect();
     let results = std::thread::scope(|threads| {
         let running = runtimes.iter().zip(&live).enumerate().map(|(worker, (runtime, live))| {
-            let lane = Start { plan, worker, address, protocol, live, stop };
+            let lane = Start { plan, worker, addresses, protocol, live, stop };
             let barrier = &barrier;
             threads.spawn(move || runtime.run(move || lane.run(barrier)))
         });
@@ -217,7 +228,8 @@ pub(super) fn run<P: Protocol>(
     });
     let (mut tally, mut cpu) = (Tally::new(), Duration::ZERO);
     for result in results {
-        let (part, used) = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (part, used) = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
         tally.add(&part);
         cpu += used;
     }
@@ -234,7 +246,7 @@ pub(super) fn run<P: Protocol>(
 struct Start<'a, P> {
     plan: &'a Plan,
     worker: usize,
-    address: SocketAddr,
+    addresses: &'a [SocketAddr],
     protocol: &'a Arc<P>,
     live: &'a Arc<Live>,
     stop: &'a Arc<AtomicBool>,
@@ -242,12 +254,13 @@ struct Start<'a, P> {
 
 impl<P: Protocol> Start<'_, P> {
     /// The worker's first fiber. Its figures, and the CPU time of its thread under load.
-    fn run(self, barrier: &Barrier) -> (Tally, Duration) {
+    fn run(self, barrier: &Barrier) -> Result<(Tally, Duration), Failure> {
         let plan = self.plan;
         let seed = plan.seed.wrapping_add(1 + self.worker as u64);
         let lane = Rc::new(Lane {
             protocol: self.protocol.clone(),
-            address: self.address,
+            addresses: self.addresses.to_vec(),
+            made: Cell::new(0),
             draws: RefCell::new(self.protocol.draws(self.worker, plan.workers, seed)),
             schedule: RefCell::new(plan.schedule(self.worker)),
             tally: RefCell::new(Tally::new()),
@@ -261,10 +274,12 @@ impl<P: Protocol> Start<'_, P> {
             live: self.live.clone(),
             stop: self.stop.clone(),
         });
+        let loaded = self.protocol.load(self.addresses, self.worker, plan.workers);
         let count = plan.share(plan.connections as u64, self.worker) as usize;
         let connections =
             if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| None).collect() };
         barrier.wait();
+        loaded?;
         lane.epoch.set(time::now());
         let before = thread_cpu();
         let fibers = connections.into_iter().map(|connection| {
@@ -279,7 +294,7 @@ impl<P: Protocol> Start<'_, P> {
         }
         let cpu = thread_cpu().saturating_sub(before);
         let tally = std::mem::replace(&mut *lane.tally.borrow_mut(), Tally::new());
-        (tally, cpu)
+        Ok((tally, cpu))
     }
 }
 
@@ -292,7 +307,10 @@ fn thread_cpu() -> Duration {
 /// One worker's share of the load.
 struct Lane<P: Protocol> {
     protocol: Arc<P>,
-    address: SocketAddr,
+    /// Connections go to them in turn.
+    addresses: Vec<SocketAddr>,
+    /// Connections made or tried so far.
+    made: Cell<usize>,
     draws: RefCell<P::Draws>,
     schedule: RefCell<Schedule>,
     tally: RefCell<Tally>,
@@ -318,6 +336,12 @@ impl<P: Protocol> Lane<P> {
         self.epoch.get() + Duration::from_nanos(nanos)
     }
 
+    fn connect(&self) -> Result<P::Connection, Failure> {
+        let made = self.made.get();
+        self.made.set(made + 1);
+        self.protocol.connect(self.addresses[made % self.addresses.len()])
+    }
+
     /// Opens the first connections. One that cannot be made is left to its fiber.
     fn open(self: &Rc<Self>, count: usize) -> Vec<Option<P::Connection>> {
         let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
@@ -328,7 +352,7 @@ impl<P: Protocol> Lane<P> {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
                         let limit = Duration::from_nanos(lane.timeout);
-                        let connection = time::with_timeout(limit, || lane.protocol.connect(lane.address)).ok();
+                        let connection = time::with_timeout(limit, || lane.connect()).ok();
                         opened.borrow_mut().push(connection);
                     }
                 })
@@ -401,7 +425,7 @@ impl<P: Protocol> Lane<P> {
                 Some(current) => current,
                 None => {
                     self.tally.borrow_mut().reconnects += 1;
-                    self.protocol.connect(self.address)?
+                    self.connect()?
                 }
             };
             let mut answered = 0;

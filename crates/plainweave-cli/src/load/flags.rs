@@ -1,11 +1,12 @@
 //! The flags of `plainweave load`, as data.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::law::Law;
 use crate::engine::Io;
 
 const EXAMPLES: &str = "\
@@ -19,6 +20,15 @@ In the open loop requests start by a clock that does not wait for answers, and l
 request was meant to start. In the closed loop each connection asks again when it has its answer.
 A first SIGINT ends the run with a report, a second one ends the program.";
 
+const CACHE_EXAMPLES: &str = "\
+Examples:
+  plainweave load cache 127.0.0.1:11211                                   10,000 keys of 30 bytes, values of 200
+  plainweave load cache host:11211 --rate 50000 --arrivals poisson --set-ratio 0.03 --connections 1000
+  plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
+
+A law is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
+pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.";
+
 /// Put load on a server and measure its answers.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
@@ -30,6 +40,7 @@ pub(crate) struct Flags {
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     Http(Box<HttpFlags>),
+    Cache(Box<CacheFlags>),
 }
 
 /// Ask an HTTP/1.1 server for URLs.
@@ -73,6 +84,46 @@ pub(super) struct HttpFlags {
     pub(super) common: Common,
 }
 
+/// Get and set keys of a cache that speaks memcached's text protocol.
+#[derive(Args, Debug)]
+#[command(after_help = CACHE_EXAMPLES)]
+pub(super) struct CacheFlags {
+    /// Servers; connections go to them in turn, and each holds all keys [port: 11211]
+    #[arg(value_name = "HOST:PORT", required = true, help_heading = "What to ask for")]
+    pub(super) servers: Vec<String>,
+
+    /// Number of keys
+    #[arg(long, value_name = "N", default_value = "10000", help_heading = "What to ask for")]
+    pub(super) keys: NonZeroU32,
+
+    /// Bytes of a key, by a law; 250 at most
+    #[arg(long, value_name = "LAW", default_value = "30", value_parser = Law::parse, help_heading = "What to ask for")]
+    pub(super) key_size: Law,
+
+    /// Bytes of a value, by a law; 1000000 at most
+    #[arg(long, value_name = "LAW", default_value = "200", value_parser = Law::parse, help_heading = "What to ask for")]
+    pub(super) value_size: Law,
+
+    /// Share of requests that store, 0 to 1; the others get
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share, help_heading = "What to ask for")]
+    pub(super) set_ratio: f64,
+
+    /// Draw keys by a Zipf law of this exponent [default: all alike]
+    #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
+    pub(super) zipf: Option<f64>,
+
+    /// Requests sent together on a connection; in the open loop, of those that are due
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "What to ask for")]
+    pub(super) depth: NonZeroUsize,
+
+    /// Leave out the load phase, which stores all keys before the load
+    #[arg(long, help_heading = "What to ask for")]
+    pub(super) no_load: bool,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
 /// Methods that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
@@ -96,8 +147,9 @@ pub(super) struct Common {
     #[arg(long, value_name = "R", value_parser = rate, help_heading = "How much")]
     pub(super) rate: Option<f64>,
 
-    /// Open loop: how requests follow each other
-    #[arg(long, value_name = "LAW", default_value = "constant", requires = "rate", help_heading = "How much")]
+    /// Open loop: constant, poisson, or a law of the gaps, stretched to the rate
+    #[arg(long, value_name = "LAW", default_value = "constant", value_parser = arrivals, requires = "rate")]
+    #[arg(help_heading = "How much")]
     pub(super) arrivals: Arrivals,
 
     /// How long requests are started, the warm-up not included [default: 10s, without --requests]
@@ -141,13 +193,25 @@ pub(super) struct Common {
     pub(super) json: Option<PathBuf>,
 }
 
-/// Laws of arrival by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// How requests of an open loop follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arrivals {
     /// Evenly spaced
     Constant,
     /// Independent of each other: exponential gaps
     Poisson,
+    /// Gaps by a law, stretched to the rate.
+    Law(Law),
+}
+
+fn arrivals(text: &str) -> Result<Arrivals, String> {
+    match text {
+        "constant" => Ok(Arrivals::Constant),
+        "poisson" => Ok(Arrivals::Poisson),
+        _ => {
+            Law::parse(text).map(Arrivals::Law).map_err(|error| format!("write constant or poisson, or a law: {error}"))
+        }
+    }
 }
 
 /// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
@@ -170,6 +234,12 @@ fn time(text: &str) -> Result<Duration, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| (1e-3..=1e9).contains(rate));
     rate.ok_or_else(|| "write requests a second, 0.001 to 1000000000".to_owned())
+}
+
+/// A part of 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a share of 0 to 1, as in 0.03".to_owned())
 }
 
 /// A Zipf law's exponent.

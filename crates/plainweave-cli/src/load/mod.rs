@@ -2,14 +2,17 @@
 //!
 //! A worker is a runtime of its own with one thread, its share of the connections, its own schedule, random source and
 //! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
-//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`]). [`tally`] counts;
-//! [`report`] prints.
+//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`cache`]). [`tally`]
+//! counts; [`report`] prints.
 
+mod cache;
 mod draw;
 mod engine;
 mod flags;
 mod http;
+mod law;
 mod progress;
+mod reply;
 mod report;
 mod response;
 mod schedule;
@@ -36,7 +39,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     match &flags.what {
         What::Http(own) => {
             let (target, client) = http::Http::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, target, client)
+            drive(&own.common, &[target], client)
+        }
+        What::Cache(own) => {
+            let (targets, client) = cache::Cache::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
+            drive(&own.common, &targets, client)
         }
     }
 }
@@ -46,21 +53,22 @@ fn wrong_usage(error: &anyhow::Error) -> ! {
     crate::Cli::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
-fn drive<P: Protocol>(common: &Common, target: Target, protocol: P) -> anyhow::Result<()> {
+fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P) -> anyhow::Result<()> {
     let plan = Plan::new(common, protocol.depth()).unwrap_or_else(|error| wrong_usage(&error));
     target::allow_descriptors(plan.connections, plan.workers)?;
-    let address = target.probe(plan.timeout)?;
+    let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
+    let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first ends the run early, with a report; a second ends the process.
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop)).context("cannot catch signals")?;
         flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
-    let outcome = engine::run(&plan, &Arc::new(protocol), address, &stop)?;
-    let report = Report::new(&target, address, &plan, &outcome);
+    let outcome = engine::run(&plan, &Arc::new(protocol), &addresses, &stop)?;
+    let report = Report::new(&name, &addresses, &plan, &outcome);
     report.publish(common)?;
     if outcome.tally.ok == 0 {
-        bail!("no request to {} succeeded: {}", target.name, outcome.tally.failures);
+        bail!("no request to {} succeeded: {}", name, outcome.tally.failures);
     }
     Ok(())
 }

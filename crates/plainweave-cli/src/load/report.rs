@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::engine::{Outcome, Plan};
 use super::flags::Common;
 use super::schedule::Pace;
-use super::target::Target;
 
 /// Percentiles shown, by name.
 const PERCENTILES: [(&str, f64); 7] =
@@ -26,15 +25,15 @@ struct Figure {
 
 /// All figures of a run, and what they are of.
 pub(super) struct Report<'a> {
-    target: &'a Target,
-    address: SocketAddr,
+    name: &'a str,
+    addresses: &'a [SocketAddr],
     plan: &'a Plan,
     outcome: &'a Outcome,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(target: &'a Target, address: SocketAddr, plan: &'a Plan, outcome: &'a Outcome) -> Self {
-        Self { target, address, plan, outcome }
+    pub(super) fn new(name: &'a str, addresses: &'a [SocketAddr], plan: &'a Plan, outcome: &'a Outcome) -> Self {
+        Self { name, addresses, plan, outcome }
     }
 
     /// Prints the table, or the JSON in its place, and writes the files asked for.
@@ -56,6 +55,7 @@ impl<'a> Report<'a> {
             Pace::OnAnswer => "closed",
             Pace::Constant(_) => "open, constant",
             Pace::Poisson(_) => "open, Poisson",
+            Pace::Law(..) => "open, by a law",
         }
     }
 
@@ -103,8 +103,8 @@ impl<'a> Report<'a> {
         let _ = writeln!(
             text,
             "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {driver}, seed {}",
-            self.target.name,
-            self.address,
+            self.name,
+            self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
             self.loop_kind(),
             plan.connections,
             plural(plan.connections),
@@ -161,8 +161,8 @@ impl<'a> Report<'a> {
             (format!("{}{unit}", figure.metric), value)
         });
         let document = json!({
-            "target": self.target.name,
-            "address": self.address.to_string(),
+            "target": self.name,
+            "addresses": self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
             "loop": self.loop_kind(),
             "connections": plan.connections,
             "depth": plan.depth,

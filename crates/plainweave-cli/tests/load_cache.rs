@@ -1,0 +1,152 @@
+//! `plainweave load cache` against servers that do as a script says.
+
+mod scripted;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use scripted::{Figures, drivers, load, server};
+
+/// What a server was asked.
+#[derive(Debug, Default)]
+struct Seen {
+    stored: HashMap<String, usize>,
+    gets: usize,
+    sets: usize,
+}
+
+/// A cache that keeps to the protocol as far as this program speaks it, and counts. `lose` says which keys it forgets.
+fn cache(lose: fn(&str) -> bool) -> (SocketAddr, Arc<Mutex<Seen>>) {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let kept = seen.clone();
+    let address = server(move |stream, _| {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let mut answer = Vec::new();
+            {
+                let mut seen = kept.lock().unwrap();
+                if words[0] == "set" {
+                    seen.sets += 1;
+                    let size = words[4].parse().unwrap();
+                    let mut value = vec![0; size + 2];
+                    stream.read_exact(&mut value).unwrap();
+                    assert!(value.ends_with(b"\r\n"));
+                    seen.stored.insert(words[1].clone(), size);
+                    answer.extend_from_slice(b"STORED\r\n");
+                } else {
+                    seen.gets += 1;
+                    assert_eq!((words[0].as_str(), words.len()), ("get", 2));
+                    if let Some(size) = seen.stored.get(&words[1]).filter(|_| !lose(&words[1])) {
+                        answer.extend_from_slice(format!("VALUE {} 0 {size}\r\n", words[1]).as_bytes());
+                        answer.resize(answer.len() + size, b'v');
+                        answer.extend_from_slice(b"\r\n");
+                    }
+                    answer.extend_from_slice(b"END\r\n");
+                }
+            }
+            if stream.get_mut().write_all(&answer).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    (address, seen)
+}
+
+/// Runs `load cache` on each driver there is; the result of each.
+fn on_drivers(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Figures> {
+    let server = address.to_string();
+    let with =
+        |driver| Figures::of(code, &[&["cache", &server, "--json", "--io", driver, "--workers", "1"], args].concat());
+    drivers().iter().map(|driver| with(*driver)).collect()
+}
+
+#[test]
+fn keys_are_stored_then_asked_for() {
+    for depth in ["1", "8"] {
+        let (address, seen) = cache(|_| false);
+        let args = ["-c", "4", "-n", "1000", "--keys", "50", "--key-size", "12", "--value-size", "uniform:300"];
+        let all = on_drivers(address, 0, &[&args[..], &["--depth", depth, "--set-ratio", "0.25"]].concat());
+        for result in &all {
+            let figures = ["ok", "errors", "misses"].map(|name| result.figure(name));
+            assert_eq!(figures, [1000.0, 0.0, 0.0]);
+        }
+        let seen = seen.lock().unwrap();
+        let runs = all.len();
+        assert_eq!((seen.stored.len(), seen.gets + seen.sets), (50, runs * 1050));
+        assert!(seen.stored.keys().all(|key| key.len() == 12), "{seen:?}");
+        let sets = (seen.sets - runs * 50) as f64 / (runs * 1000) as f64;
+        assert!((0.2..0.3).contains(&sets), "{sets} of the requests stored");
+        let sizes: std::collections::HashSet<_> = seen.stored.values().collect();
+        assert!(sizes.len() > 20 && seen.stored.values().all(|size| *size < 300), "{sizes:?}");
+    }
+}
+
+#[test]
+fn misses_are_counted() {
+    let (address, seen) = cache(|key| key.ends_with('7'));
+    for result in on_drivers(address, 0, &["-c", "2", "-n", "500", "--keys", "100", "--zipf", "0"]) {
+        let misses = result.figure("misses");
+        assert!(result.figure("ok") == 500.0 && (20.0..90.0).contains(&misses), "{misses}");
+    }
+    assert!(seen.lock().unwrap().gets >= 500);
+    for result in on_drivers(cache(|_| false).0, 0, &["-c", "1", "-n", "10", "--no-load"]) {
+        assert_eq!((result.figure("ok"), result.figure("misses")), (10.0, 10.0), "nothing was stored");
+    }
+}
+
+#[test]
+fn a_few_large_values() {
+    for result in on_drivers(cache(|_| false).0, 0, &["-c", "2", "-n", "20", "--keys", "3", "--value-size", "900000"]) {
+        assert_eq!((result.figure("ok"), result.figure("errors")), (20.0, 0.0));
+        assert!(result.figure("received_bytes") > 18e6);
+    }
+}
+
+#[test]
+fn all_servers_are_loaded() {
+    let servers = [cache(|_| false), cache(|_| false)];
+    let addresses = servers.each_ref().map(|(address, _)| address.to_string());
+    let args = ["-c", "4", "-n", "400", "--keys", "20", "--workers", "1", "--json", "--rate", "4000"];
+    let result = Figures::of(0, &[&["cache", &addresses[0], &addresses[1]], &args[..]].concat());
+    assert_eq!((result.figure("ok"), result.figure("misses")), (400.0, 0.0));
+    for (_, seen) in &servers {
+        let seen = seen.lock().unwrap();
+        assert!(seen.stored.len() == 20 && seen.gets > 0, "{seen:?}");
+    }
+}
+
+#[test]
+fn failures_are_counted_by_kind() {
+    for (answer, kind) in [
+        ("SERVER_ERROR out of memory\r\n", "bad status"),
+        ("HTTP/1.1 400 Bad Request\r\n", "garbage"),
+        ("VALUE another 0 1\r\nx\r\nEND\r\n", "garbage"),
+        ("VALUE 00", "closed within an answer"),
+        ("", "closed without an answer"),
+    ] {
+        let address = server(move |stream: TcpStream, _| {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+                if stream.get_mut().write_all(answer.as_bytes()).is_err() || !answer.ends_with('\n') {
+                    return;
+                }
+            }
+        });
+        for result in on_drivers(address, 1, &["-c", "2", "-n", "6", "--no-load"]) {
+            assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 6), "{kind}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_load_phase_that_fails_is_said() {
+    let address = server(|mut stream, _| drop(stream.write_all(b"SERVER_ERROR no\r\n")));
+    let (code, _, error) = load(&["cache", &address.to_string(), "--timeout", "2s"]);
+    assert!(code == Some(1) && error.contains("the load phase failed"), "{code:?} {error}");
+}
