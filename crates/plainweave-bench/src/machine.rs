@@ -89,3 +89,9 @@ pub(crate) fn status_bytes(key: &str) -> f64 {
 pub(crate) fn mappings() -> f64 {
     std::fs::read_to_string("/proc/self/maps").map_or(f64::NAN, |maps| maps.lines().count() as f64)
 }
+
+/// Resident memory of a process in bytes.
+pub(crate) fn resident_bytes(pid: u32) -> f64 {
+    let line = first_line_of(&format!("/proc/{pid}/status"), "VmRSS");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+}

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage.
 
+mod cache;
 mod cgroup;
 mod echo;
 mod machine;
@@ -27,6 +28,7 @@ struct Cli {
 enum Experiment {
     Micro(micro::Flags),
     Echo(echo::Flags),
+    Cache(cache::Flags),
     Web(web::Flags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
     };

@@ -52,6 +52,18 @@ fn echo() {
     assert!(rows.iter().any(|r| r[4] == "ratio_to_raw"));
 }
 
+/// Its servers are other programs: they are measured where they are.
+#[test]
+fn cache() {
+    let args = ["--runs", "2", "--iterations", "500", "--connections", "20"];
+    let rows = rows("cache", &args);
+    if !PathBuf::from(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists() {
+        return; // Built by `cargo test --workspace`; without it there is nothing to measure.
+    }
+    let of = |metric: &str| rows.iter().filter(|r| r[4] == metric).count();
+    assert!(of("cpu_us_per_request") >= 7 && of("hit_ratio") >= 1 && of("items") >= 1, "{rows:?}");
+}
+
 #[test]
 fn wrong_names_list_the_valid_ones() {
     let (code, text) = run(&["micro", "--cases", "nonsense"]);
@@ -60,6 +72,8 @@ fn wrong_names_list_the_valid_ones() {
     assert!(code == Some(1) && text.contains("plainweave, threads"), "{text}");
     let (code, text) = run(&["micro", "--policy", "nonsense"]);
     assert!(code == Some(1) && text.contains("lifo-slot"), "{text}");
+    let (code, text) = run(&["cache", "--cases", "nonsense"]);
+    assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("64x16"), "{text}");
     let (code, text) = run(&["micro", "--list"]);
     assert!(code == Some(0) && text.contains("parked-fibers"), "{text}");
 }

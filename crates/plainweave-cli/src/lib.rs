@@ -25,6 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Web(Box<web::Flags>),
+    Cache(Box<cache::Flags>),
     Load(load::Flags),
     Bench(bench::Flags),
 }
@@ -35,6 +36,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Web(flags) => web::run(&flags),
+        Command::Cache(flags) => cache::run(&flags),
         Command::Load(flags) => load::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
     };

@@ -1,0 +1,103 @@
+//! The servers, each a process of its own on CPU 0.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::machine;
+
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    Memcached,
+    Parked,
+    FiberPerConnection,
+    Uring,
+}
+
+impl System {
+    pub(super) const ALL: [System; 4] = [System::Memcached, System::Parked, System::FiberPerConnection, System::Uring];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            System::Memcached => "memcached",
+            System::Parked => "plainweave epoll",
+            System::FiberPerConnection => "plainweave epoll fibers",
+            System::Uring => "plainweave uring",
+        }
+    }
+}
+
+/// A server in its process; ends with this value.
+pub(super) struct Server {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Server {
+    /// Starts one with so much memory, on CPU 0, and waits until it answers.
+    pub(super) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
+        // The port is free now; should somebody take it meanwhile, the server does not start, and says so.
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
+        let mut command = match system {
+            System::Memcached => {
+                let mut command = Command::new("memcached");
+                command.args(["-u", "root", "-U", "0"]);
+                command
+            }
+            _ => {
+                let mut command = Command::new(plainweave()?);
+                command.arg("cache").env_remove("PLAINWEAVE_IO");
+                command.args(["--io", if system == System::Uring { "uring" } else { "epoll" }]);
+                if system == System::FiberPerConnection {
+                    command.arg("--fiber-per-connection");
+                }
+                command
+            }
+        };
+        command.args(["-t", "1", "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
+        command.args(["-m", &megabytes.to_string()]);
+        // The child inherits the affinity of the thread that starts it.
+        machine::pin_to(0);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        machine::pin_to(1);
+        let mut server = Self { child: child.with_context(|| format!("cannot start {}", system.name()))?, address };
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_err() {
+            if server.child.try_wait()?.is_some() || Instant::now() > end {
+                bail!("{} does not serve on {address}", system.name());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// CPU time so far, in nanoseconds.
+    pub(super) fn cpu(&self) -> anyhow::Result<u64> {
+        machine::cpu_ns(self.child.id())
+    }
+
+    /// Resident memory in bytes.
+    pub(super) fn resident(&self) -> f64 {
+        machine::resident_bytes(self.child.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program beside this one.
+fn plainweave() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("plainweave");
+    if !path.exists() {
+        bail!("{} is missing: build it with cargo build --release -p plainweave-cli", path.display());
+    }
+    Ok(path)
+}

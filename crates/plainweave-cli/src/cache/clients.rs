@@ -1,0 +1,149 @@
+//! The connections there are: how many, who, and what happens when there are too many.
+
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use plainweave::Fiber;
+use plainweave::net::TcpStream;
+use slab::Slab;
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    most: usize,
+    open: AtomicUsize,
+    pub(crate) total: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    /// How often accepting has paused.
+    pub(crate) pauses: AtomicU64,
+    pub(crate) paused_us: AtomicU64,
+    list: Mutex<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    clients: Slab<Arc<Client>>,
+    /// Acceptors that wait for a place.
+    waiting: Vec<Fiber>,
+}
+
+/// One connection, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    /// `None`: a Unix socket.
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    /// Second of the last command.
+    pub(crate) last: AtomicU32,
+    stream: TcpStream,
+}
+
+/// A connection's place in the list; its drop frees it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    clients: Arc<Clients>,
+    pub(crate) client: Arc<Client>,
+    key: usize,
+}
+
+impl Clients {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            open: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
+            paused_us: AtomicU64::new(0),
+            list: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    pub(crate) fn full(&self) -> bool {
+        self.open() >= self.most
+    }
+
+    /// An acceptor. Returns when there is a place, or `stop` says so. The kernel holds who comes meanwhile.
+    pub(crate) fn wait_for_place(&self, stop: impl Fn() -> bool) {
+        let start = Instant::now();
+        let mut waited = false;
+        while self.enlist() && !stop() {
+            waited = true;
+            if plainweave::park().is_err() {
+                return;
+            }
+        }
+        if waited {
+            self.pauses.fetch_add(1, Relaxed);
+            self.paused_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
+        }
+    }
+
+    /// Under the lock that a leaving connection takes, so that no wake-up is lost. False: there is a place.
+    fn enlist(&self) -> bool {
+        let mut list = self.lock();
+        if list.clients.len() < self.most {
+            return false;
+        }
+        list.waiting.push(plainweave::current());
+        true
+    }
+
+    /// Gives a new connection its place.
+    pub(crate) fn enter(self: &Arc<Self>, stream: &TcpStream, now: u32) -> std::io::Result<Place> {
+        let id = self.total.fetch_add(1, Relaxed) + 1;
+        let client = Client {
+            id,
+            peer: stream.peer_addr().ok(),
+            local: stream.local_addr().ok(),
+            last: AtomicU32::new(now),
+            stream: stream.try_clone()?,
+        };
+        let client = Arc::new(client);
+        let key = self.lock().clients.insert(client.clone());
+        self.open.fetch_add(1, Relaxed);
+        Ok(Place { clients: self.clone(), client, key })
+    }
+
+    /// Calls `each` for all connections, under a lock.
+    pub(crate) fn each(&self, mut each: impl FnMut(&Client)) {
+        self.lock().clients.iter().for_each(|(_, client)| each(client));
+    }
+
+    /// The server stops: nobody is waited for any more. What has been received is still answered.
+    pub(crate) fn end(&self) {
+        let mut list = self.lock();
+        list.waiting.drain(..).for_each(|fiber| fiber.unpark());
+        list.clients.iter().for_each(|(_, client)| drop(client.stream.shutdown(Shutdown::Read)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut list = self.clients.lock();
+        list.clients.remove(self.key);
+        self.clients.open.fetch_sub(1, Relaxed);
+        list.waiting.drain(..).for_each(|fiber| fiber.unpark());
+    }
+}
+
+impl Client {
+    /// For `watch`, as memcached words it.
+    pub(crate) fn peer_words(&self) -> String {
+        match self.peer {
+            Some(peer) => format!("rip={} rport={} transport=tcp", peer.ip(), peer.port()),
+            None => "rip=unix rport=0 transport=local".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The life of a connection: read commands, execute, write replies.
+//!
+//! A turn begins when the connection is readable and ends when everything received is answered and sent. All commands
+//! of one read are executed together and answered with one send, unless the answers grow beyond [`session::OUTPUT`].
+//! Between turns a connection is its stream, its place in the protocol and the bytes of a command that has not come in
+//! full; buffers are borrowed for the turn (`lanes`).
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use plainweave::net::{HasStream, TcpStream};
+
+use super::Cache;
+use super::clients::Place;
+use super::exec::{After, Exec};
+use super::lanes::Lane;
+use super::reply::Replies;
+use super::session::{Session, Step};
+use super::tally::{Count, KINDS, Kind};
+use super::watch::{self, Event};
+
+/// One turn of so many is timed for the latency histograms.
+const TIMED: u32 = 16;
+
+/// A connection between turns.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) stream: TcpStream,
+    session: Session,
+    /// Received, and not yet a command.
+    rest: Vec<u8>,
+    place: Place,
+    reason: &'static str,
+}
+
+/// What becomes of a connection after a turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Everything is answered: call again when there is something to read.
+    Park,
+    Close,
+    Watch(u16),
+    Dump,
+    Stop,
+}
+
+impl HasStream for Box<Conn> {
+    fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl Conn {
+    pub(crate) fn new(stream: TcpStream, place: Place) -> Self {
+        Self { stream, session: Session::default(), rest: Vec::new(), place, reason: "normal" }
+    }
+}
+
+impl Cache {
+    /// Serves what has arrived. To be called when the stream is readable.
+    pub(crate) fn turn(&self, conn: &mut Conn) -> Next {
+        self.lanes.with(|lane| {
+            lane.input.restore(&mut conn.rest);
+            let next = self.serve(conn, lane).unwrap_or_else(|error| self.failed(conn, lane, &error));
+            lane.input.keep(&mut conn.rest);
+            next
+        })
+    }
+
+    fn serve(&self, conn: &mut Conn, lane: &mut Lane) -> io::Result<Next> {
+        loop {
+            let Some(more) = read_commands(conn, lane)? else { return Ok(Next::Close) };
+            let arrived = self.begins(lane);
+            loop {
+                let (step, kinds) = self.execute(conn, lane);
+                if step != Step::Busy || lane.work.out.len() >= super::session::OUTPUT {
+                    write_replies(conn, lane)?;
+                }
+                record(lane, arrived, kinds);
+                match step {
+                    Step::Hungry => break,
+                    Step::Busy => yield_turn(lane),
+                    Step::End(after) => return Ok(next(after)),
+                }
+            }
+            if !more {
+                return Ok(Next::Park);
+            }
+            yield_turn(lane);
+        }
+    }
+
+    fn execute(&self, conn: &mut Conn, lane: &mut Lane) -> (Step, [u32; KINDS.len()]) {
+        let mut exec = Exec::new(self, &mut lane.work, conn.place.client.id);
+        conn.place.client.last.store(exec.now.0, Relaxed);
+        let (done, step) = conn.session.run(lane.input.filled(), &mut exec, self.settings.commands);
+        let kinds = exec.kinds;
+        lane.input.consume(done);
+        (step, kinds)
+    }
+
+    /// The time, if this turn is one of those that are timed.
+    fn begins(&self, lane: &mut Lane) -> Option<Instant> {
+        lane.turns = lane.turns.wrapping_add(1);
+        lane.turns.is_multiple_of(TIMED).then(Instant::now)
+    }
+
+    fn failed(&self, conn: &mut Conn, lane: &Lane, error: &io::Error) -> Next {
+        conn.reason = "error";
+        if error.kind() == ErrorKind::TimedOut {
+            lane.work.tally.count(Count::SlowReaders);
+        }
+        Next::Close
+    }
+
+    /// A connection that has been silent for too long.
+    pub(crate) fn kick(&self, conn: &mut Conn) {
+        conn.reason = "idle_timeout";
+        self.lanes.with(|lane| lane.work.tally.count(Count::IdleKicks));
+    }
+
+    /// For those who watch connections.
+    pub(crate) fn opened(&self, conn: &Conn) {
+        if self.watchers.kinds() & watch::CONNEVENTS != 0 {
+            let (client, peer) = (conn.place.client.id, conn.place.client.peer_words());
+            self.watchers.send(watch::CONNEVENTS, &Event::Opened { client, peer: &peer });
+        }
+    }
+
+    pub(crate) fn closed(&self, conn: &Conn) {
+        if self.watchers.kinds() & watch::CONNEVENTS != 0 {
+            let (client, peer) = (conn.place.client.id, conn.place.client.peer_words());
+            self.watchers.send(watch::CONNEVENTS, &Event::Closed { client, peer: &peer, reason: conn.reason });
+        }
+    }
+}
+
+/// One read. `None`: the peer has ended. `Some(true)`: there may be more.
+fn read_commands(conn: &mut Conn, lane: &mut Lane) -> io::Result<Option<bool>> {
+    let space = lane.input.space();
+    let room = space.len();
+    let len = loop {
+        match conn.stream.read(space) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    lane.input.extend(len);
+    lane.work.tally.add(Count::BytesRead, len as u64);
+    Ok((len > 0).then_some(len == room))
+}
+
+/// One send, if the socket takes all of it.
+fn write_replies(conn: &mut Conn, lane: &mut Lane) -> io::Result<()> {
+    let out = &mut lane.work.out;
+    if out.is_empty() {
+        return Ok(());
+    }
+    lane.work.tally.add(Count::BytesWritten, out.len() as u64);
+    let sent = match out.one_piece() {
+        Some(bytes) => conn.stream.write_all(bytes),
+        None => write_pieces(&mut conn.stream, out),
+    };
+    out.clear();
+    sent
+}
+
+fn write_pieces(stream: &mut TcpStream, out: &Replies) -> io::Result<()> {
+    let mut pieces = out.pieces();
+    let mut pieces = &mut pieces[..];
+    IoSlice::advance_slices(&mut pieces, 0);
+    while !pieces.is_empty() {
+        match stream.write_vectored(pieces) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(len) => IoSlice::advance_slices(&mut pieces, len),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Others have their turn.
+fn yield_turn(lane: &Lane) {
+    lane.work.tally.count(Count::ConnYields);
+    plainweave::yield_now();
+}
+
+fn record(lane: &Lane, arrived: Option<Instant>, kinds: [u32; KINDS.len()]) {
+    const ALL: [Kind; KINDS.len()] = [
+        Kind::Get,
+        Kind::Set,
+        Kind::Delete,
+        Kind::Count,
+        Kind::Touch,
+        Kind::MetaGet,
+        Kind::MetaSet,
+        Kind::MetaDelete,
+        Kind::MetaCount,
+        Kind::Other,
+    ];
+    let Some(arrived) = arrived else { return };
+    let time = arrived.elapsed();
+    for (kind, n) in ALL.into_iter().zip(kinds).filter(|(_, n)| *n > 0) {
+        lane.work.tally.took(kind, time, n.into());
+    }
+}
+
+fn next(after: After) -> Next {
+    match after {
+        After::Next => Next::Park,
+        After::Close => Next::Close,
+        After::Watch(kinds) => Next::Watch(kinds),
+        After::Dump => Next::Dump,
+        After::Stop => Next::Stop,
+    }
+}

@@ -1,0 +1,41 @@
+//! `lru_crawler metadump`: a line for each item.
+
+use std::io::{self, Write as _};
+
+use plainweave::net::TcpStream;
+
+use super::Cache;
+use super::store::{Cursor, Record};
+use super::watch::Escaped;
+
+/// Items between two writes.
+const ITEMS: usize = 500;
+
+/// A fiber. Sends the list; items that come and go meanwhile may be on it or not.
+pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
+    let (mut cursor, mut more, mut lines) = (Cursor::default(), true, Vec::new());
+    while more {
+        lines.clear();
+        more = cache.store.dump(&mut cursor, ITEMS, cache.clock.now(), |record| line(cache, record, &mut lines));
+        if !more {
+            lines.extend_from_slice(b"END\r\n");
+        }
+        stream.write_all(&lines)?;
+    }
+    Ok(())
+}
+
+fn line(cache: &Cache, record: &Record<'_>, lines: &mut Vec<u8>) {
+    let exp = record.expiry.time().map_or(-1, |end| cache.clock.unix(end) as i64);
+    // Writing into memory does not fail.
+    let _ = writeln!(
+        lines,
+        "key={} exp={exp} la={} cas={} fetch={} cls={} size={}",
+        Escaped(record.key),
+        cache.clock.unix(record.access),
+        record.cas,
+        if record.fetched { "yes" } else { "no" },
+        record.class + 1,
+        record.size,
+    );
+}

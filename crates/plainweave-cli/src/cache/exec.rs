@@ -1,0 +1,335 @@
+//! Carrying out commands on the store, and wording the replies.
+
+use super::Cache;
+use super::lanes::Work;
+use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
+use super::reply::Replies;
+use super::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Write};
+use super::tally::{Count as Stat, KINDS, Kind, Tally};
+use super::watch::{self, Event};
+
+pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+pub(super) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+pub(super) const NOT_A_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+
+/// What becomes of the connection after a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Next,
+    Close,
+    /// It becomes a watcher of these events.
+    Watch(u16),
+    /// It receives the list of items.
+    Dump,
+    /// The server is to stop.
+    Stop,
+}
+
+/// The executing side of one turn of a connection.
+pub(crate) struct Exec<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) tally: &'a Tally,
+    pub(crate) out: &'a mut Replies,
+    pub(super) now: Time,
+    /// The connection's number.
+    pub(super) client: u64,
+    /// Kinds of events that somebody watches.
+    pub(super) watched: u16,
+    /// Commands of each kind in this turn.
+    pub(crate) kinds: [u32; KINDS.len()],
+    /// Commands until one is looked at for the hot keys.
+    until_sample: &'a mut u32,
+}
+
+impl<'a> Exec<'a> {
+    /// For one turn of client number `client`.
+    pub(crate) fn new(cache: &'a Cache, lane: &'a mut Work, client: u64) -> Self {
+        Self {
+            cache,
+            tally: &lane.tally,
+            out: &mut lane.out,
+            now: cache.clock.now(),
+            client,
+            watched: cache.watchers.kinds(),
+            kinds: [0; KINDS.len()],
+            until_sample: &mut lane.until_sample,
+        }
+    }
+
+    /// Carries out a command without a value.
+    pub(crate) fn run(&mut self, command: &Command<'_>) -> After {
+        match command {
+            Command::Get { keys, cas, touch } => self.get(*keys, *cas, *touch),
+            Command::Delete { key, quiet } => self.delete(key, *quiet),
+            Command::Count { key, up, delta, quiet } => self.count(key, *up, *delta, *quiet),
+            Command::Touch { key, exptime, quiet } => self.touch(key, *exptime, *quiet),
+            Command::MetaGet(meta) => self.meta_get(meta),
+            Command::MetaDelete(meta) => self.meta_delete(meta),
+            Command::MetaCount(meta) => self.meta_count(meta),
+            Command::MetaDebug { key } => self.meta_debug(key),
+            Command::MetaNothing => self.out.line("MN"),
+            Command::Manage(manage) => return self.manage(manage),
+            // Values come through `store`.
+            Command::Store(_) | Command::MetaStore(..) => {}
+        }
+        After::Next
+    }
+
+    /// A reply of one line, unless the client wants none.
+    pub(crate) fn say(&mut self, text: &str, quiet: bool) {
+        if !quiet {
+            self.out.line(text);
+        }
+    }
+
+    /// Notes a command for the figures.
+    pub(super) fn note(&mut self, kind: Kind, key: &[u8]) {
+        self.kinds[kind as usize] += 1;
+        *self.until_sample = self.until_sample.wrapping_sub(1);
+        if *self.until_sample == 0 {
+            *self.until_sample = super::hotkeys::SAMPLED;
+            self.cache.hot.note(key);
+        }
+    }
+
+    pub(super) fn expiry(&self, exptime: i32) -> Expiry {
+        self.cache.clock.expiry(exptime.into(), self.now)
+    }
+
+    fn get(&mut self, keys: Keys<'_>, cas: bool, touch: Option<i32>) {
+        let touch = touch.map(|exptime| self.expiry(exptime));
+        for key in keys {
+            self.note(Kind::Get, key);
+            let item = match touch {
+                None => self.cache.store.get(key, self.now),
+                touch => {
+                    self.cache.store.lookup(key, &Lookup { touch, ..Lookup::default() }, self.now).map(|hit| hit.item)
+                }
+            };
+            self.count_get(key, touch.is_some(), item.as_ref().map(|item| item.len()));
+            let Some(item) = item else { continue };
+            self.out.push(b"VALUE ");
+            self.out.push(key);
+            self.out.field(item.flags());
+            self.out.field(item.len());
+            if cas {
+                self.out.field(item.cas());
+            }
+            self.out.push(b"\r\n");
+            self.out.value(item);
+        }
+        self.out.push(b"END\r\n");
+    }
+
+    /// `found`: the value's length.
+    pub(super) fn count_get(&mut self, key: &[u8], touched: bool, found: Option<usize>) {
+        let counts = match (touched, found.is_some()) {
+            (false, true) => [Stat::CmdGet, Stat::GetHits],
+            (false, false) => [Stat::CmdGet, Stat::GetMisses],
+            (true, true) => [Stat::CmdTouch, Stat::TouchHits],
+            (true, false) => [Stat::CmdTouch, Stat::TouchMisses],
+        };
+        counts.into_iter().for_each(|count| self.tally.count(count));
+        if self.cache.details.is_on() {
+            self.cache.details.get(key, found.is_some());
+        }
+        if self.watched & watch::FETCHERS != 0 {
+            let event = Event::Get { key, found: found.is_some(), client: self.client, size: found.unwrap_or(0) };
+            self.cache.watchers.send(watch::FETCHERS, &event);
+        }
+    }
+
+    /// Before a value is received: refuses one that can never be stored.
+    pub(crate) fn admit(&mut self, command: &Command<'_>, len: usize) -> Result<(), Reject> {
+        if len <= self.cache.store.config().item_max {
+            return Ok(());
+        }
+        let (key, quiet, set) = match command {
+            Command::Store(store) => (store.key, store.quiet, store.verb == Verb::Set),
+            Command::MetaStore(meta, _) => (meta.key.bytes(), false, true),
+            _ => return Ok(()),
+        };
+        self.tally.count(Stat::StoreTooLarge);
+        // An old value must not outlive the attempt to replace it.
+        if set {
+            self.cache.store.remove(key, &Removal::default(), self.now);
+        }
+        Err(Reject { text: TOO_LARGE, swallow: len + 2, quiet })
+    }
+
+    /// Carries out a storage command; `block` is the value with its line end.
+    pub(crate) fn store(&mut self, command: &Command<'_>, block: &[u8]) {
+        self.tally.count(Stat::CmdSet);
+        let value = block.strip_suffix(b"\r\n");
+        match (command, value) {
+            (Command::Store(store), None) => self.say(BAD_CHUNK, store.quiet),
+            (Command::MetaStore(..), None) => self.out.line(BAD_CHUNK),
+            (Command::Store(store), Some(value)) => self.classic_store(store, value),
+            (Command::MetaStore(meta, _), Some(value)) => self.meta_store(meta, value),
+            _ => {}
+        }
+    }
+
+    fn classic_store(&mut self, store: &Store<'_>, value: &[u8]) {
+        self.note(Kind::Set, store.key);
+        let compare = (store.verb == Verb::Cas).then_some(store.cas);
+        let expiry = self.expiry(store.exptime);
+        let write =
+            Write { flags: store.flags, expiry, mode: mode(store.verb), compare, ..Write::new(store.key, value) };
+        let text = match self.write(&write, store.verb) {
+            Stored::Stored(_) => "STORED",
+            Stored::NotStored => "NOT_STORED",
+            Stored::Exists => "EXISTS",
+            Stored::NotFound => "NOT_FOUND",
+            Stored::TooLarge => TOO_LARGE,
+            Stored::OutOfMemory => OUT_OF_MEMORY,
+        };
+        self.say(text, store.quiet);
+    }
+
+    /// Writes, and counts what becomes of it.
+    pub(super) fn write(&mut self, write: &Write<'_>, verb: Verb) -> Stored {
+        let stored = self.cache.store.write(write, self.now);
+        match (verb, stored) {
+            (Verb::Cas, Stored::Stored(_)) => self.tally.count(Stat::CasHits),
+            (Verb::Cas, Stored::Exists) => self.tally.count(Stat::CasBadval),
+            (Verb::Cas, Stored::NotFound) => self.tally.count(Stat::CasMisses),
+            (_, Stored::TooLarge) => self.tally.count(Stat::StoreTooLarge),
+            (_, Stored::OutOfMemory) => self.tally.count(Stat::StoreNoMemory),
+            _ => {}
+        }
+        if self.cache.details.is_on() {
+            self.cache.details.set(write.key);
+        }
+        if self.watched & watch::MUTATIONS != 0 {
+            let ttl = write.expiry.time().map_or(0, |end| end.since(self.now));
+            let event =
+                Event::Store { key: write.key, stored, verb, ttl, client: self.client, size: write.value.len() };
+            self.cache.watchers.send(watch::MUTATIONS, &event);
+        }
+        stored
+    }
+
+    fn delete(&mut self, key: &[u8], quiet: bool) {
+        self.note(Kind::Delete, key);
+        let text = match self.remove(key, &Removal::default()) {
+            Removed::Removed => "DELETED",
+            Removed::NotFound | Removed::Exists => "NOT_FOUND",
+        };
+        self.say(text, quiet);
+    }
+
+    /// Removes, and counts what becomes of it.
+    pub(super) fn remove(&mut self, key: &[u8], removal: &Removal) -> Removed {
+        let removed = self.cache.store.remove(key, removal, self.now);
+        match removed {
+            Removed::Removed if removal.invalidate => {}
+            Removed::Removed => self.tally.count(Stat::DeleteHits),
+            Removed::NotFound | Removed::Exists => self.tally.count(Stat::DeleteMisses),
+        }
+        if self.cache.details.is_on() {
+            self.cache.details.delete(key);
+        }
+        removed
+    }
+
+    fn count(&mut self, key: &[u8], up: bool, delta: u64, quiet: bool) {
+        self.note(Kind::Count, key);
+        let count = if up { Count::up(delta) } else { Count::down(delta) };
+        match self.counted(key, &count) {
+            Counted::Value { value, .. } if !quiet => {
+                self.out.number(value);
+                self.out.push(b"\r\n");
+            }
+            Counted::Value { .. } => {}
+            Counted::NotANumber => self.say(NOT_A_NUMBER, quiet),
+            Counted::NotFound | Counted::Exists => self.say("NOT_FOUND", quiet),
+            Counted::OutOfMemory => self.say("SERVER_ERROR out of memory", quiet),
+        }
+    }
+
+    /// Counts, and counts what becomes of it.
+    pub(super) fn counted(&mut self, key: &[u8], count: &Count) -> Counted {
+        let counted = self.cache.store.count(key, count, self.now);
+        match (counted, count.down) {
+            (Counted::Value { created: false, .. }, false) => self.tally.count(Stat::IncrHits),
+            (Counted::Value { created: false, .. }, true) => self.tally.count(Stat::DecrHits),
+            (Counted::NotFound, false) => self.tally.count(Stat::IncrMisses),
+            (Counted::NotFound, true) => self.tally.count(Stat::DecrMisses),
+            _ => {}
+        }
+        counted
+    }
+
+    fn touch(&mut self, key: &[u8], exptime: i32, quiet: bool) {
+        self.note(Kind::Touch, key);
+        let touched = self.cache.store.touch(key, self.expiry(exptime), self.now);
+        self.tally.count(Stat::CmdTouch);
+        self.tally.count(if touched { Stat::TouchHits } else { Stat::TouchMisses });
+        self.say(if touched { "TOUCHED" } else { "NOT_FOUND" }, quiet);
+    }
+
+    fn manage(&mut self, manage: &Manage<'_>) -> After {
+        self.kinds[Kind::Other as usize] += 1;
+        let settings = &self.cache.settings;
+        match manage {
+            Manage::Stats(words) => super::stats::answer(self, words),
+            Manage::FlushAll { delay, quiet } => self.flush_all(*delay, *quiet),
+            Manage::Version => self.out.line(concat!("VERSION ", super::version!())),
+            Manage::Verbosity { level, quiet } => {
+                self.cache.set_verbosity(*level);
+                self.say("OK", *quiet);
+            }
+            Manage::Quit => return After::Close,
+            Manage::Shutdown if settings.shutdown => return After::Stop,
+            Manage::Shutdown => self.out.line("ERROR: shutdown not enabled"),
+            Manage::MemoryLimit { megabytes, quiet } => self.say(memory_limit(*megabytes), *quiet),
+            Manage::Crawl => {
+                self.cache.store.maintain(usize::MAX, self.now);
+                self.out.line("OK");
+            }
+            Manage::MetaDump(_) if !settings.dump => self.out.line("ERROR metadump not allowed"),
+            Manage::MetaDump(_) if !self.out.is_empty() => {
+                self.out.line("ERROR cannot pipeline other commands before metadump");
+            }
+            Manage::MetaDump(b"all" | b"hash") => return After::Dump,
+            Manage::MetaDump(_) => self.out.line("BADCLASS invalid class id"),
+            Manage::Watch(_) if !settings.watch => self.out.line("CLIENT_ERROR watch commands not allowed"),
+            Manage::Watch(_) if !self.out.is_empty() => {
+                self.out.line("ERROR cannot pipeline other commands before watch");
+            }
+            Manage::Watch(kinds) => return After::Watch(*kinds),
+            Manage::Fine { quiet } => self.say("OK", *quiet),
+        }
+        After::Next
+    }
+
+    fn flush_all(&mut self, delay: i32, quiet: bool) {
+        self.tally.count(Stat::CmdFlush);
+        if !self.cache.settings.flush {
+            return self.say("CLIENT_ERROR flush_all not allowed", quiet);
+        }
+        let at = if delay > 0 { self.expiry(delay).time() } else { None };
+        self.cache.store.flush(at.unwrap_or(self.now), self.now);
+        self.say("OK", quiet);
+    }
+}
+
+/// The memory is what the server was started with.
+fn memory_limit(megabytes: u32) -> &'static str {
+    match megabytes {
+        ..8 => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+        1_000_000_001.. => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
+        _ => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+    }
+}
+
+pub(super) fn mode(verb: Verb) -> Mode {
+    match verb {
+        Verb::Set | Verb::Cas => Mode::Set,
+        Verb::Add => Mode::Add,
+        Verb::Replace => Mode::Replace,
+        Verb::Append => Mode::Append,
+        Verb::Prepend => Mode::Prepend,
+    }
+}

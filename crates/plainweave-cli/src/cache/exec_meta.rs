@@ -1,0 +1,186 @@
+//! The meta commands. Flags are answered in the order in which they were sent.
+
+use super::exec::{Exec, NOT_A_NUMBER, OUT_OF_MEMORY, TOO_LARGE, mode};
+use super::proto::{Key, Meta, Verb};
+use super::store::{Count, Counted, Expiry, Hit, Lookup, Mode, Removal, Removed, Stored, Write};
+use super::tally::{Count as Stat, Kind};
+
+impl Exec<'_> {
+    pub(super) fn meta_get(&mut self, meta: &Meta<'_>) {
+        self.note(Kind::MetaGet, meta.key.bytes());
+        let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
+        let recache = expiry(meta.recache).and_then(Expiry::time).map(|end| end.since(self.now));
+        // Without a trace also means without a token, so it is only for who does not ask for one.
+        let peek = meta.no_update && meta.vivify.is_none() && recache.is_none();
+        let lookup = Lookup { touch: expiry(meta.exptime), vivify: expiry(meta.vivify), recache, peek };
+        let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
+        self.count_get(meta.key.bytes(), meta.exptime.is_some(), hit.as_ref().map(|hit| hit.item.len()));
+        match hit {
+            Some(hit) => self.meta_hit(meta, hit),
+            None if meta.quiet => {}
+            None => self.status(b"EN", meta),
+        }
+    }
+
+    fn meta_hit(&mut self, meta: &Meta<'_>, hit: Hit) {
+        let Hit { item, token, created } = hit;
+        if meta.value {
+            self.out.push(b"VA");
+            self.out.field(item.len());
+        } else {
+            self.out.push(b"HD");
+        }
+        for word in meta.words() {
+            match word[0] {
+                b's' => self.out.flag(b's', item.len()),
+                b't' => self.time_left(item.expiry()),
+                b'c' => self.out.flag(b'c', item.cas()),
+                b'f' => self.out.flag(b'f', item.flags()),
+                b'l' => self.out.flag(b'l', self.now.since(item.access())),
+                b'h' => self.out.flag(b'h', u8::from(item.fetched() && !created)),
+                _ => self.echo(word, &meta.key),
+            }
+        }
+        for (set, text) in [(token.sent, b" Z"), (token.stale, b" X"), (token.won, b" W")] {
+            if set {
+                self.out.push(text);
+            }
+        }
+        self.out.push(b"\r\n");
+        if meta.value {
+            self.out.value(item);
+        }
+    }
+
+    /// Flags that every answer repeats.
+    fn echo(&mut self, word: &[u8], key: &Key<'_>) {
+        match word[0] {
+            b'O' => {
+                self.out.push(b" ");
+                self.out.push(word);
+            }
+            b'k' => self.out.key_flag(key),
+            _ => {}
+        }
+    }
+
+    fn time_left(&mut self, expiry: Expiry) {
+        match expiry.time() {
+            Some(end) => self.out.flag(b't', end.since(self.now)),
+            None => self.out.push(b" t-1"),
+        }
+    }
+
+    /// A line of two letters and what was asked to be repeated.
+    fn status(&mut self, status: &[u8], meta: &Meta<'_>) {
+        self.out.push(status);
+        meta.words().for_each(|word| self.echo(word, &meta.key));
+        self.out.push(b"\r\n");
+    }
+
+    pub(super) fn meta_store(&mut self, meta: &Meta<'_>, value: &[u8]) {
+        let (key, verb) = (meta.key.bytes(), meta.verb());
+        self.note(Kind::MetaSet, key);
+        let joins = matches!(verb, Verb::Append | Verb::Prepend);
+        // A CAS number of 0 asks for nothing when values are joined, and add never looks at it.
+        let compare = meta.cas.filter(|cas| verb == Verb::Cas || joins && *cas != 0);
+        let expiry = meta.exptime.map_or(Expiry::NEVER, |exptime| self.expiry(exptime));
+        let stale = meta.stale && verb == Verb::Cas;
+        let write = Write { flags: meta.flags, expiry, mode: mode(verb), compare, stale, ..Write::new(key, value) };
+        debug_assert!(verb != Verb::Cas || write.mode == Mode::Set);
+        let stored = self.write(&write, verb);
+        let (status, cas): (&[u8], u64) = match stored {
+            Stored::Stored(_) if meta.quiet => return,
+            Stored::Stored(cas) => (b"HD", cas),
+            Stored::Exists => (b"EX", 0),
+            Stored::NotFound if joins => (b"NS", 0),
+            Stored::NotFound => (b"NF", 0),
+            Stored::NotStored => (b"NS", 0),
+            Stored::TooLarge => return self.out.line(TOO_LARGE),
+            Stored::OutOfMemory => return self.out.line(OUT_OF_MEMORY),
+        };
+        self.out.push(status);
+        for word in meta.words() {
+            match word[0] {
+                b'c' => self.out.flag(b'c', cas),
+                _ => self.echo(word, &meta.key),
+            }
+        }
+        self.out.push(b"\r\n");
+    }
+
+    pub(super) fn meta_delete(&mut self, meta: &Meta<'_>) {
+        let key = meta.key.bytes();
+        self.note(Kind::MetaDelete, key);
+        let expiry = meta.exptime.map(|exptime| self.expiry(exptime));
+        let removal = Removal { compare: meta.cas, invalidate: meta.stale, expiry, cas: None };
+        match self.remove(key, &removal) {
+            Removed::Removed if meta.quiet => {}
+            Removed::Removed => self.status(b"HD", meta),
+            Removed::NotFound => self.status(b"NF", meta),
+            Removed::Exists => self.status(b"EX", meta),
+        }
+    }
+
+    pub(super) fn meta_count(&mut self, meta: &Meta<'_>) {
+        let key = meta.key.bytes();
+        self.note(Kind::MetaCount, key);
+        let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
+        let create = expiry(meta.vivify).map(|end| (meta.initial, end));
+        let compare = meta.cas.filter(|cas| *cas != 0);
+        let touch = expiry(meta.exptime);
+        let count = Count { delta: meta.delta, down: !meta.up(), create, touch, compare, cas: None };
+        match self.counted(key, &count) {
+            Counted::Value { created: false, .. } if meta.quiet => {}
+            Counted::Value { value, cas, expiry, .. } => self.meta_number(meta, value, cas, expiry),
+            Counted::NotFound => self.status(b"NF", meta),
+            Counted::Exists => self.status(b"EX", meta),
+            Counted::NotANumber => self.out.line(NOT_A_NUMBER),
+            Counted::OutOfMemory => self.out.line("SERVER_ERROR out of memory"),
+        }
+    }
+
+    fn meta_number(&mut self, meta: &Meta<'_>, value: u64, cas: u64, expiry: Expiry) {
+        let mut text = itoa::Buffer::new();
+        let text = text.format(value);
+        if meta.value {
+            self.out.push(b"VA");
+            self.out.field(text.len());
+        } else {
+            self.out.push(b"HD");
+        }
+        for word in meta.words() {
+            match word[0] {
+                b'c' => self.out.flag(b'c', cas),
+                b't' => self.time_left(expiry),
+                _ => self.echo(word, &meta.key),
+            }
+        }
+        self.out.push(b"\r\n");
+        if meta.value {
+            self.out.line(text);
+        }
+    }
+
+    pub(super) fn meta_debug(&mut self, key: &Key<'_>) {
+        self.note(Kind::Other, key.bytes());
+        self.tally.count(Stat::CmdMeta);
+        let lookup = Lookup { peek: true, ..Lookup::default() };
+        let Some(hit) = self.cache.store.lookup(key.bytes(), &lookup, self.now) else {
+            return self.out.line("EN");
+        };
+        let item = hit.item;
+        self.out.push(b"ME ");
+        self.out.key(key);
+        let exp = item.expiry().time().map_or(-1, |end| i64::from(self.now.0) - i64::from(end.0));
+        let text = format!(
+            " exp={exp} la={} cas={} fetch={} cls={} size={}",
+            self.now.since(item.access()),
+            item.cas(),
+            if item.fetched() { "yes" } else { "no" },
+            super::store::class_of(item.size()) + 1,
+            item.size(),
+        );
+        self.out.line(&text);
+    }
+}

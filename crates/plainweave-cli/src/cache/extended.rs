@@ -1,0 +1,84 @@
+//! memcached's extended options, `-o a,b=1`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Options of memcached's about parts that do not exist here: slab classes, its threads and its external storage.
+const MEANINGLESS: &[&str] = &[
+    "drop_privileges",
+    "hash_algorithm",
+    "hashpower",
+    "hot_lru_pct",
+    "hot_max_factor",
+    "inline_ascii_resp",
+    "lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "lru_maintainer",
+    "modern",
+    "read_buf_mem_limit",
+    "resp_obj_mem_limit",
+    "slab_automove",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_chunk_max",
+    "slab_reassign",
+    "tail_repair_time",
+    "temporary_ttl",
+    "track_sizes",
+    "warm_lru_pct",
+    "warm_max_factor",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+];
+
+/// The options given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Extended {
+    /// Silence after which a connection is closed.
+    pub(crate) idle_timeout: Option<Duration>,
+    /// Refuse connections above the limit at once.
+    pub(crate) maxconns_fast: bool,
+    /// Options that ask for nothing here.
+    pub(crate) meaningless: Vec<String>,
+}
+
+impl FromStr for Extended {
+    type Err = String;
+
+    fn from_str(list: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for option in list.split(',').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "idle_timeout" => {
+                    let seconds = value.parse::<u32>().map_err(|_| "idle_timeout needs a number of seconds")?;
+                    options.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+                }
+                "maxconns_fast" => options.maxconns_fast = true,
+                "no_maxconns_fast" => options.maxconns_fast = false,
+                _ if MEANINGLESS.contains(&name.strip_prefix("no_").unwrap_or(name)) => {
+                    options.meaningless.push(name.to_owned());
+                }
+                _ => {
+                    return Err(format!("there is no option {name}: idle_timeout=SECONDS and maxconns_fast are known"));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options() {
+        let options: Extended = "idle_timeout=60,maxconns_fast,no_lru_crawler,slab_chunk_max=16384".parse().unwrap();
+        assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
+        assert_eq!((options.maxconns_fast, options.meaningless.len()), (true, 2));
+        assert_eq!("".parse(), Ok(Extended::default()));
+        assert!("idle_timeout".parse::<Extended>().is_err() && "ext_path=/x".parse::<Extended>().is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! The flags of `plainweave cache`: memcached's letters, and a few long ones of our own.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use super::extended::Extended;
+use crate::engine::Io;
+
+const EXAMPLES: &str = "\
+Examples:
+  plainweave cache                              64 MB on port 11211 of all addresses, as memcached does
+  plainweave cache -m 1024 -l 127.0.0.1 -t 2    1 GB, this machine only, two workers
+  plainweave cache -s /run/cache.sock -a 770    a Unix socket instead of a port
+  plainweave cache --admin 127.0.0.1:9180       /metrics, /health and /hotkeys over HTTP
+
+SIGTERM or SIGINT stops the server: no new connections, commands in progress are answered, then it ends; a second one
+stops it at once. docs/cache-compat.md of the sources lists every difference from memcached.";
+
+/// Serve a memcached-compatible cache.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(super) listen: Listen,
+
+    #[command(flatten)]
+    pub(super) memory: Memory,
+
+    #[command(flatten)]
+    pub(super) limits: Limits,
+
+    #[command(flatten)]
+    pub(super) allowed: Allowed,
+
+    #[command(flatten)]
+    pub(super) engine: EngineFlags,
+
+    /// Say more on standard error: -v start and stop, -vv also connections
+    #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
+    pub(super) verbose: u8,
+
+    #[command(flatten)]
+    pub(super) meaningless: Meaningless,
+}
+
+/// Where to listen.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Where to listen")]
+pub(super) struct Listen {
+    /// TCP port; 0: none; -1: a free one
+    #[arg(short = 'p', long, value_name = "NUM", default_value_t = 11211, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(-1..=65535))]
+    pub(super) port: i32,
+
+    /// Address, or address:port; may be repeated, or several with commas between [default: all addresses]
+    #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
+    pub(super) listen: Vec<String>,
+
+    /// Unix socket; no TCP port then
+    #[arg(short = 's', long, value_name = "FILE")]
+    pub(super) unix_socket: Option<PathBuf>,
+
+    /// Access mask of the Unix socket, in octal
+    #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
+    pub(super) unix_mask: u32,
+
+    /// Connections that the kernel holds for us
+    #[arg(short = 'b', long, value_name = "NUM", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub(super) listen_backlog: i32,
+
+    /// UDP port; there is no UDP here, so 0 is the only one
+    #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=0))]
+    pub(super) udp_port: u16,
+
+    /// Serve /metrics (Prometheus), /health and /hotkeys over HTTP on this address
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(super) admin: Option<SocketAddr>,
+}
+
+/// What is stored.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Memory")]
+pub(super) struct Memory {
+    /// Memory for items, in megabytes
+    #[arg(short = 'm', long, value_name = "MB", default_value = "64")]
+    pub(super) memory_limit: NonZeroU32,
+
+    /// Refuse to store when the memory is full, instead of evicting
+    #[arg(short = 'M', long)]
+    pub(super) disable_evictions: bool,
+
+    /// Largest item, in bytes or with k or m behind (1k to 1024m)
+    #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = item_size)]
+    pub(super) max_item_size: usize,
+}
+
+/// Bounds on what clients may use.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Limits and time-outs")]
+pub(super) struct Limits {
+    /// Connections at a time; when there are so many, accepting pauses
+    #[arg(short = 'c', long, value_name = "NUM", default_value = "1024")]
+    pub(super) conn_limit: NonZeroUsize,
+
+    /// Commands of one connection in a row, before others have their turn
+    #[arg(short = 'R', long, value_name = "NUM", default_value = "20")]
+    pub(super) max_reqs_per_event: NonZeroUsize,
+
+    /// Seconds for a client to take any part of an answer, after which it is cut off
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) write_timeout: u32,
+
+    /// Seconds that a stop waits for commands in progress
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(super) grace: u32,
+
+    /// Extended options, with commas between: idle_timeout=SECONDS, maxconns_fast (refuse connections above the limit
+    /// instead of letting them wait); memcached's others are accepted and reported as meaningless
+    #[arg(short = 'o', long, value_name = "LIST", default_value = "")]
+    pub(super) extended: Extended,
+}
+
+impl Limits {
+    pub(super) fn write_timeout(&self) -> Duration {
+        Duration::from_secs(self.write_timeout.into())
+    }
+}
+
+/// Commands that can be switched on and off.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Commands")]
+pub(super) struct Allowed {
+    /// Enable the command "shutdown"
+    #[arg(short = 'A', long)]
+    pub(super) enable_shutdown: bool,
+
+    /// Disable the command "flush_all"
+    #[arg(short = 'F', long)]
+    pub(super) disable_flush_all: bool,
+
+    /// Disable "lru_crawler metadump"
+    #[arg(short = 'X', long)]
+    pub(super) disable_dumping: bool,
+
+    /// Disable "watch"
+    #[arg(short = 'W', long)]
+    pub(super) disable_watch: bool,
+
+    /// Delimiter between a key's prefix and the rest, for "stats detail"; given, it also switches that on
+    #[arg(short = 'D', value_name = "CHAR")]
+    pub(super) prefix_delimiter: Option<char>,
+}
+
+/// How connections are run.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Runtime")]
+pub(super) struct EngineFlags {
+    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota; memcached's is 4]
+    #[arg(short = 't', long = "threads", visible_alias = "workers", value_name = "NUM")]
+    pub(super) threads: Option<NonZeroUsize>,
+
+    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
+    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
+    pub(super) io: Option<Io>,
+
+    /// Scheduling policy [default: the runtime's]
+    #[arg(long, value_name = "NAME")]
+    pub(super) policy: Option<String>,
+
+    /// Keep a fiber for each idle connection, instead of a few bytes in the driver
+    #[arg(long)]
+    pub(super) fiber_per_connection: bool,
+
+    /// Write the process's number into this file
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pub(super) pidfile: Option<PathBuf>,
+}
+
+/// Flags of memcached's that a start-up script may carry, and that ask for nothing here.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Accepted and reported as meaningless here")]
+pub(super) struct Meaningless {
+    /// Growth of slab classes: there are none
+    #[arg(short = 'f', long, value_name = "FACTOR")]
+    slab_growth_factor: Option<f64>,
+
+    /// Least size of a slab class: there are none
+    #[arg(short = 'n', long, value_name = "BYTES")]
+    slab_min_size: Option<u32>,
+
+    /// Large pages: transparent ones are the kernel's to give
+    #[arg(short = 'L', long)]
+    enable_largepages: bool,
+}
+
+impl Meaningless {
+    /// What was given of them.
+    pub(super) fn given(&self) -> Vec<&'static str> {
+        let all = [
+            (self.slab_growth_factor.is_some(), "-f (there are no slab classes)"),
+            (self.slab_min_size.is_some(), "-n (there are no slab classes)"),
+            (self.enable_largepages, "-L (the kernel gives large pages by itself)"),
+        ];
+        all.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
+    }
+}
+
+/// Bytes, or with `k` or `m` behind.
+fn item_size(text: &str) -> Result<usize, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let size = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+    size.filter(|size| (1 << 10..=1 << 30).contains(size)).ok_or_else(|| "write 1k to 1024m, as in 512k or 4m".into())
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+    mask.ok_or_else(|| "write three octal digits, as in 770".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn parse(line: &str) -> Result<Flags, clap::Error> {
+        <Cli as clap::Parser>::try_parse_from(line.split(' ')).map(|cli| cli.flags)
+    }
+
+    #[test]
+    fn a_line_for_memcached_is_understood() {
+        let flags = parse("cache -m 128 -p 11311 -l 127.0.0.1,::1 -c 2048 -t 2 -R 50 -I 2m -b 64 -vv -U 0 -o modern");
+        let flags = flags.unwrap();
+        assert_eq!((flags.memory.memory_limit.get(), flags.listen.port), (128, 11311));
+        assert_eq!(flags.listen.listen, ["127.0.0.1", "::1"]);
+        assert_eq!((flags.memory.max_item_size, flags.verbose, flags.limits.conn_limit.get()), (2 << 20, 2, 2048));
+        assert_eq!(parse("cache -p -1").unwrap().listen.port, -1);
+    }
+
+    #[test]
+    fn defaults_are_memcached_s() {
+        let flags = parse("cache").unwrap();
+        assert_eq!(
+            (flags.listen.port, flags.memory.memory_limit.get(), flags.memory.max_item_size),
+            (11211, 64, 1 << 20)
+        );
+        assert_eq!((flags.limits.conn_limit.get(), flags.limits.max_reqs_per_event.get()), (1024, 20));
+        assert_eq!((flags.listen.unix_mask, flags.listen.listen_backlog, flags.verbose), (0o700, 1024, 0));
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for line in ["cache -I 1", "cache -I 2g", "cache -m 0", "cache -a 999", "cache -U 11211", "cache -p 70000"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a connection borrows while it is busy: buffers, and a tally nobody else writes.
+//!
+//! There are about as many lanes as workers, and one for each client that is slow to take its answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::hotkeys::SAMPLED;
+use super::reply::Replies;
+use super::tally::{Sums, Tally};
+
+/// Bytes of one read.
+const INPUT: usize = 16 << 10;
+/// Idle lanes that a shard keeps.
+const KEPT: usize = 32;
+
+/// Received bytes that are not done with: `bytes[start..end]`.
+#[derive(Debug)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { bytes: vec![0; INPUT], start: 0, end: 0 }
+    }
+
+    pub(crate) fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.start += len;
+    }
+
+    pub(crate) fn extend(&mut self, len: usize) {
+        self.end += len;
+    }
+
+    /// Where the next read goes. It grows only for a get of very many keys, whose line is bounded.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.bytes.len() {
+            self.bytes.resize(self.end * 2, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Puts back what a connection kept since its last turn.
+    pub(crate) fn restore(&mut self, rest: &mut Vec<u8>) {
+        if !rest.is_empty() {
+            if self.bytes.len() < rest.len() {
+                self.bytes.resize(rest.len(), 0);
+            }
+            self.bytes[..rest.len()].copy_from_slice(rest);
+            (self.start, self.end) = (0, rest.len());
+            *rest = Vec::new();
+        }
+    }
+
+    /// Takes out what a connection has to keep.
+    pub(crate) fn keep(&mut self, rest: &mut Vec<u8>) {
+        if self.start < self.end {
+            *rest = self.filled().to_vec();
+        }
+    }
+
+    fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+        if self.bytes.len() > INPUT {
+            *self = Self::new();
+        }
+    }
+}
+
+/// Buffers and tally of one busy connection.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) input: Input,
+    pub(crate) work: Work,
+    /// Turns so far.
+    pub(crate) turns: u32,
+}
+
+/// The part that commands write to.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) out: Replies,
+    pub(crate) tally: Arc<Tally>,
+    /// Commands until the next one that the hot keys look at.
+    pub(crate) until_sample: u32,
+}
+
+/// All lanes. The locks are never held across anything that waits.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    idle: Box<[Mutex<Vec<Lane>>]>,
+    tallies: Mutex<Tallies>,
+}
+
+#[derive(Debug, Default)]
+struct Tallies {
+    live: Vec<Arc<Tally>>,
+    /// Of lanes that are no more.
+    retired: Sums,
+    /// What there was at the last reset.
+    base: Sums,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        let shards = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { idle: (0..shards).map(|_| Mutex::default()).collect(), tallies: Mutex::default() }
+    }
+
+    /// Runs `work` with a lane of its own.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Lane) -> T) -> T {
+        let idle = lock(self.shard()).pop();
+        let mut lane = idle.unwrap_or_else(|| self.add());
+        let result = work(&mut lane);
+        lane.input.clear();
+        lane.work.out.clear();
+        let mut shard = lock(self.shard());
+        if shard.len() < KEPT {
+            shard.push(lane);
+        } else {
+            drop(shard);
+            self.retire(&lane.work.tally);
+        }
+        result
+    }
+
+    fn shard(&self) -> &Mutex<Vec<Lane>> {
+        &self.idle[rustix::thread::sched_getcpu() % self.idle.len()]
+    }
+
+    fn add(&self) -> Lane {
+        let tally = Arc::new(Tally::default());
+        lock(&self.tallies).live.push(tally.clone());
+        Lane { input: Input::new(), work: Work { out: Replies::default(), tally, until_sample: SAMPLED }, turns: 0 }
+    }
+
+    fn retire(&self, tally: &Arc<Tally>) {
+        let mut tallies = lock(&self.tallies);
+        tally.sum_into(&mut tallies.retired);
+        tallies.live.retain(|live| !Arc::ptr_eq(live, tally));
+    }
+
+    /// What has been counted since the last reset.
+    pub(crate) fn sums(&self) -> Sums {
+        let tallies = lock(&self.tallies);
+        tallies.all().since(&tallies.base)
+    }
+
+    /// Counts from now on.
+    pub(crate) fn reset(&self) {
+        let mut tallies = lock(&self.tallies);
+        tallies.base = tallies.all();
+    }
+}
+
+impl Tallies {
+    fn all(&self) -> Sums {
+        let mut sums = self.retired.clone();
+        self.live.iter().for_each(|tally| tally.sum_into(&mut sums));
+        sums
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Count;
+    use super::*;
+
+    #[test]
+    fn input_keeps_what_is_not_done_with() {
+        let mut input = Input::new();
+        input.space()[..6].copy_from_slice(b"abcdef");
+        input.extend(6);
+        input.consume(4);
+        assert_eq!(input.filled(), b"ef");
+        assert_eq!(input.space().len(), INPUT - 2);
+        let mut rest = Vec::new();
+        input.keep(&mut rest);
+        input.clear();
+        input.restore(&mut rest);
+        assert_eq!((input.filled(), rest.len()), (&b"ef"[..], 0));
+        input.extend(INPUT - 2);
+        assert_eq!(input.space().len(), INPUT);
+    }
+
+    #[test]
+    fn nothing_counted_is_lost_with_a_lane() {
+        let lanes = Lanes::new();
+        fn nested(lanes: &Lanes, depth: usize) {
+            lanes.with(|lane| {
+                lane.work.tally.count(Count::CmdGet);
+                if depth > 0 {
+                    nested(lanes, depth - 1);
+                }
+            });
+        }
+        let many = KEPT * lanes.idle.len() + 10;
+        nested(&lanes, many - 1);
+        assert_eq!(lanes.sums().get(Count::CmdGet), many as u64);
+        assert!(lock(&lanes.tallies).live.len() < many);
+        lanes.reset();
+        lanes.with(|lane| lane.work.tally.count(Count::CmdGet));
+        assert_eq!(lanes.sums().get(Count::CmdGet), 1);
+    }
+}

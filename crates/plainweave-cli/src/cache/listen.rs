@@ -1,0 +1,108 @@
+//! The sockets that are listened on.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::flags::Listen;
+
+/// All that was asked for, open.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    pub(super) tcp: Vec<TcpListener>,
+    pub(super) unix: Option<(UnixListener, PathBuf)>,
+    pub(super) admin: Option<TcpListener>,
+}
+
+impl fmt::Display for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("listening on")?;
+        for listener in &self.tcp {
+            listener.local_addr().map_or(Ok(()), |address| write!(f, " {address}"))?;
+        }
+        if let Some((_, path)) = &self.unix {
+            write!(f, " {}", path.display())?;
+        }
+        match self.admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
+            Some(address) => write!(f, ", figures on http://{address}/metrics"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Opens them.
+pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
+    let unix = flags.unix_socket.as_ref().map(|path| unix(path, flags.unix_mask)).transpose()?;
+    let tcp = if unix.is_some() || flags.port == 0 { Vec::new() } else { tcp(flags)? };
+    if tcp.is_empty() && unix.is_none() {
+        bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
+    }
+    let admin = flags.admin.map(|address| bind(address, flags.listen_backlog, false)).transpose()?;
+    Ok(Listeners { tcp, unix, admin })
+}
+
+fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
+    let port = u16::try_from(flags.port).unwrap_or(0);
+    if flags.listen.is_empty() {
+        let v4 = bind((Ipv4Addr::UNSPECIFIED, port).into(), flags.listen_backlog, false)?;
+        // The same port, also when any was asked for. A machine without IPv6 is served without it.
+        let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
+        return Ok([Some(v4), bind(v6, flags.listen_backlog, true).ok()].into_iter().flatten().collect());
+    }
+    let mut listeners = Vec::new();
+    for text in &flags.listen {
+        for address in addresses(text, port)? {
+            listeners.push(bind(address, flags.listen_backlog, address.is_ipv6())?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// An address, a name, or either with a port.
+fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+    let remedy = || format!("cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)");
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let found = if text.contains(':') { text.to_socket_addrs() } else { (text, port).to_socket_addrs() };
+    Ok(found.with_context(remedy)?.collect())
+}
+
+fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpListener> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if only_v6 {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(backlog)?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(|error: std::io::Error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "is another server on it? choose another with -p or -l",
+            ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with -l",
+            ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with -p",
+            _ => "choose another with -p or -l",
+        };
+        anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
+    })
+}
+
+fn unix(path: &Path, mask: u32) -> anyhow::Result<(UnixListener, PathBuf)> {
+    let remedy = || format!("cannot listen on {} (choose another file with -s)", path.display());
+    // A socket that a server left behind when it was killed; one in use answers.
+    if std::os::unix::net::UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path).with_context(remedy)?;
+    }
+    let listener = UnixListener::bind(path).with_context(remedy)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask)).with_context(remedy)?;
+    Ok((listener, path.to_owned()))
+}

@@ -1,0 +1,143 @@
+//! Commands about the server rather than an item.
+
+use super::{BAD_EXPTIME, BAD_FORMAT, Reject, Tokens, number};
+
+const ERROR: Reject = Reject { text: "ERROR", swallow: 0, quiet: false };
+
+/// What is to be done with the server.
+#[derive(Debug)]
+pub(crate) enum Manage<'a> {
+    /// Which, and its arguments.
+    Stats(&'a [u8]),
+    /// Everything stored until so many seconds from now becomes invalid then.
+    FlushAll {
+        delay: i32,
+        quiet: bool,
+    },
+    Version,
+    Verbosity {
+        level: u32,
+        quiet: bool,
+    },
+    Quit,
+    Shutdown,
+    /// Megabytes.
+    MemoryLimit {
+        megabytes: u32,
+        quiet: bool,
+    },
+    /// Reclaim what has expired.
+    Crawl,
+    /// List all items.
+    MetaDump(&'a [u8]),
+    /// Send events of these kinds: bits of [`WATCHES`]' order.
+    Watch(u16),
+    /// Accepted, for nothing is left to be done.
+    Fine {
+        quiet: bool,
+    },
+}
+
+/// Kinds of events, in the order of their bits.
+pub(crate) const WATCHES: [&str; 9] = [
+    "rawcmds",
+    "evictions",
+    "fetchers",
+    "mutations",
+    "sysevents",
+    "connevents",
+    "proxyreqs",
+    "proxyevents",
+    "proxyuser",
+];
+
+/// The bit of a kind of events.
+pub(crate) fn watch_bit(name: &str) -> u16 {
+    WATCHES.iter().position(|known| *known == name).map_or(0, |place| 1 << place)
+}
+
+pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+    let quiet = tokens.noreply();
+    match tokens.word(0) {
+        b"stats" => Ok(Manage::Stats(tokens.after(1).0)),
+        b"flush_all" => flush_all(tokens),
+        b"version" => Ok(Manage::Version),
+        b"quit" => Ok(Manage::Quit),
+        b"verbosity" => match tokens.len() {
+            2 | 3 => {
+                let level = number::unsigned32(tokens.word(1));
+                level.map(|level| Manage::Verbosity { level, quiet }).ok_or(Reject::of(BAD_FORMAT).quiet(quiet))
+            }
+            _ => Err(ERROR),
+        },
+        b"shutdown" => match (tokens.len(), tokens.word(1)) {
+            (1, _) | (2, b"graceful") => Ok(Manage::Shutdown),
+            _ => Err(Reject::of("CLIENT_ERROR invalid shutdown mode")),
+        },
+        b"cache_memlimit" if matches!(tokens.len(), 2 | 3) => {
+            let megabytes = number::unsigned32(tokens.word(1));
+            megabytes.map(|megabytes| Manage::MemoryLimit { megabytes, quiet }).ok_or(ERROR.quiet(quiet))
+        }
+        b"slabs" => slabs(tokens),
+        b"lru_crawler" => crawler(tokens),
+        b"watch" => watch(tokens),
+        name => Err(unknown(name, tokens.last())),
+    }
+}
+
+/// A browser that was led here is turned away without an answer it could be made to misuse.
+fn unknown(name: &[u8], last: &[u8]) -> Reject {
+    let close_to_one = matches!(name.first(), Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't') | None);
+    let meta = matches!(name, [b'm', _]) || name.len() < 2;
+    if !close_to_one && !meta && last.starts_with(b"HTTP/") { Reject::of("") } else { ERROR }
+}
+
+fn flush_all<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+    if tokens.len() > 3 {
+        return Err(ERROR);
+    }
+    let quiet = tokens.noreply();
+    let delay = match tokens.len() == if quiet { 2 } else { 1 } {
+        true => 0,
+        false => number::signed32(tokens.word(1)).ok_or(Reject::of(BAD_EXPTIME).quiet(quiet))?,
+    };
+    Ok(Manage::FlushAll { delay, quiet })
+}
+
+/// There are no slab classes here between which memory would have to be moved: moving by hand is refused in the words
+/// of a memcached that was started without it, moving by itself is always as good as on.
+fn slabs<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+    match (tokens.word(1), tokens.len()) {
+        (b"reassign", 4) => Err(Reject::of("CLIENT_ERROR slab reassignment disabled")),
+        (b"automove", 3..) => {
+            let quiet = tokens.noreply();
+            match number::unsigned32(tokens.word(2)) {
+                Some(0..=2) => Ok(Manage::Fine { quiet }),
+                Some(_) => Err(ERROR.quiet(quiet)),
+                None => Err(Reject::of(BAD_FORMAT).quiet(quiet)),
+            }
+        }
+        _ => Err(ERROR),
+    }
+}
+
+fn crawler<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+    match (tokens.word(1), tokens.len()) {
+        (b"crawl", 3) => Ok(Manage::Crawl),
+        (b"metadump", 3) => Ok(Manage::MetaDump(tokens.word(2))),
+        (b"enable", 2) => Ok(Manage::Fine { quiet: false }),
+        (b"disable", 2) => Err(Reject::of("ERROR failed to stop lru crawler thread")),
+        _ => Err(ERROR),
+    }
+}
+
+fn watch<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+    let mut kinds = 0;
+    for word in &tokens.words()[1..] {
+        match std::str::from_utf8(word).map_or(0, watch_bit) {
+            0 => return Err(ERROR.quiet(tokens.noreply())),
+            bit => kinds |= bit,
+        }
+    }
+    Ok(Manage::Watch(if kinds == 0 { watch_bit("fetchers") } else { kinds }))
+}

@@ -1,0 +1,114 @@
+//! Replies on their way out: bytes, and long values that are not copied.
+
+use std::io::IoSlice;
+
+use super::proto::{Key, base64};
+use super::store::Item;
+
+/// A value up to so many bytes is copied between its neighbours; a longer one is written from where it is stored.
+const COPIED: usize = 4096;
+/// Room kept between turns.
+const KEPT: usize = 64 << 10;
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    bytes: Vec<u8>,
+    /// Values that belong before the byte of this number.
+    values: Vec<(usize, Item)>,
+    len: usize,
+}
+
+impl Replies {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes, with all values.
+    pub(crate) fn len(&self) -> usize {
+        self.len + self.bytes.len()
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn line(&mut self, text: &str) {
+        self.push(text.as_bytes());
+        self.push(b"\r\n");
+    }
+
+    pub(crate) fn number(&mut self, number: impl itoa::Integer) {
+        self.push(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// ` 17`
+    pub(crate) fn field(&mut self, number: impl itoa::Integer) {
+        self.bytes.push(b' ');
+        self.number(number);
+    }
+
+    /// ` t17`
+    pub(crate) fn flag(&mut self, letter: u8, number: impl itoa::Integer) {
+        self.push(&[b' ', letter]);
+        self.number(number);
+    }
+
+    /// As the client wrote it: ` kfoo`, or ` kZm9v b`.
+    pub(crate) fn key_flag(&mut self, key: &Key<'_>) {
+        self.push(b" k");
+        self.key(key);
+        if key.is_binary() {
+            self.push(b" b");
+        }
+    }
+
+    /// The key, in base64 if it came so.
+    pub(crate) fn key(&mut self, key: &Key<'_>) {
+        match key {
+            Key::Plain(bytes) => self.push(bytes),
+            Key::Binary(..) => base64::encode(key.bytes(), &mut self.bytes),
+        }
+    }
+
+    /// A value and its line end.
+    pub(crate) fn value(&mut self, item: Item) {
+        if item.len() <= COPIED {
+            item.append_to(&mut self.bytes);
+        } else {
+            self.len += item.len();
+            self.values.push((self.bytes.len(), item));
+        }
+        self.push(b"\r\n");
+    }
+
+    /// For text that is made elsewhere.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// All in one piece, if it is.
+    pub(crate) fn one_piece(&self) -> Option<&[u8]> {
+        self.values.is_empty().then_some(&self.bytes)
+    }
+
+    /// All pieces in their order.
+    pub(crate) fn pieces(&self) -> Vec<IoSlice<'_>> {
+        let (mut pieces, mut from) = (Vec::new(), 0);
+        for (place, item) in &self.values {
+            pieces.push(IoSlice::new(&self.bytes[from..*place]));
+            pieces.extend(item.slices().map(IoSlice::new));
+            from = *place;
+        }
+        pieces.push(IoSlice::new(&self.bytes[from..]));
+        pieces
+    }
+
+    /// Empty again, and small.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+        self.values.clear();
+        self.len = 0;
+    }
+}

@@ -1,0 +1,228 @@
+//! What runs the connections: fibers. All of the glue between the cache and the runtime is in this file.
+//!
+//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); what it sends starts a fresh fiber.
+//! With `--fiber-per-connection` it keeps one fiber for life instead.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use plainweave::Runtime;
+use plainweave::net::{self, TcpStream};
+
+use super::conn::{Conn, Next};
+use super::listen::Listeners;
+use super::{Cache, admin, dump};
+use crate::stop::Stop;
+
+/// Pause after an accept that failed for want of descriptors or memory.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// After the grace time: for cancelled commands to end.
+const CANCELLED: Duration = Duration::from_millis(500);
+/// Between two looks for expired items, and how many are looked at.
+const MAINTENANCE: (Duration, usize) = (Duration::from_millis(100), 20_000);
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// A cache on its runtime.
+pub(super) struct Server {
+    runtime: Runtime,
+    shared: Shared,
+}
+
+#[derive(Clone)]
+struct Shared {
+    cache: Arc<Cache>,
+    fiber_per_connection: bool,
+}
+
+impl Server {
+    pub(super) fn new(runtime: Runtime, cache: Cache, fiber_per_connection: bool) -> Self {
+        Self { runtime, shared: Shared { cache: Arc::new(cache), fiber_per_connection } }
+    }
+
+    /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
+    /// not enough.
+    pub(super) fn run(
+        self,
+        listeners: Listeners,
+        stop: Stop,
+        asked: mpsc::Receiver<()>,
+        grace: Duration,
+    ) -> io::Result<bool> {
+        let Self { runtime, shared } = self;
+        let runtime = Arc::new(runtime);
+        let mut open = Vec::new();
+        for listener in listeners.tcp {
+            let listener = net::TcpListener::from_std(listener)?;
+            open.push(listener.try_clone()?);
+            let shared = shared.clone();
+            runtime.spawn(move || shared.accept(&listener));
+        }
+        if let Some(listener) = listeners.admin {
+            let listener = net::TcpListener::from_std(listener)?;
+            open.push(listener.try_clone()?);
+            let cache = shared.cache.clone();
+            runtime.spawn(move || admin::serve(&listener, cache));
+        }
+        let cache = shared.cache.clone();
+        runtime.spawn(move || maintain(&cache));
+        let socket = listeners.unix.as_ref().map(|(_, path)| path.clone());
+        if let Some((listener, _)) = listeners.unix {
+            accept_unix(&listener, &runtime, &shared)?;
+        }
+        wait(stop, asked);
+        shared.cache.stopping.store(true, Relaxed);
+        open.iter().for_each(net::TcpListener::close);
+        runtime.end_parking();
+        shared.cache.clients.end();
+        if let Some(path) = socket {
+            let _ = std::fs::remove_file(path);
+        }
+        let finished = runtime.wait_idle(grace);
+        if let Ok(runtime) = Arc::try_unwrap(runtime) {
+            runtime.shutdown(CANCELLED);
+        }
+        Ok(finished)
+    }
+}
+
+/// Until a signal comes or a client says so.
+fn wait(stop: Stop, asked: mpsc::Receiver<()>) {
+    let (wish, any) = mpsc::channel();
+    let other = wish.clone();
+    std::thread::spawn(move || {
+        let _ = stop.wait();
+        let _ = wish.send(());
+    });
+    std::thread::spawn(move || {
+        if asked.recv().is_ok() {
+            let _ = other.send(());
+        }
+    });
+    let _ = any.recv();
+}
+
+/// Reclaims what has expired, a little at a time.
+fn maintain(cache: &Cache) {
+    while !cache.is_stopping() && plainweave::time::sleep(MAINTENANCE.0).is_ok() {
+        cache.store.maintain(MAINTENANCE.1, cache.clock.now());
+    }
+}
+
+/// The runtime has no Unix sockets: a thread accepts. A connection, once made, is like any other.
+fn accept_unix(listener: &UnixListener, runtime: &Arc<Runtime>, shared: &Shared) -> io::Result<()> {
+    let (listener, runtime, shared) = (listener.try_clone()?, Arc::downgrade(runtime), shared.clone());
+    std::thread::Builder::new().name("cache-unix".to_owned()).spawn(move || {
+        while !shared.cache.is_stopping() {
+            if !shared.cache.settings.maxconns_fast {
+                shared.cache.clients.wait_for_place(|| shared.cache.is_stopping());
+            }
+            let Ok((stream, _)) = listener.accept() else {
+                std::thread::sleep(BACK_OFF);
+                continue;
+            };
+            let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
+            let (Ok(stream), Some(runtime)) = (stream, runtime.upgrade()) else { continue };
+            let shared = shared.clone();
+            runtime.spawn(move || shared.begin(stream));
+        }
+    })?;
+    Ok(())
+}
+
+impl Shared {
+    /// Accepts until the listener is closed.
+    fn accept(&self, listener: &net::TcpListener) {
+        let cache = &self.cache;
+        while !cache.is_stopping() {
+            if !cache.settings.maxconns_fast {
+                cache.clients.wait_for_place(|| cache.is_stopping());
+            }
+            match listener.accept() {
+                Ok((stream, _peer)) => {
+                    let _ = stream.set_nodelay(true);
+                    self.begin(stream);
+                }
+                Err(_) => {
+                    if plainweave::time::sleep(BACK_OFF).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A fiber. Takes a fresh connection in charge.
+    fn begin(&self, mut stream: TcpStream) {
+        let cache = &self.cache;
+        if cache.settings.maxconns_fast && cache.clients.full() {
+            cache.clients.rejected.fetch_add(1, Relaxed);
+            let _ = stream.set_write_timeout(Some(BACK_OFF)).and_then(|()| stream.write_all(TOO_MANY));
+            return;
+        }
+        let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
+        let Ok(place) = cache.clients.enter(&stream, cache.clock.now().0) else { return };
+        let conn = Box::new(Conn::new(stream, place));
+        cache.opened(&conn);
+        if self.fiber_per_connection {
+            let shared = self.clone();
+            plainweave::spawn(move || shared.live(conn));
+        } else {
+            self.clone().park(conn);
+        }
+    }
+
+    /// A fiber for life.
+    fn live(self, mut conn: Box<Conn>) {
+        let _ = conn.stream.set_read_timeout(self.cache.settings.idle_timeout);
+        loop {
+            match conn.stream.wait_readable() {
+                Ok(()) => {}
+                Err(error) => return self.silent(conn, &error),
+            }
+            if !self.turn(&mut conn) {
+                return self.cache.closed(&conn);
+            }
+        }
+    }
+
+    /// Waits without a fiber; a fresh one serves what comes.
+    fn park(self, conn: Box<Conn>) {
+        net::on_readable(conn, self.cache.settings.idle_timeout, move |mut conn, outcome| match outcome {
+            Ok(()) if self.turn(&mut conn) => self.park(conn),
+            Ok(()) => self.cache.closed(&conn),
+            Err(error) => self.silent(conn, &error),
+        });
+    }
+
+    /// The wait for more is over.
+    fn silent(&self, mut conn: Box<Conn>, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            self.cache.kick(&mut conn);
+        }
+        self.cache.closed(&conn);
+    }
+
+    /// Whether the connection goes on.
+    fn turn(&self, conn: &mut Conn) -> bool {
+        let cache = &self.cache;
+        match cache.turn(conn) {
+            Next::Park => !cache.is_stopping(),
+            Next::Close => false,
+            Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
+            Next::Watch(kinds) => {
+                if let Ok(stream) = conn.stream.try_clone() {
+                    cache.watchers.watch(kinds, stream);
+                }
+                false
+            }
+            Next::Stop => {
+                cache.ask_to_stop();
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a running cache was told, for commands to look up and for `stats settings` to show.
+
+use std::time::Duration;
+
+use super::flags::Flags;
+
+/// See the flags of the same names.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) port: i32,
+    pub(crate) listen: String,
+    pub(crate) unix_socket: String,
+    pub(crate) unix_mask: u32,
+    pub(crate) backlog: i32,
+    pub(crate) connections: usize,
+    pub(crate) threads: usize,
+    /// Commands of one connection in a row.
+    pub(crate) commands: usize,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) write_timeout: Duration,
+    pub(crate) maxconns_fast: bool,
+    pub(crate) shutdown: bool,
+    pub(crate) flush: bool,
+    pub(crate) dump: bool,
+    pub(crate) watch: bool,
+    pub(crate) verbosity: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            port: 11211,
+            listen: "NULL".to_owned(),
+            unix_socket: "NULL".to_owned(),
+            unix_mask: 0o700,
+            backlog: 1024,
+            connections: 1024,
+            threads: 1,
+            commands: 20,
+            idle_timeout: None,
+            write_timeout: Duration::from_secs(30),
+            maxconns_fast: false,
+            shutdown: false,
+            flush: true,
+            dump: true,
+            watch: true,
+            verbosity: 0,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn of(flags: &Flags, threads: usize) -> Self {
+        let (listen, limits, allowed) = (&flags.listen, &flags.limits, &flags.allowed);
+        let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
+        let socket = listen.unix_socket.as_ref().map(|path| path.display().to_string());
+        Self {
+            port: listen.port,
+            listen: or_null(listen.listen.join(",")),
+            unix_socket: or_null(socket.unwrap_or_default()),
+            unix_mask: listen.unix_mask,
+            backlog: listen.listen_backlog,
+            connections: limits.conn_limit.get(),
+            threads,
+            commands: limits.max_reqs_per_event.get(),
+            idle_timeout: limits.extended.idle_timeout,
+            write_timeout: limits.write_timeout(),
+            maxconns_fast: limits.extended.maxconns_fast,
+            shutdown: allowed.enable_shutdown,
+            flush: !allowed.disable_flush_all,
+            dump: !allowed.disable_dumping,
+            watch: !allowed.disable_watch,
+            verbosity: flags.verbose.into(),
+        }
+    }
+}

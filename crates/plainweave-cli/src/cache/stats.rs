@@ -1,0 +1,252 @@
+//! `stats`, in memcached's names. What has no meaning here is left out rather than made up: docs/cache-compat.md has
+//! the list.
+
+use std::fmt::Display;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Cache;
+use super::exec::Exec;
+use super::proto::{BAD_FORMAT, Tokens, number};
+use super::store::{CLASSES, class_size};
+use super::tally::{KINDS, NAMES};
+use super::watch::Escaped;
+
+/// Hot keys that are listed.
+const HOT: usize = 20;
+
+/// Answers `stats` and its kinds.
+pub(super) fn answer(exec: &mut Exec<'_>, words: &[u8]) {
+    let words = Tokens::cut(words);
+    let cache = exec.cache;
+    let mut list = List(exec.out.bytes_mut());
+    match words.word(0) {
+        b"" => general(cache, &mut list),
+        b"settings" => settings(cache, &mut list),
+        b"items" => items(cache, &mut list),
+        b"slabs" => slabs(cache, &mut list),
+        b"sizes" => sizes(cache, &mut list),
+        b"conns" => conns(cache, &mut list),
+        b"hotkeys" => hot_keys(cache, &mut list),
+        b"latency" => latency(cache, &mut list),
+        b"detail" => return detail(exec, words.word(1)),
+        b"cachedump" => return cache_dump(exec, &words),
+        b"reset" => {
+            cache.lanes.reset();
+            cache.store.reset_stats();
+            cache.details.clear();
+            return exec.out.line("RESET");
+        }
+        _ => return exec.out.line("ERROR"),
+    }
+    exec.out.push(b"END\r\n");
+}
+
+/// Lines of `STAT name value`.
+pub(super) struct List<'a>(&'a mut Vec<u8>);
+
+impl List<'_> {
+    fn add(&mut self, name: impl Display, value: impl Display) {
+        use std::io::Write;
+        // Writing into memory does not fail.
+        let _ = write!(self.0, "STAT {name} {value}\r\n");
+    }
+}
+
+fn general(cache: &Cache, list: &mut List<'_>) {
+    let (now, clients) = (cache.clock.now(), &cache.clients);
+    let usage = cpu_seconds();
+    list.add("pid", std::process::id());
+    list.add("uptime", now.since(super::store::Time::START));
+    list.add("time", cache.clock.unix(now));
+    list.add("version", super::version!());
+    list.add("pointer_size", usize::BITS);
+    list.add("rusage_user", format_args!("{:.6}", usage.0));
+    list.add("rusage_system", format_args!("{:.6}", usage.1));
+    list.add("max_connections", cache.settings.connections);
+    list.add("curr_connections", clients.open());
+    list.add("total_connections", clients.total.load(Relaxed));
+    list.add("rejected_connections", clients.rejected.load(Relaxed));
+    let sums = cache.lanes.sums();
+    for (name, count) in NAMES.iter().zip(sums.counts) {
+        list.add(name, count);
+    }
+    list.add("limit_maxbytes", cache.store.config().memory);
+    list.add("accepting_conns", u8::from(cache.settings.maxconns_fast || !clients.full()));
+    list.add("listen_disabled_num", clients.pauses.load(Relaxed));
+    list.add("time_in_listen_disabled_us", clients.paused_us.load(Relaxed));
+    list.add("threads", cache.settings.threads);
+    let stored = cache.store.stats();
+    list.add("hash_power_level", stored.table_power);
+    list.add("hash_bytes", stored.table_bytes);
+    let (watchers, skipped) = cache.watchers.figures();
+    list.add("log_watcher_skipped", skipped);
+    list.add("log_watchers", watchers);
+    list.add("bytes", stored.bytes);
+    list.add("memory_used", stored.memory_used);
+    list.add("curr_items", stored.items);
+    list.add("total_items", stored.total_items);
+    list.add("expired_unfetched", stored.expired_unfetched);
+    list.add("evicted_unfetched", stored.evicted_unfetched);
+    list.add("evictions", stored.evictions);
+    list.add("reclaimed", stored.reclaimed);
+    list.add("crawler_reclaimed", stored.crawler_reclaimed);
+}
+
+/// User and system time of the process, from the kernel's counters of hundredths of seconds.
+pub(super) fn cpu_seconds() -> (f64, f64) {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let mut ticks = fields.skip(11).map(|field| field.parse::<f64>().unwrap_or(0.0) / 100.0);
+    (ticks.next().unwrap_or(0.0), ticks.next().unwrap_or(0.0))
+}
+
+fn settings(cache: &Cache, list: &mut List<'_>) {
+    let (settings, config) = (&cache.settings, cache.store.config());
+    let yes = |on: bool| if on { "yes" } else { "no" };
+    list.add("maxbytes", config.memory);
+    list.add("maxconns", settings.connections);
+    list.add("tcpport", settings.port);
+    list.add("udpport", 0);
+    list.add("inter", &settings.listen);
+    list.add("verbosity", cache.verbosity());
+    list.add("evictions", if config.evict { "on" } else { "off" });
+    list.add("domain_socket", &settings.unix_socket);
+    list.add("umask", format_args!("{:o}", settings.unix_mask));
+    list.add("shutdown_command", yes(settings.shutdown));
+    list.add("num_threads", settings.threads);
+    list.add("stat_key_prefix", cache.details.delimiter());
+    list.add("detail_enabled", yes(cache.details.is_on()));
+    list.add("reqs_per_event", settings.commands);
+    list.add("cas_enabled", "yes");
+    list.add("tcp_backlog", settings.backlog);
+    list.add("binding_protocol", "ascii");
+    list.add("auth_enabled_sasl", "no");
+    list.add("auth_enabled_ascii", "no");
+    list.add("item_size_max", config.item_max);
+    list.add("maxconns_fast", yes(settings.maxconns_fast));
+    list.add("flush_enabled", yes(settings.flush));
+    list.add("dump_enabled", yes(settings.dump));
+    list.add("idle_timeout", settings.idle_timeout.map_or(0, |time| time.as_secs()));
+    list.add("write_timeout", settings.write_timeout.as_secs());
+}
+
+/// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`' `n:chunk_size` bytes.
+fn items(cache: &Cache, list: &mut List<'_>) {
+    let stats = cache.store.stats();
+    for (n, class) in (0..CLASSES).map(|n| (n + 1, stats.classes[n])).filter(|(_, class)| class.items > 0) {
+        list.add(format_args!("items:{n}:number"), class.items);
+        list.add(format_args!("items:{n}:mem_requested"), class.bytes);
+        list.add(format_args!("items:{n}:evicted"), class.evicted);
+        list.add(format_args!("items:{n}:evicted_nonzero"), class.evicted_nonzero);
+        list.add(format_args!("items:{n}:evicted_time"), class.evicted_time);
+        list.add(format_args!("items:{n}:evicted_unfetched"), class.evicted_unfetched);
+        list.add(format_args!("items:{n}:outofmemory"), class.out_of_memory);
+        list.add(format_args!("items:{n}:reclaimed"), class.reclaimed);
+        list.add(format_args!("items:{n}:expired_unfetched"), class.expired_unfetched);
+    }
+}
+
+fn slabs(cache: &Cache, list: &mut List<'_>) {
+    let stats = cache.store.stats();
+    let used = (0..CLASSES).filter(|n| stats.classes[*n].items > 0);
+    for n in used.clone() {
+        list.add(format_args!("{}:chunk_size", n + 1), class_size(n));
+        list.add(format_args!("{}:used_chunks", n + 1), stats.classes[n].items);
+        list.add(format_args!("{}:mem_requested", n + 1), stats.classes[n].bytes);
+    }
+    list.add("active_slabs", used.count());
+    list.add("total_malloced", stats.memory_used);
+}
+
+fn sizes(cache: &Cache, list: &mut List<'_>) {
+    let stats = cache.store.stats();
+    for n in (0..CLASSES).filter(|n| stats.classes[*n].items > 0) {
+        list.add(class_size(n), stats.classes[n].items);
+    }
+}
+
+fn conns(cache: &Cache, list: &mut List<'_>) {
+    let now = cache.clock.now();
+    cache.clients.each(|client| {
+        let id = client.id;
+        let address = |address| match address {
+            Some(address) => format!("tcp:{address}"),
+            None => format!("unix:{}", cache.settings.unix_socket),
+        };
+        list.add(format_args!("{id}:addr"), address(client.peer));
+        list.add(format_args!("{id}:listen_addr"), address(client.local));
+        list.add(format_args!("{id}:state"), "conn_read");
+        list.add(format_args!("{id}:secs_since_last_cmd"), now.0.saturating_sub(client.last.load(Relaxed)));
+    });
+}
+
+/// Our own: the keys asked for most, as shares of the commands, each at most so much too high.
+fn hot_keys(cache: &Cache, list: &mut List<'_>) {
+    let (keys, samples) = cache.hot.top(HOT);
+    list.add("samples", samples);
+    for (n, hot) in keys.iter().enumerate() {
+        list.add(format_args!("{}:key", n + 1), Escaped(&hot.key));
+        list.add(format_args!("{}:share", n + 1), format_args!("{:.5}", hot.share));
+        list.add(format_args!("{}:error", n + 1), format_args!("{:.5}", hot.error));
+    }
+}
+
+/// Our own: microseconds from the receipt of a command to the sending of its reply.
+fn latency(cache: &Cache, list: &mut List<'_>) {
+    let sums = cache.lanes.sums();
+    for (name, latency) in KINDS.iter().zip(&sums.latency).filter(|(_, latency)| latency.count() > 0) {
+        list.add(format_args!("{name}:samples"), latency.count());
+        for (quantile, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)] {
+            list.add(format_args!("{name}:{quantile}_us"), latency.quantile(share));
+        }
+    }
+}
+
+fn detail(exec: &mut Exec<'_>, what: &[u8]) {
+    match what {
+        b"on" | b"off" => {
+            exec.cache.details.switch(what == b"on");
+            exec.out.line("OK");
+        }
+        b"dump" => exec.cache.details.dump(exec.out.bytes_mut()),
+        _ => exec.out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
+    }
+}
+
+/// What memcached lists by slab class is here by size; like there, it is a look at some items, not a full list.
+fn cache_dump(exec: &mut Exec<'_>, words: &Tokens<'_>) {
+    const LIMIT: usize = 1000;
+    const BYTES: usize = 2 << 20;
+    if !exec.cache.settings.dump {
+        return exec.out.line("CLIENT_ERROR stats cachedump not allowed");
+    }
+    if words.len() < 3 {
+        return exec.out.line("CLIENT_ERROR bad command line");
+    }
+    let numbers = (number::unsigned32(words.word(1)), number::unsigned32(words.word(2)));
+    let (Some(class), Some(limit)) = numbers else { return exec.out.line(BAD_FORMAT) };
+    if class >= 64 {
+        return exec.out.line("CLIENT_ERROR Illegal slab id");
+    }
+    let limit = if limit == 0 { LIMIT } else { (limit as usize).min(LIMIT) };
+    let (cache, mut left, mut cursor) = (exec.cache, limit, super::store::Cursor::default());
+    let out = exec.out.bytes_mut();
+    let mut visit = |record: &super::store::Record<'_>| {
+        use std::io::Write;
+        if record.class + 1 != class as usize || left == 0 || out.len() > BYTES {
+            return;
+        }
+        left -= 1;
+        let end = record.expiry.time().map_or(0, |end| cache.clock.unix(end));
+        out.extend_from_slice(b"ITEM ");
+        out.extend_from_slice(record.key);
+        let _ = write!(out, " [{} b; {end} s]\r\n", record.size);
+    };
+    // Bounded, for others wait: a look at the first items only.
+    for _ in 0..64 {
+        if !cache.store.dump(&mut cursor, LIMIT, exec.now, &mut visit) {
+            break;
+        }
+    }
+    exec.out.push(b"END\r\n");
+}

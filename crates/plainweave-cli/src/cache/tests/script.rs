@@ -1,0 +1,129 @@
+//! Conversations, both ways as bytes; each is played whole and cut at every place.
+
+use super::super::exec::After;
+use super::super::settings::Settings;
+use super::Rig;
+
+fn long(n: usize) -> String {
+    "k".repeat(n)
+}
+
+/// What a client sends, and all that it receives: those of the file, and some whose line ends or lengths are special.
+fn conversations() -> Vec<(String, String)> {
+    let block = |text: &str| {
+        let lines =
+            |mark| text.lines().filter_map(move |line| line.strip_prefix(mark)).map(|line| format!("{line}\r\n"));
+        (lines("> ").collect::<String>(), lines("< ").collect::<String>())
+    };
+    let mut all: Vec<_> = include_str!("conversations.txt").split("\n\n").map(block).collect();
+    let odd = [
+        ("set a 5 0 3\nabc\r\nget a\n", "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n"),
+        ("nonsense\r\n\r\n\n x\r\nx\r\n", "ERROR\r\nERROR\r\nERROR\r\nERROR\r\nERROR\r\n"),
+        ("get a\0b\r\n", "END\r\n"),
+    ];
+    all.extend(odd.map(|(sent, received)| (sent.to_owned(), received.to_owned())));
+    let bad = "CLIENT_ERROR bad command line format\r\n";
+    all.push((format!("get {}\r\nget a {}\r\n", long(250), long(251)), format!("END\r\n{bad}")));
+    all.push((format!("set {} 0 0 1\r\n", long(251)), bad.to_owned()));
+    let opaque = "CLIENT_ERROR opaque token too long\r\n";
+    all.push((format!("mg {}\r\nmg a O{}\r\n", long(251), long(32)), format!("{bad}{opaque}")));
+    let flags = "s t c f l h k v O1 q u N1 T1 R1 b F1 C1 I";
+    all.push((format!("mg a {flags}\r\n"), "CLIENT_ERROR options flags are too long\r\n".to_owned()));
+    all
+}
+
+#[test]
+fn conversations_go_as_written() {
+    for (sent, received) in conversations() {
+        let got = Rig::new().feed(sent.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&got), received, "{sent:?}");
+    }
+}
+
+#[test]
+fn where_the_input_is_cut_makes_no_difference() {
+    for (sent, received) in conversations().iter().filter(|(sent, _)| !sent.contains("watch")) {
+        for cut in 0..=sent.len() {
+            let mut rig = Rig::new();
+            let mut got = rig.feed(&sent.as_bytes()[..cut]);
+            got.extend(rig.feed(&sent.as_bytes()[cut..]));
+            assert_eq!(String::from_utf8_lossy(&got), *received, "{sent:?} cut at {cut}");
+        }
+        let mut rig = Rig::new();
+        let got: Vec<u8> = sent.bytes().flat_map(|byte| rig.feed(&[byte])).collect();
+        assert_eq!(String::from_utf8_lossy(&got), *received, "{sent:?} byte by byte");
+    }
+}
+
+#[test]
+fn a_value_too_large_is_swallowed_and_takes_the_old_one_along() {
+    let mut rig = Rig::new();
+    rig.feed(b"set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\n");
+    let big = "x".repeat(70_000);
+    let sent = format!("set a 0 0 70000\r\n{big}\r\nadd b 0 0 70000 noreply\r\n{big}\r\nget a b\r\n");
+    let got = rig.feed(sent.as_bytes());
+    let want = "SERVER_ERROR object too large for cache\r\nVALUE b 0 1\r\n1\r\nEND\r\n";
+    assert_eq!(String::from_utf8_lossy(&got), want);
+    assert!(rig.feed(b"set c 0 0 2000000000\r\n").starts_with(b"SERVER_ERROR object too large"));
+    assert!(rig.feed(&[b'x'; 100_000]).is_empty());
+    assert_eq!(rig.held(), 0);
+}
+
+#[test]
+fn ends_of_connections() {
+    for (sent, after) in [
+        ("quit\r\n", After::Close),
+        ("GET / HTTP/1.1\r\n", After::Close),
+        ("watch\r\n", After::Watch(1 << 2)),
+        ("watch mutations connevents\r\n", After::Watch(1 << 3 | 1 << 5)),
+        ("lru_crawler metadump all\r\n", After::Dump),
+    ] {
+        let mut rig = Rig::new();
+        assert!(rig.feed(sent.as_bytes()).is_empty());
+        assert_eq!(rig.ended, Some(after), "{sent:?}");
+        assert!(rig.feed(b"mn\r\n").is_empty());
+    }
+    let mut rig = Rig::with(Settings { shutdown: true, ..Settings::default() });
+    rig.feed(b"shutdown\r\n");
+    assert_eq!(rig.ended, Some(After::Stop));
+    let mut rig = Rig::new();
+    rig.feed(&[b'x'; 4000]);
+    assert_eq!(rig.ended, Some(After::Close));
+}
+
+#[test]
+fn switched_off_commands_say_so() {
+    let off = Settings { flush: false, dump: false, watch: false, ..Settings::default() };
+    let got = Rig::with(off).feed(b"flush_all\r\nlru_crawler metadump all\r\nstats cachedump 1 1\r\nwatch\r\n");
+    let want = "CLIENT_ERROR flush_all not allowed\r\nERROR metadump not allowed\r\n\
+                CLIENT_ERROR stats cachedump not allowed\r\nCLIENT_ERROR watch commands not allowed\r\n";
+    assert_eq!(String::from_utf8_lossy(&got), want);
+}
+
+#[test]
+fn the_binary_protocol_is_refused_in_its_own_words() {
+    let mut request = vec![0x80, 0x0a];
+    request.resize(24, 0);
+    request[15] = 7;
+    for cut in 1..24 {
+        let mut rig = Rig::new();
+        assert!(rig.feed(&request[..cut]).is_empty());
+        let answer = rig.feed(&request[cut..]);
+        assert_eq!(answer[..8], [0x81, 0x0a, 0, 0, 0, 0, 0, 0x81]);
+        assert_eq!((answer[11] as usize, answer[15]), (answer.len() - 24, 7));
+        assert_eq!(rig.ended, Some(After::Close));
+    }
+}
+
+#[test]
+fn many_keys_in_one_line() {
+    let mut rig = Rig::new();
+    rig.feed(b"set key9999 0 0 2\r\nhi\r\n");
+    let line: String = (0..20_000).map(|n| format!(" key{n}")).collect();
+    let mut got = rig.feed(b"get");
+    for chunk in line.as_bytes().chunks(16 << 10) {
+        got.extend(rig.feed(chunk));
+    }
+    got.extend(rig.feed(b"\r\n"));
+    assert_eq!(String::from_utf8_lossy(&got), "VALUE key9999 0 2\r\nhi\r\nEND\r\n");
+}

@@ -1,0 +1,179 @@
+//! `watch`: events as lines, for clients that asked for them.
+//!
+//! An event is worded once and handed to each watcher's buffer. A watcher that reads too slowly loses events rather
+//! than hold anybody up; it is told how many.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use plainweave::Fiber;
+use plainweave::net::TcpStream;
+
+use super::proto::Verb;
+use super::store::Stored;
+
+/// Bits of the kinds of events, in the order of memcached's names.
+pub(crate) const FETCHERS: u16 = 1 << 2;
+pub(crate) const MUTATIONS: u16 = 1 << 3;
+pub(crate) const CONNEVENTS: u16 = 1 << 5;
+/// Bytes that wait for one watcher.
+const BUFFER: usize = 256 << 10;
+/// Watchers at a time.
+const WATCHERS: usize = 20;
+
+/// What has happened.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    Get { key: &'a [u8], found: bool, client: u64, size: usize },
+    Store { key: &'a [u8], stored: Stored, verb: Verb, ttl: u32, client: u64, size: usize },
+    Opened { client: u64, peer: &'a str },
+    Closed { client: u64, peer: &'a str, reason: &'static str },
+}
+
+/// All watchers.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    /// Kinds that somebody watches.
+    kinds: AtomicU16,
+    list: Mutex<Vec<Arc<Watcher>>>,
+    events: AtomicU64,
+    skipped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    kinds: u16,
+    buffer: Mutex<Vec<u8>>,
+    fiber: Fiber,
+    gone: AtomicBool,
+}
+
+impl Watchers {
+    /// Kinds of events that somebody watches.
+    pub(crate) fn kinds(&self) -> u16 {
+        self.kinds.load(Relaxed)
+    }
+
+    /// Watchers, and events that some of them have lost.
+    pub(crate) fn figures(&self) -> (usize, u64) {
+        (self.lock().len(), self.skipped.load(Relaxed))
+    }
+
+    /// Any thread or fiber.
+    pub(crate) fn send(&self, kind: u16, event: &Event<'_>) {
+        let line = worded(event, self.events.fetch_add(1, Relaxed) + 1);
+        for watcher in self.lock().iter().filter(|watcher| watcher.kinds & kind != 0) {
+            let mut buffer = watcher.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            if buffer.len() + line.len() > BUFFER {
+                self.skipped.fetch_add(1, Relaxed);
+                continue;
+            }
+            let wake = buffer.is_empty();
+            buffer.extend_from_slice(line.as_bytes());
+            drop(buffer);
+            if wake {
+                watcher.fiber.unpark();
+            }
+        }
+    }
+
+    /// A fiber. Sends events of these kinds until the client leaves or the server stops.
+    pub(crate) fn watch(&self, kinds: u16, mut stream: TcpStream) {
+        let fiber = plainweave::current();
+        let watcher = Arc::new(Watcher { kinds, buffer: Mutex::default(), fiber, gone: AtomicBool::new(false) });
+        if self.lock().len() >= WATCHERS {
+            let _ = stream.write_all(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
+            return;
+        }
+        self.change(|list| list.push(watcher.clone()));
+        if let Ok(reader) = stream.try_clone() {
+            let watcher = watcher.clone();
+            plainweave::spawn(move || until_gone(reader, &watcher));
+        }
+        if stream.write_all(b"OK\r\n").is_ok() {
+            watcher.serve(&mut stream);
+        }
+        self.change(|list| list.retain(|other| !Arc::ptr_eq(other, &watcher)));
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Watcher>>)) {
+        let mut list = self.lock();
+        change(&mut list);
+        self.kinds.store(list.iter().fold(0, |kinds, watcher| kinds | watcher.kinds), Relaxed);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Watcher>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    fn serve(&self, stream: &mut TcpStream) {
+        while !self.gone.load(Relaxed) {
+            let lines = std::mem::take(&mut *self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
+            let done = if lines.is_empty() { plainweave::park() } else { stream.write_all(&lines) };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads what the client sends, which means nothing any more, until it leaves.
+fn until_gone(mut stream: TcpStream, watcher: &Watcher) {
+    while let Ok(1..) = stream.read(&mut [0; 512]) {}
+    watcher.gone.store(true, Relaxed);
+    watcher.fiber.unpark();
+}
+
+/// The event in memcached's words.
+fn worded(event: &Event<'_>, number: u64) -> String {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut line = format!("ts={}.{} gid={number} type=", time.as_secs(), time.subsec_micros());
+    let _ = match event {
+        Event::Get { key, found, client, size } => {
+            let status = if *found { "found" } else { "not_found" };
+            writeln!(line, "item_get key={} status={status} clsid=0 cfd={client} size={size}", Escaped(key))
+        }
+        Event::Store { key, stored, verb, ttl, client, size } => {
+            let (status, verb) = (status(*stored), format!("{verb:?}").to_lowercase());
+            let key = Escaped(key);
+            writeln!(line, "item_store key={key} status={status} cmd={verb} ttl={ttl} clsid=0 cfd={client} size={size}")
+        }
+        Event::Opened { client, peer } => writeln!(line, "conn_new {peer} cfd={client}"),
+        Event::Closed { client, peer, reason } => writeln!(line, "conn_close {peer} reason={reason} cfd={client}"),
+    };
+    line
+}
+
+fn status(stored: Stored) -> &'static str {
+    match stored {
+        Stored::Stored(_) => "stored",
+        Stored::NotStored => "not_stored",
+        Stored::Exists => "exists",
+        Stored::NotFound => "not_found",
+        Stored::TooLarge => "too_large",
+        Stored::OutOfMemory => "no_memory",
+    }
+}
+
+/// A key with all but letters, digits and `-._~` percent-encoded.
+pub(crate) struct Escaped<'a>(pub(crate) &'a [u8]);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for byte in self.0 {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    f.write_char(char::from(*byte))?
+                }
+                _ => write!(f, "%{byte:02X}")?,
+            }
+        }
+        Ok(())
+    }
+}

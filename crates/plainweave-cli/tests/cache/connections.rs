@@ -1,0 +1,161 @@
+//! Connections: many, idle, leaving, too many, too slow; and the end of the server.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use super::running::{Client, PATIENCE, Running, command, eventually};
+
+/// Every way of running connections.
+const WAYS: [&[&str]; 4] = [
+    &["--io", "epoll"],
+    &["--io", "epoll", "--fiber-per-connection", "-t", "1"],
+    &["-t", "1"],
+    &["--fiber-per-connection"],
+];
+
+#[test]
+fn every_way_serves_and_drains() {
+    for way in WAYS {
+        let server = Running::start(way);
+        let (mut one, mut two) = (server.connect(), server.connect());
+        one.ask("set a 5 0 3\r\nabc\r\nget a\r\n", "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n");
+        two.ask("get a\r\n", "VALUE a 5 3\r\nabc\r\nEND\r\n");
+        one.send("set half 0 0 10\r\n01234");
+        two.ask("mn\r\n", "MN\r\n");
+        one.ask("56789\r\nget half\r\n", "STORED\r\nVALUE half 0 10\r\n0123456789\r\nEND\r\n");
+        server.signal();
+        assert_eq!((one.rest(), two.rest()), (String::new(), String::new()), "{way:?}");
+        assert_eq!(server.end(), (Some(0), String::new()), "{way:?}");
+    }
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_and_with_large_values() {
+    for way in WAYS {
+        let server = Running::start(way);
+        let mut client = server.connect();
+        let large = "x".repeat(900_000);
+        client.ask(format!("set big 0 0 900000\r\n{large}\r\n"), "STORED\r\n");
+        let sent: String = (0..500).map(|n| format!("set k{n} {n} 0 3\r\nabc\r\nget k{n}\r\n")).collect();
+        let received: String = (0..500).map(|n| format!("STORED\r\nVALUE k{n} {n} 3\r\nabc\r\nEND\r\n")).collect();
+        client.ask(sent, received);
+        client.ask(
+            "get big k1 big\r\n",
+            format!("VALUE big 0 900000\r\n{large}\r\nVALUE k1 1 3\r\nabc\r\nVALUE big 0 900000\r\n{large}\r\nEND\r\n"),
+        );
+    }
+}
+
+#[test]
+fn a_client_that_vanishes_anywhere_leaves_nothing_behind() {
+    let server = Running::start(&[]);
+    let text = b"set a 0 0 5\r\nhello\r\nget a\r\nms b 2 c\r\nhi\r\nmg b v\r\nincr n 1\r\n";
+    let mut last = server.connect();
+    last.ask("mn\r\n", "MN\r\n");
+    let before = server.descriptors();
+    for end in 0..=text.len() {
+        let mut client = server.connect();
+        client.send(&text[..end]);
+        if end % 2 == 0 {
+            let _ = client.0.shutdown(Shutdown::Write);
+        }
+    }
+    eventually("the last one is served in full", || last.until("get n b\r\n", "END").contains("hi"));
+    eventually("the descriptors are freed", || server.descriptors() <= before);
+    assert_eq!(last.stat("curr_connections"), 1);
+}
+
+#[test]
+fn above_the_limit_newcomers_wait_and_nobody_suffers() {
+    let server = Running::start(&["-c", "3"]);
+    let mut inside: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    inside.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
+    let mut outside = server.connect();
+    outside.send("version\r\n");
+    for client in &mut inside {
+        client.ask("get a\r\n", "END\r\n");
+        assert_eq!((client.stat("accepting_conns"), client.stat("curr_connections")), (0, 3));
+    }
+    drop(inside.pop());
+    outside.expect("VERSION 1.6.18-plainweave-");
+    assert_eq!(inside[0].stat("listen_disabled_num"), 1);
+}
+
+#[test]
+fn maxconns_fast_refuses_at_once() {
+    let server = Running::start(&["-c", "1", "-o", "maxconns_fast"]);
+    let mut inside = server.connect();
+    inside.ask("mn\r\n", "MN\r\n");
+    assert_eq!(server.connect().rest(), "ERROR Too many open connections\r\n");
+    assert_eq!(inside.stat("rejected_connections"), 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_its_time() {
+    for way in [&[][..], &["--fiber-per-connection"]] {
+        let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
+        let mut client = server.connect();
+        client.ask("mn\r\n", "MN\r\n");
+        assert_eq!(client.rest(), "");
+        assert_eq!(server.connect().stat("idle_kicks"), 1);
+    }
+}
+
+#[test]
+fn a_slow_reader_is_cut_and_holds_little() {
+    let server = Running::start(&["--write-timeout", "1", "-I", "1m"]);
+    let mut other = server.connect();
+    let value = "x".repeat(500_000);
+    other.ask(format!("set big 0 0 500000\r\n{value}\r\n"), "STORED\r\n");
+    let before = server.resident();
+    let mut slow = server.connect();
+    // 5 GB of answers, if the server were to take all of this in.
+    let sent = slow.0.write_all("get big\r\n".repeat(10_000).as_bytes());
+    drop(sent);
+    other.ask("mn\r\n", "MN\r\n");
+    assert!(server.resident() < before + (32 << 20));
+    eventually("the slow reader is cut", || other.stat("slow_readers") == 1);
+    eventually("its connection is gone", || other.stat("curr_connections") == 1);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    let path = std::env::temp_dir().join(format!("plainweave-cache-{}.sock", std::process::id()));
+    let text = path.to_str().unwrap();
+    let server = Running::spawn(command(&["-s", text, "-a", "770"]));
+    assert!(server.line.contains(text), "{}", server.line);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"set a 0 0 1\r\n1\r\nget a\r\n").unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut got = [0; 29];
+    std::io::Read::read_exact(&mut stream, &mut got).unwrap();
+    assert_eq!(&got, b"STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+    drop(stream);
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn shutdown_is_obeyed_where_it_is_allowed() {
+    let server = Running::start(&["-A"]);
+    server.connect().send("shutdown\r\n");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    for (args, words) in [
+        (&["-l", "256.0.0.1"][..], "write ADDRESS or ADDRESS:PORT"),
+        (&["-l", "192.0.2.1"], "choose another with -l"),
+        (&["-p", "0"], "nothing to listen on"),
+        (&["-o", "nonsense"], "idle_timeout=SECONDS"),
+        (&["-I", "2g"], "1k to 1024m"),
+        (&["--policy", "nonsense"], "fifo"),
+    ] {
+        let output = command(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
