@@ -447,3 +447,163 @@ fn storage_of_ones_own_is_the_default() {
     let refused = runtime.run(|| plainweave::Builder::new().spawn_local(|| ()).expect_err("a thread of its own"));
     assert!(refused.to_string().contains("shared_tls"), "{refused}");
 }
+
+/// What fibers that hold guards of scoped thread-locals, a lock of `std` that is re-entrant, and a `thread_local!`
+/// across suspensions find afterwards; the number of times it was not what they had put there.
+fn what_was_not_kept(runtime: &Runtime) -> usize {
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(0) };
+        static SCOPE: Cell<usize> = const { Cell::new(0) };
+    }
+    static HOLDERS: AtomicUsize = AtomicUsize::new(0);
+    /// As `scoped-tls`' guard, with an address that is compared and not followed.
+    struct Restore(usize);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SCOPE.set(self.0);
+        }
+    }
+    let wrong = Arc::new(AtomicUsize::new(0));
+    let fibers: Vec<_> = (1..=20)
+        .map(|n| {
+            let wrong = wrong.clone();
+            runtime.spawn(move || {
+                let check = |kept: bool| wrong.fetch_add(usize::from(!kept), Ordering::Relaxed);
+                MINE.set(n);
+                let value = Box::new(n);
+                let address = std::ptr::from_ref(&*value).addr();
+                let restore = Restore(SCOPE.replace(address));
+                for _ in 0..n {
+                    yield_now();
+                    check(MINE.get() == n);
+                    check(SCOPE.get() == address);
+                }
+                drop(restore);
+                drop(value);
+                // Fibers of one worker that have the same thread's number are let in together.
+                if n <= 2 {
+                    let out = std::io::stdout().lock();
+                    check(HOLDERS.fetch_add(1, Ordering::SeqCst) == 0);
+                    // Not a sleep: whoever wants the lock blocks a worker, perhaps the one with the timer.
+                    (0..50).for_each(|_| yield_now());
+                    HOLDERS.fetch_sub(1, Ordering::SeqCst);
+                    drop(out);
+                }
+                // With all guards gone, nothing is set: else this is the address of a value that is gone.
+                check(SCOPE.get() == 0);
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    wrong.load(Ordering::Relaxed)
+}
+
+/// One program, on storage of their own and on shared storage. In children, which share no terminal.
+#[test]
+fn shared_storage_mixes_up_what_own_storage_keeps() {
+    const NAME: &str = "shared_storage_mixes_up_what_own_storage_keeps";
+    if is_child("own") {
+        // Two workers: one may have to wait for the lock, as a thread would.
+        let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+        assert_eq!(what_was_not_kept(&runtime), 0);
+        return;
+    }
+    if is_child("shared") {
+        // SAFETY: none; the contract is broken to show what then happens, with addresses that are not followed.
+        let builder = unsafe { Runtime::builder().workers(1).shared_tls() };
+        assert!(what_was_not_kept(&builder.build().expect("a runtime")) > 20);
+        return;
+    }
+    for part in ["own", "shared"] {
+        let output = in_child(NAME, part, &[]);
+        assert!(output.status.success(), "{part}: {}", stderr_of(&output));
+    }
+}
+
+/// `fork` repairs the list of threads in the child, and finds the forking one through its storage.
+#[test]
+fn a_fiber_forks_and_starts_programs() {
+    use std::os::unix::process::CommandExt;
+    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let fibers: Vec<_> = (0..8)
+        .map(|n| {
+            runtime.spawn(move || {
+                yield_now();
+                let mut command = std::process::Command::new("true");
+                if n % 2 == 0 {
+                    // With something to run in between, `std` forks instead of calling `posix_spawn`.
+                    // SAFETY: it does nothing.
+                    unsafe { command.pre_exec(|| Ok(())) };
+                }
+                assert!(command.status().expect("it runs").success());
+                // SAFETY: the child allocates, as glibc allows after its `fork`, and ends without destructors.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        let numbers: Vec<_> = (0..1000).collect();
+                        libc::_exit(if numbers.len() == 1000 && pthread() != 0 { 7 } else { 1 });
+                    }
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+}
+
+/// A handler runs on the storage of whoever was interrupted, worker or fiber.
+#[test]
+fn signal_handlers_find_whole_storage() {
+    static HANDLED: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn handler(_: libc::c_int) {
+        // SAFETY: reads and writes a word of the interrupted one's storage, and leaves it as it was.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            *errno = 1;
+            HANDLED.fetch_add(usize::from(pthread() != 0), Ordering::Relaxed);
+            *errno = before;
+        }
+    }
+    let _alone = alone();
+    // SAFETY: a handler that is safe to run anywhere.
+    unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) };
+    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let fibers: Vec<_> = (0..20i32)
+        .map(|n| {
+            runtime.spawn(move || {
+                for _ in 0..200 {
+                    // SAFETY: this process; a word of this fiber's storage.
+                    unsafe {
+                        *libc::__errno_location() = n;
+                        libc::kill(libc::getpid(), libc::SIGUSR1);
+                        yield_now();
+                        assert_eq!(*libc::__errno_location(), n);
+                    }
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    assert!(HANDLED.load(Ordering::Relaxed) > 0);
+}
+
+/// Each has its own state of the resolver, as threads have.
+#[test]
+fn fibers_look_names_up_at_once() {
+    use std::net::ToSocketAddrs;
+    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let fibers: Vec<_> = (0..50)
+        .map(|_| {
+            runtime.spawn(|| {
+                for _ in 0..10 {
+                    assert!(("localhost", 80).to_socket_addrs().expect("localhost is known").count() > 0);
+                    yield_now();
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+}
