@@ -10,6 +10,7 @@ mod micro;
 mod mode;
 mod report;
 mod sample;
+mod store;
 mod web;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ enum Experiment {
     Micro(micro::Flags),
     Echo(echo::Flags),
     Cache(cache::Flags),
+    Store(store::Flags),
     Web(web::Flags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
+        Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
     };

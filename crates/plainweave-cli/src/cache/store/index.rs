@@ -107,6 +107,19 @@ impl Entry {
         self.word = self.word & !LOC_MASK | loc.0;
     }
 
+    /// Notes an access, and more marks. What does not change is not written, so that a hot line stays clean.
+    #[inline]
+    pub(super) fn note(&mut self, now: Time, marks: u8) {
+        let old = self.marks();
+        let new = (old + u8::from(old & FREQUENCY < FREQUENCY)) | marks;
+        if new != old {
+            self.set_marks(new);
+        }
+        if self.access != now {
+            self.access = now;
+        }
+    }
+
     const fn is_empty(&self) -> bool {
         self.word == 0
     }
@@ -124,6 +137,17 @@ impl Entry {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Bucket([Entry; WAYS]);
+
+impl Bucket {
+    #[inline]
+    fn find(&self, hash: u64, is: &mut impl FnMut(Loc) -> bool) -> Option<usize> {
+        let fits = |entry: &Entry| {
+            let same = entry.word >> TAG_SHIFT == hash >> TAG_SHIFT;
+            same && !entry.is_empty() && entry.marks() & LINK == 0
+        };
+        (0..WAYS).find(|&slot| fits(&self.0[slot]) && is(self.0[slot].loc()))
+    }
+}
 
 /// A bucket's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,18 +239,28 @@ impl Index {
     }
 
     /// The entry with this hash whose place `is` the right one.
+    #[inline]
     pub(super) fn find(&self, hash: u64, mut is: impl FnMut(Loc) -> bool) -> Option<Place> {
         let home = self.home(hash);
         let mut at = At::Home(home);
         loop {
-            let Bucket(entries) = self.bucket(at);
-            for (slot, entry) in entries.iter().enumerate() {
-                let same = entry.word >> TAG_SHIFT == hash >> TAG_SHIFT;
-                if same && !entry.is_empty() && entry.marks() & LINK == 0 && is(entry.loc()) {
-                    return Some(Place { at, slot, home });
-                }
+            let bucket = self.bucket(at);
+            if let Some(slot) = bucket.find(hash, &mut is) {
+                return Some(Place { at, slot, home });
             }
-            at = entries[WAYS - 1].link()?;
+            at = bucket.0[WAYS - 1].link()?;
+        }
+    }
+
+    /// The same, for looking at the entry and changing it: the short way of a get.
+    #[inline]
+    pub(super) fn get_mut(&mut self, hash: u64, mut is: impl FnMut(Loc) -> bool) -> Option<&mut Entry> {
+        let home = self.home(hash);
+        let bucket = self.homes.get(home);
+        match bucket.find(hash, &mut is) {
+            Some(slot) => Some(&mut self.homes.get_mut(home).0[slot]),
+            None if bucket.0[WAYS - 1].link().is_none() => None,
+            None => self.find(hash, is).map(|place| self.entry_mut(place)),
         }
     }
 

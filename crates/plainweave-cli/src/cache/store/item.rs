@@ -16,13 +16,13 @@ pub(super) enum Bytes {
 #[derive(Clone)]
 pub struct Item {
     pub(super) bytes: Bytes,
-    pub(super) len: usize,
+    pub(super) len: u32,
     pub(super) flags: u32,
     pub(super) cas: u64,
     pub(super) expiry: Expiry,
     pub(super) access: Time,
     pub(super) fetched: bool,
-    pub(super) size: usize,
+    pub(super) size: u32,
 }
 
 impl Item {
@@ -30,7 +30,7 @@ impl Item {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an item is no container")]
     pub const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// The value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with 64 MB of memory) is one
@@ -44,6 +44,7 @@ impl Item {
     }
 
     /// Appends the value to `out`.
+    #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match &self.bytes {
             Bytes::One(pin) => out.extend_from_slice(pin.bytes()),
@@ -84,7 +85,7 @@ impl Item {
     /// Bytes that the item takes: key, value and what the store keeps with them.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.size
+        self.size as usize
     }
 }
 

@@ -163,15 +163,18 @@ impl Log {
     }
 
     /// The bytes from a record on.
+    #[inline]
     pub(super) fn at(&self, loc: Loc) -> &[u8] {
         let segment = &self.slots[loc.segment() as usize].segment;
         segment.bytes(loc.offset()..segment.filled())
     }
 
+    #[inline]
     pub(super) fn has_key(&self, loc: Loc, key: &[u8]) -> bool {
         record::has_key(self.at(loc), key)
     }
 
+    #[inline]
     pub(super) fn head(&self, loc: Loc) -> Head {
         Head::read(self.at(loc))
     }
@@ -184,6 +187,7 @@ impl Log {
     }
 
     /// A record's payload, for readers without the lock.
+    #[inline]
     pub(super) fn pin(&self, loc: Loc, head: &Head) -> Pin {
         let start = loc.offset() + head.payload();
         self.slots[loc.segment() as usize].segment.pin(start..start + head.payload_len)
@@ -196,6 +200,7 @@ impl Log {
     }
 
     /// Whether a flush has taken what is in a segment.
+    #[inline]
     pub(super) fn flushed(&self, loc: Loc) -> bool {
         self.slots[loc.segment() as usize].flushed
     }

@@ -41,7 +41,7 @@ pub const KEY_MAX: usize = 250;
 pub struct Config {
     /// Bytes for items and the index: `-m`.
     pub memory: usize,
-    /// Bytes of the largest item, counted as memcached does, with key and header: `-I`.
+    /// Bytes of the largest item, counted as memcached does, with key and header: `-I`. At most 1 GiB.
     pub item_max: usize,
     /// Whether items are evicted when memory is short. Else writes fail: `-M`.
     pub evict: bool,
@@ -69,6 +69,8 @@ const SEGMENT_MIN: usize = 16 << 10;
 const SEGMENTS: usize = 256;
 /// There are at most `2^SHARD_BITS` shards.
 const SHARD_BITS: u32 = 10;
+/// No item is larger, whatever the configuration says.
+const ITEM_MAX: usize = 1 << 30;
 /// Bytes that memcached counts for an item beside key and value; they decide what is too large.
 const ITEM_HEAD: usize = 59;
 
@@ -87,6 +89,7 @@ impl Store {
     /// 1 MiB; memory is taken as 1 MiB at least.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let config = Config { item_max: config.item_max.min(ITEM_MAX), ..config };
         let memory = config.memory.max(1 << 20);
         let least = config.item_max.saturating_mul(4).max(1 << 20);
         let most = (memory / least).clamp(1, 1 << SHARD_BITS);

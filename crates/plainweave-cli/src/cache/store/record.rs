@@ -51,15 +51,17 @@ impl Head {
     }
 
     /// Reads the head of the record at the beginning of `bytes`.
+    #[inline]
     pub(super) fn read(bytes: &[u8]) -> Self {
-        let kind = bytes[5];
+        let fixed: [u8; HEAD] = array(bytes);
+        let kind = fixed[5];
         let flags = if kind & FLAGGED == 0 { 0 } else { u32::from_le_bytes(array(&bytes[HEAD..])) };
         Self {
             kind: kind & !FLAGGED,
-            cas: u64::from_le_bytes(array(&bytes[6..])),
+            cas: u64::from_le_bytes(array(&fixed[6..])),
             flags,
-            key_len: usize::from(bytes[4]),
-            payload_len: u32::from_le_bytes(array(bytes)) as usize,
+            key_len: usize::from(fixed[4]),
+            payload_len: u32::from_le_bytes(array(&fixed)) as usize,
         }
     }
 
@@ -84,9 +86,11 @@ impl Head {
 }
 
 /// Whether the record at the beginning of `bytes` has this key.
+#[inline]
 pub(super) fn has_key(bytes: &[u8], key: &[u8]) -> bool {
-    let start = HEAD + if bytes[5] & FLAGGED == 0 { 0 } else { 4 };
-    usize::from(bytes[4]) == key.len() && &bytes[start..start + key.len()] == key
+    let Some(fixed) = bytes.first_chunk::<HEAD>() else { return false };
+    let start = HEAD + if fixed[5] & FLAGGED == 0 { 0 } else { 4 };
+    usize::from(fixed[4]) == key.len() && bytes.get(start..start + key.len()) == Some(key)
 }
 
 /// Gives the record at the beginning of `bytes` another CAS value.

@@ -51,6 +51,7 @@ pub(super) struct Segment {
 impl Segment {
     /// An empty segment of `len` bytes. The kernel gives the memory as it is filled.
     pub(super) fn new(len: usize) -> Self {
+        assert!(len < 1 << 32, "a segment of {len} bytes");
         let bytes = Box::into_raw(vec![0_u8; len].into_boxed_slice());
         // SAFETY: `UnsafeCell<u8>` is laid out like `u8`, and the pointer came from a box just now.
         let cells = unsafe { Box::from_raw(bytes as *mut [UnsafeCell<u8>]) };
@@ -91,7 +92,8 @@ impl Segment {
     /// Appended bytes, for readers without the lock.
     pub(super) fn pin(&self, range: Range<usize>) -> Pin {
         assert!(range.start <= range.end && range.end <= self.filled, "bytes that were not appended");
-        Pin { memory: Arc::clone(&self.memory), start: range.start, len: range.end - range.start }
+        let (start, len) = (range.start as u32, (range.end - range.start) as u32);
+        Pin { memory: Arc::clone(&self.memory), start, len }
     }
 
     /// Appended bytes to be written over; `None` while somebody reads the segment.
@@ -116,15 +118,22 @@ impl Segment {
 #[derive(Clone)]
 pub(super) struct Pin {
     memory: Arc<Memory>,
-    start: usize,
-    len: usize,
+    /// A segment has less than 4 GiB; [`Segment::new`] sees to it.
+    start: u32,
+    len: u32,
 }
 
 impl Pin {
+    /// Bytes that it has.
+    pub(super) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
     /// The bytes.
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: They were appended (2), and this pin keeps `Arc::get_mut` from succeeding (3).
-        unsafe { self.memory.read(self.start..self.start + self.len) }
+        unsafe { self.memory.read(self.start as usize..self.start as usize + self.len as usize) }
     }
 }
 

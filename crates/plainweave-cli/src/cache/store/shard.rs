@@ -85,56 +85,54 @@ impl Shard {
 
     /// Notes an access to the item.
     fn note(&mut self, place: Place, marks: u8) {
-        let now = self.now;
-        let entry = self.index.entry_mut(place);
-        let old = entry.marks();
-        let new = (old + u8::from(old & FREQUENCY < FREQUENCY)) | marks;
-        if new != old {
-            entry.set_marks(new);
-        }
-        if entry.access != now {
-            entry.access = now;
-        }
+        self.index.entry_mut(place).note(self.now, marks);
     }
 
     /// A handle on an item.
-    fn item(&self, place: Place) -> Item {
-        let entry = self.index.entry(place);
+    fn item(&self, entry: &Entry) -> Item {
         let head = self.log.head(entry.loc());
         let record = self.log.pin(entry.loc(), &head);
-        let (value, mut size) = (record.bytes().len(), head.len() + size_of::<Entry>());
-        let (bytes, len) = match head.kind {
-            TABLE => {
-                let len = record::value_len(record.bytes());
-                let pieces = record::pieces(record.bytes()).map(|loc| {
-                    let head = self.log.head(loc);
-                    size += head.len();
-                    self.log.pin(loc, &head)
-                });
-                (Bytes::Many(pieces.collect()), len)
-            }
-            _ => (Bytes::One(record), value),
+        let mut size = head.len() + size_of::<Entry>();
+        let (bytes, len) = if head.kind == TABLE {
+            let len = record::value_len(record.bytes());
+            let pieces = record::pieces(record.bytes()).map(|loc| {
+                let head = self.log.head(loc);
+                size += head.len();
+                self.log.pin(loc, &head)
+            });
+            (Bytes::Many(pieces.collect()), len)
+        } else {
+            let len = record.len();
+            (Bytes::One(record), len)
         };
         Item {
             bytes,
-            len,
+            len: len as u32,
             flags: head.flags,
             cas: head.cas,
             expiry: Expiry(entry.expiry),
             access: entry.access,
             fetched: entry.marks() & FETCHED != 0,
-            size,
+            size: size as u32,
         }
     }
 
+    /// The short way: one look at the index, one at the record.
+    #[inline]
     pub(super) fn get(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Item> {
-        let place = self.find(hash, key, now)?;
-        if let Some(expiry) = touch {
-            self.index.entry_mut(place).expiry = expiry.0;
+        self.turn(now);
+        let (log, now) = (&self.log, self.now);
+        let entry = self.index.get_mut(hash, |loc| log.has_key(loc, key))?;
+        if Expiry(entry.expiry).passed(now) || log.flushed(entry.loc()) {
+            self.find(hash, key, now);
+            return None;
         }
-        let item = self.item(place);
-        self.note(place, FETCHED);
-        Some(item)
+        if let Some(expiry) = touch {
+            entry.expiry = expiry.0;
+        }
+        let before = *entry;
+        entry.note(now, FETCHED);
+        Some(self.item(&before))
     }
 
     pub(super) fn touch(&mut self, hash: u64, key: &[u8], expiry: Expiry, now: Time) -> bool {
@@ -170,7 +168,7 @@ impl Shard {
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             entry.expiry = expiry.0;
         }
-        let item = self.item(place);
+        let item = self.item(self.index.entry(place));
         let sends = if won { SENT } else { 0 };
         match (lookup.peek, created) {
             (true, _) => {}
@@ -217,7 +215,7 @@ impl Shard {
             }
             Mode::Append | Mode::Prepend => {
                 let facts = facts(old.flags, Expiry(entry.expiry));
-                let item = self.item(place);
+                let item = self.item(&entry);
                 let mut parts: Vec<&[u8]> = item.slices().collect();
                 parts.insert(if mode == Mode::Append { parts.len() } else { 0 }, value);
                 self.stored(hash, key, &parts, facts)
@@ -387,6 +385,7 @@ impl Shard {
 }
 
 /// The hash of a key.
+#[inline]
 pub(super) fn hash(hasher: &Hash, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(key);
