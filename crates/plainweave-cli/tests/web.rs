@@ -23,6 +23,22 @@ fn serves_and_says_what() {
 }
 
 #[test]
+fn sends_what_the_flags_say() {
+    let server = Running::start(&["--listing", "--fallback", "/Cargo.toml", "--error-page", "405=/src/main.rs"]);
+    for (request, fields, status, said) in [
+        ("GET /src/?format=json", "", "200 OK", "{\"name\":\"main.rs\","),
+        ("GET /page", "Accept: text/html\r\n", "200 OK", "name = \"plainweave-cli\""),
+        ("GET /page", "", "404 Not Found", "404 Not Found"),
+        ("POST /", "", "405 Method Not Allowed", "fn main()"),
+    ] {
+        let mut stream = server.connect();
+        write!(stream, "{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n").unwrap();
+        let text = rest(stream);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")) && text.contains(said), "{request}: {text}");
+    }
+}
+
+#[test]
 fn stops_gracefully() {
     let server = Running::start(&[]);
     let (idle, mut kept, mut busy) = (server.connect(), server.connect(), server.connect());
@@ -63,6 +79,9 @@ fn errors_name_the_remedy() {
         (&["Cargo.toml"], 1, "give an existing directory"),
         (&["--listen", "nonsense"], 2, "write ADDRESS:PORT"),
         (&["--header-timeout", "0"], 2, "positive number"),
+        (&["--fallback", "/none.html"], 1, "give a file of the directory"),
+        (&["--error-page", "404=/src"], 1, "not a regular file"),
+        (&["--error-page", "200=/Cargo.toml"], 2, "an error status and a path"),
         (&["--workers", "0"], 2, "--workers"),
         (&["--frobnicate"], 2, "--frobnicate"),
     ] {

@@ -9,6 +9,7 @@ use clap::Args;
 use plainweave_http::Limits;
 use plainweave_http::files::Caching;
 
+use super::content::ContentFlags;
 use super::line::Format;
 
 use crate::engine::Io;
@@ -17,6 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   plainweave web                                    the current directory on http://127.0.0.1:8080
   plainweave web site --listen 8000                 another directory, another port
+  plainweave web --listing                          directories are listed
+  plainweave web dist --fallback /index.html --precompressed --error-page 500=/500.html
   plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
   plainweave web --io epoll --workers 1             one worker, without io_uring
   plainweave web --header-timeout 5s --idle-timeout 2m
@@ -30,6 +33,9 @@ pub(crate) struct Flags {
     /// Directory whose files are served; dotfiles are hidden, except /.well-known
     #[arg(value_name = "DIR", default_value = ".", help_heading = "What to serve")]
     pub(super) root: PathBuf,
+
+    #[command(flatten)]
+    pub(super) content: ContentFlags,
 
     /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]

@@ -1,6 +1,7 @@
 //! `plainweave web`: the static web server.
 
 mod access;
+mod content;
 mod counters;
 mod flags;
 mod line;
@@ -34,7 +35,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let caching = flags.caching.caching();
     let seats = Seats::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
-    let server = Server::new(files.with_caching(caching)).with_limits(flags.limits.limits());
+    let files = flags.content.apply(files.with_caching(caching))?;
+    let server = Server::new(files).with_limits(flags.limits.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation)?;
     let server = Arc::new(observers.watch(server));

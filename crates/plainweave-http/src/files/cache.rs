@@ -10,6 +10,7 @@
 //!
 //! The locks are held for a look-up or an insertion, never across a system call or a suspension.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::io;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::coding::Coding;
 use super::look::{Content, Found, Job, Look};
 use super::open::Root;
 use super::path::FilePath;
@@ -49,6 +51,26 @@ impl Default for Caching {
 const SHARDS: usize = 16;
 /// What an entry takes beside its content and its path, roughly.
 const OVERHEAD: usize = 320;
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) path: &'a FilePath<'a>,
+    /// The compressed twin of the file at `path`, not the file itself.
+    pub(super) coding: Option<Coding>,
+    /// Whether to find out which twins the file has.
+    pub(super) with_twins: bool,
+}
+
+impl Wanted<'_> {
+    /// A twin's has a NUL, which no path has.
+    fn key(&self) -> Cow<'_, [u8]> {
+        match self.coding {
+            Some(coding) => Cow::Owned([self.path.key(), b"\0", coding.name().as_bytes()].concat()),
+            None => Cow::Borrowed(self.path.key()),
+        }
+    }
+}
 
 /// A path, and what was found behind it.
 #[derive(Debug)]
@@ -123,18 +145,18 @@ impl Cache {
         Arc::new(Self { shards, hasher: RandomState::default(), caching })
     }
 
-    /// What stands behind `path`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
+    /// What is `wanted`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
     pub(super) fn find<B: Blocking>(
         self: &Arc<Self>,
-        path: &FilePath<'_>,
+        wanted: Wanted<'_>,
         root: &Arc<Root>,
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
-        let now = now();
+        let (key, now) = (wanted.key(), now());
         loop {
-            match self.turn(path.key(), now) {
+            match self.turn(&key, now) {
                 Ok(entry) => return Ok(entry),
-                Err(Turn::Look(landing, old)) => return self.look(path, old, landing, root, blocking),
+                Err(Turn::Look(landing, old)) => return self.look(wanted, old, landing, root, blocking),
                 Err(Turn::Wait(flight)) => {
                     if let Some(entry) = flight.wait()? {
                         return Ok(entry);
@@ -168,7 +190,7 @@ impl Cache {
 
     fn look<B: Blocking>(
         &self,
-        path: &FilePath<'_>,
+        Wanted { path, coding, with_twins }: Wanted<'_>,
         old: Option<Arc<Entry>>,
         mut landing: Landing,
         root: &Arc<Root>,
@@ -179,11 +201,8 @@ impl Cache {
             name.extend_from_slice(if name.is_empty() { b"" } else { b"/" });
             name.extend_from_slice(INDEX);
         }
-        let known = old.as_ref().and_then(|old| match &old.found {
-            Found::File(file) => Some(file.identity),
-            _ => None,
-        });
-        let job = Job { root: Arc::clone(root), name, known, whole_up_to: self.whole_up_to() };
+        let known = old.as_ref().and_then(|old| old.found.known());
+        let job = Job { root: Arc::clone(root), name, coding, with_twins, known, whole_up_to: self.whole_up_to() };
         // What is found is as old as the beginning of the look.
         let start = now();
         let look = match if B::TRY_FIRST { job.try_now() } else { None } {

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use rustix::fs::Stat;
 
+use super::coding::Coding;
 use super::fields::{Fields, single};
 use crate::encode::http_date;
 use crate::head::RequestHead;
@@ -41,9 +42,11 @@ impl Version {
     }
 
     /// Sent as a strong validator. It is as good as the file system's clock: before Linux 6.13 two writes of one size
-    /// within a clock tick (some milliseconds) leave the same tag.
-    pub(super) fn etag(&self) -> String {
-        format!("\"{:x}.{:x}-{:x}\"", self.seconds, self.nanos, self.size)
+    /// within a clock tick (some milliseconds) leave the same tag. Compressed twins say their coding: one that was
+    /// given the file's time and happens to have its size is still another representation.
+    pub(super) fn etag(&self, coding: Option<Coding>) -> String {
+        let (dash, coding) = coding.map_or(("", ""), |coding| ("-", coding.name()));
+        format!("\"{:x}.{:x}-{:x}{dash}{coding}\"", self.seconds, self.nanos, self.size)
     }
 
     /// `Last-Modified`, never later than now (RFC 9110, 8.8.2.1).
@@ -195,7 +198,8 @@ mod tests {
 
     #[test]
     fn validators() {
-        assert_eq!(FILE.etag(), "\"2ebc98a1.ab-10\"");
+        assert_eq!(FILE.etag(None), "\"2ebc98a1.ab-10\"");
+        assert_eq!(FILE.etag(Some(Coding::Br)), "\"2ebc98a1.ab-10-br\"");
         assert_eq!(FILE.last_modified(), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert!(Version { seconds: i64::MAX, ..FILE }.last_modified().ends_with("GMT"));
         assert!(Version { seconds: i64::MIN, ..FILE }.last_modified().contains("1970"));

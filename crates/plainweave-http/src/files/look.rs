@@ -1,5 +1,6 @@
 //! A look at what stands behind a name: the system calls of a cache miss, and of a cached entry that has grown old.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use http::StatusCode;
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
+use super::coding::{Coding, Codings};
 use super::condition::{Identity, Validators, Version};
 use super::open::Root;
 use super::pieces::read_resident;
@@ -34,6 +36,10 @@ pub(super) struct FoundFile {
     lines: HeaderLines,
     type_bytes: usize,
     validators_at: usize,
+    /// This is a compressed twin of another file.
+    coding: Option<Coding>,
+    /// The compressed twins that stand beside it.
+    pub(super) twins: Codings,
     pub(super) content: Content,
 }
 
@@ -44,6 +50,15 @@ pub(super) enum Content {
 }
 
 impl Found {
+    pub(super) fn file(&self) -> Option<&FoundFile> {
+        if let Self::File(file) = self { Some(file) } else { None }
+    }
+
+    /// In which state a file is known, if it is one.
+    pub(super) fn known(&self) -> Option<Known> {
+        self.file().map(|file| Known { identity: file.identity, twins: file.twins })
+    }
+
     /// Whether both say the same, where there is no content to compare.
     pub(super) fn is_same_absence(&self, other: &Self) -> bool {
         match (self, other) {
@@ -54,18 +69,32 @@ impl Found {
     }
 }
 
+/// The state of a file and of what stands beside it, as far as its answers depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) identity: Identity,
+    twins: Codings,
+}
+
 impl FoundFile {
-    fn new(name: &[u8], identity: Identity, content: Content) -> Self {
+    /// `name` is that of the file itself, for a twin too.
+    fn new(name: &[u8], coding: Option<Coding>, Known { identity, twins }: Known, content: Content) -> Self {
         let mut lines = HeaderLines::default();
         // Only names and values that are known to be valid: nothing here is the client's.
         let (essence, charset) = content_type(path::extension(name));
         lines.push_known("Content-Type", &[essence, charset]);
         let type_bytes = lines.as_bytes().len();
+        if let Some(coding) = coding {
+            lines.push_known("Content-Encoding", &[coding.name()]);
+        }
         lines.push_known("Accept-Ranges", &["bytes"]);
         let validators_at = lines.as_bytes().len();
+        if coding.is_some() || !twins.is_empty() {
+            lines.push_known("Vary", &["Accept-Encoding"]);
+        }
         lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
-        lines.push_known("ETag", &[&identity.version.etag()]);
-        Self { identity, lines: lines.shared(), type_bytes, validators_at, content }
+        lines.push_known("ETag", &[&identity.version.etag(coding)]);
+        Self { identity, lines: lines.shared(), type_bytes, validators_at, coding, twins, content }
     }
 
     pub(super) fn version(&self) -> &Version {
@@ -89,7 +118,7 @@ impl FoundFile {
 
     /// What the preconditions of a request are compared with.
     pub(super) fn validators(&self) -> Validators {
-        Validators { etag: self.version().etag(), modified: self.version().modified() }
+        Validators { etag: self.version().etag(self.coding), modified: self.version().modified() }
     }
 
     /// The value of `Content-Type`.
@@ -121,8 +150,12 @@ pub(super) struct Job {
     pub(super) root: Arc<Root>,
     /// Beneath the root.
     pub(super) name: Vec<u8>,
+    /// The file's compressed twin is meant.
+    pub(super) coding: Option<Coding>,
+    /// Whether to look for twins of the file.
+    pub(super) with_twins: bool,
     /// The state in which the file is known already.
-    pub(super) known: Option<Identity>,
+    pub(super) known: Option<Known>,
     /// Files up to this size are read.
     pub(super) whole_up_to: u64,
 }
@@ -130,25 +163,27 @@ pub(super) struct Job {
 impl Job {
     /// Looks without waiting for a disk; `None` if that takes one.
     pub(super) fn try_now(&self) -> Option<Look> {
-        let file = match self.root.read_cached(&self.name)? {
+        let file = match self.root.read_cached(&self.file_name(self.coding))? {
             Ok(file) => file,
             Err(error) => return Some(self.failed(error)),
         };
-        self.examine(file, read_resident).unwrap_or_else(|error| Some(self.failed(error)))
+        let twins = self.twins(|name| self.root.read_cached(name).map(|opened| opened.is_ok()))?;
+        self.examine(file, twins, read_resident).unwrap_or_else(|error| Some(self.failed(error)))
     }
 
     /// Looks; may wait for a disk.
     pub(super) fn run(&self) -> Look {
-        let file = match self.root.read(&self.name) {
+        let file = match self.root.read(&self.file_name(self.coding)) {
             Ok(file) => file,
             Err(error) => return self.failed(error),
         };
+        let twins = self.twins(|name| Some(self.root.read(name).is_ok())).unwrap_or_default();
         let mut failure = Errno::IO;
         let read = |file: &File, buf: &mut [u8], offset| {
             let read = file.read_at(buf, offset);
             read.map_err(|error| failure = Errno::from_io_error(&error).unwrap_or(Errno::IO)).ok()
         };
-        let examined = self.examine(file, read);
+        let examined = self.examine(file, twins, read);
         match examined {
             Ok(Some(look)) => look,
             Ok(None) => self.failed(failure),
@@ -156,10 +191,33 @@ impl Job {
         }
     }
 
+    /// The name with the coding's suffix.
+    fn file_name(&self, coding: Option<Coding>) -> Cow<'_, [u8]> {
+        match coding {
+            Some(coding) => Cow::Owned([&self.name, coding.suffix().as_bytes()].concat()),
+            None => Cow::Borrowed(&self.name),
+        }
+    }
+
+    /// Which twins there are. `exists` gives `None` where it would have to wait. What they are is found when they are
+    /// asked for.
+    fn twins(&self, exists: impl Fn(&[u8]) -> Option<bool>) -> Option<Codings> {
+        let mut twins = Codings::default();
+        if self.with_twins && self.coding.is_none() {
+            for coding in Coding::ALL {
+                if exists(&self.file_name(Some(coding)))? {
+                    twins.insert(coding);
+                }
+            }
+        }
+        Some(twins)
+    }
+
     /// `read` gives `None` where it would have to wait, or has failed.
     fn examine(
         &self,
         file: File,
+        twins: Codings,
         mut read: impl FnMut(&File, &mut [u8], u64) -> Option<usize>,
     ) -> Result<Option<Look>, Errno> {
         let mut stat = fstat(&file)?;
@@ -170,12 +228,13 @@ impl Job {
                 _ => return Ok(Some(Look::New(Found::Nothing(StatusCode::NOT_FOUND)))),
             }
             let identity = Identity::of(&stat);
-            if self.known == Some(identity) {
+            let known = Known { identity, twins };
+            if self.known == Some(known) {
                 return Ok(Some(Look::Same));
             }
             let size = identity.version.size;
             if size > self.whole_up_to {
-                return Ok(Some(self.file(identity, Content::Open(Arc::new(file)))));
+                return Ok(Some(self.file(known, Content::Open(Arc::new(file)))));
             }
             let Some(content) = read_whole(&file, size as usize, &mut read) else {
                 return Ok(None);
@@ -183,14 +242,14 @@ impl Job {
             // Only what was the same before and after is a state that its validators name.
             stat = fstat(&file)?;
             if Identity::of(&stat) == identity && content.len() as u64 == size {
-                return Ok(Some(self.file(identity, Content::Whole(content.into()))));
+                return Ok(Some(self.file(known, Content::Whole(content.into()))));
             }
         }
         Err(Errno::IO)
     }
 
-    fn file(&self, identity: Identity, content: Content) -> Look {
-        Look::New(Found::File(FoundFile::new(&self.name, identity, content)))
+    fn file(&self, known: Known, content: Content) -> Look {
+        Look::New(Found::File(FoundFile::new(&self.name, self.coding, known, content)))
     }
 
     fn failed(&self, error: Errno) -> Look {

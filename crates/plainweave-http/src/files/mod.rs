@@ -1,19 +1,25 @@
 //! The static handler: files beneath a directory.
 //!
 //! GET and HEAD, index files, redirects of directories to their trailing slash, media types, validators, conditional
-//! requests and ranges. Paths are decoded once and opened beneath the root only (see `open`); dotfiles are hidden,
-//! except `/.well-known`. What is asked for often is answered from memory (see [`Caching`]); what has to come from a
-//! disk comes by a [`Blocking`] pool.
+//! requests and ranges; if wanted, compressed twins of files, listings, a fallback page and error pages. Paths are
+//! decoded once and opened beneath the root only (see `open`); dotfiles are hidden, except `/.well-known`. What is
+//! asked for often is answered from memory (see [`Caching`]); what has to come from a disk comes by a [`Blocking`]
+//! pool.
 
+mod accept;
 mod cache;
+mod coding;
 mod condition;
 mod fields;
+mod listing;
 mod look;
 mod open;
+mod pages;
 mod partial;
 mod path;
 mod pieces;
 mod range;
+mod variant;
 
 use std::io;
 use std::path::Path;
@@ -22,11 +28,14 @@ use std::sync::Arc;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::{Body, Handler, Request, RequestHead, Response, Target};
-use cache::Cache;
+use cache::{Cache, Entry, Wanted};
+use coding::Coding;
 use condition::Verdict;
 use fields::{Fields, single};
+use listing::Listings;
 use look::{Found, FoundFile};
 use open::Root;
+use pages::Pages;
 use path::{FilePath, Refusal};
 
 pub use cache::Caching;
@@ -41,6 +50,9 @@ pub struct StaticFiles<B = Inline> {
     root: Arc<Root>,
     blocking: B,
     cache: Arc<Cache>,
+    precompressed: bool,
+    listings: Option<Listings>,
+    pages: Pages,
 }
 
 impl StaticFiles {
@@ -54,7 +66,8 @@ impl<B: Blocking> StaticFiles<B> {
     /// Files beneath `root`, read on a pool for blocking work. Fails when `root` is not a directory.
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(Root::open(root.as_ref())?);
-        Ok(Self { root, blocking, cache: Cache::new(Caching::default()) })
+        let cache = Cache::new(Caching::default());
+        Ok(Self { root, blocking, cache, precompressed: false, listings: None, pages: Pages::default() })
     }
 
     /// Keeps other amounts in memory, or for another time.
@@ -68,25 +81,70 @@ impl<B: Blocking> StaticFiles<B> {
         Self { root: open.unwrap_or_else(|shared| shared), ..self }
     }
 
+    /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and the client accepts
+    /// it. Whoever compresses the files keeps them in step: their times are not compared.
+    pub fn with_precompressed(self) -> Self {
+        Self { precompressed: true, ..self }
+    }
+
+    /// Lists directories that have no index file, as HTML or (`?format=json`, or by Accept) as JSON. Dotfiles and
+    /// what cannot be served are left out. At most 10,000 entries are listed.
+    pub fn with_listings(self) -> Self {
+        Self { listings: Some(Listings::default()), ..self }
+    }
+
+    /// Answers with the file at this path instead of 404, to requests that accept `text/html` by that name: for
+    /// applications whose pages have paths but no files. Fails when there is no such file.
+    pub fn with_fallback(mut self, path: &str) -> io::Result<Self> {
+        self.pages.set_fallback(&self.root, path)?;
+        Ok(self)
+    }
+
+    /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers
+    /// itself, such as a malformed request, stay plain. Fails when there is no such file, or the status is no error.
+    pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
+        self.pages.set_error(&self.root, status, path)?;
+        Ok(self)
+    }
+
     fn get(&self, head: &RequestHead<'_>) -> Response {
         let path = match FilePath::decode(head.path()) {
             Ok(path) => path,
             Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
-        let Ok(entry) = self.cache.find(&path, &self.root, &self.blocking) else {
+        let Ok(entry) = self.find(&path, None) else {
             return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
         };
-        match &entry.found {
-            Found::File(file) => self.file(file, head),
-            Found::Directory if !path.is_directory() => redirect(&path, head.query()),
-            Found::Directory => Response::plain(StatusCode::NOT_FOUND),
-            Found::Nothing(status) => Response::plain(*status),
+        let fields = Fields::of(head);
+        let status = match &entry.found {
+            Found::File(file) => return self.file(&path, file, head, fields),
+            Found::Directory if !path.is_directory() => return redirect(&path, head.query()),
+            Found::Directory => StatusCode::NOT_FOUND,
+            Found::Nothing(status) => *status,
+        };
+        match &self.listings {
+            Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
+                let listed = self.list(listings, &path, head, fields);
+                listed.unwrap_or_else(|status| self.absent(status, head, fields))
+            }
+            _ => self.absent(status, head, fields),
         }
     }
 
-    fn file(&self, file: &FoundFile, head: &RequestHead<'_>) -> Response {
-        let fields = Fields::of(head);
+    /// What stands behind a path, or the compressed twin beside it. An error: the caller was cancelled.
+    fn find(&self, path: &FilePath<'_>, coding: Option<Coding>) -> io::Result<Arc<Entry>> {
+        self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.blocking)
+    }
+
+    fn file(&self, path: &FilePath<'_>, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
+        match file.twins.is_empty() {
+            true => self.representation(file, head, fields),
+            false => self.negotiated(path, file, head, fields),
+        }
+    }
+
+    fn representation(&self, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
         if fields.has(Fields::CONDITIONAL) {
             match condition::judge(head, fields, &file.validators()) {
                 Verdict::Whole => {}
@@ -113,13 +171,17 @@ impl<B: Blocking> StaticFiles<B> {
 
 impl<B: Blocking> Handler for StaticFiles<B> {
     fn handle(&self, request: &mut Request<'_>) -> Response {
-        match *request.method() {
+        let response = match *request.method() {
             Method::GET | Method::HEAD if !matches!(request.target(), Target::Asterisk) => self.get(request.head()),
             Method::OPTIONS => Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW),
             Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
                 Response::plain(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, ALLOW)
             }
             _ => Response::plain(StatusCode::NOT_IMPLEMENTED),
+        };
+        match response.status().as_u16() {
+            400.. => self.with_page(response, request.head()),
+            _ => response,
         }
     }
 }

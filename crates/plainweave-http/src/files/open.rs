@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
 
 /// `O_NONBLOCK`: opening a FIFO must not wait for its writer.
@@ -56,6 +56,16 @@ impl Root {
             Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP) => None,
             done => Some(done.map(File::from)),
         }
+    }
+
+    /// What stands behind a name, links followed as they would be for reading. May wait for the disk.
+    pub(super) fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
+        let path = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = match self.openat2 {
+            true => openat2(&self.directory, or_root(name), path, Mode::empty(), BENEATH)?,
+            false => self.read_walking(or_root(name))?,
+        };
+        fstat(opened)
     }
 
     /// The directory itself was removed, or what it is on has gone.

@@ -60,22 +60,32 @@ impl<'a> FilePath<'a> {
         let name = self.name();
         let mut url = String::with_capacity(name.len() + 2);
         url.push('/');
-        for &byte in name {
-            match byte {
-                b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b','
-                | b';' | b'=' | b':' | b'@' => url.push(byte as char),
-                _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
-                _ => {
-                    url.push('%');
-                    url.push(HEX[usize::from(byte >> 4)] as char);
-                    url.push(HEX[usize::from(byte & 15)] as char);
-                }
-            }
-        }
+        push_encoded(&mut url, name);
         if !url.ends_with('/') {
             url.push('/');
         }
         url
+    }
+
+    /// The same path, its own.
+    pub(super) fn into_owned(self) -> FilePath<'static> {
+        FilePath { canonical: Cow::Owned(self.canonical.into_owned()) }
+    }
+}
+
+/// Appends a name, percent-encoded but for its slashes.
+pub(super) fn push_encoded(url: &mut String, name: &[u8]) {
+    for &byte in name {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';'
+            | b'=' | b':' | b'@' => url.push(byte as char),
+            _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
+            _ => {
+                url.push('%');
+                url.push(HEX[usize::from(byte >> 4)] as char);
+                url.push(HEX[usize::from(byte & 15)] as char);
+            }
+        }
     }
 }
 

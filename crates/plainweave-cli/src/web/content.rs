@@ -1,0 +1,69 @@
+//! What is sent beside the files as they are: the flags, and what they make of the library's handler.
+
+use anyhow::Context;
+use clap::Args;
+use plainweave_http::StatusCode;
+use plainweave_http::files::{Blocking, StaticFiles};
+
+/// Listings, compressed twins, pages for what is not there.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What to serve")]
+pub(super) struct ContentFlags {
+    /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept)
+    #[arg(long)]
+    listing: bool,
+
+    /// For NAME, send NAME.br, NAME.zst or NAME.gz where there is such a file and the client accepts it
+    #[arg(long)]
+    precompressed: bool,
+
+    /// Instead of 404, send this file to who accepts text/html, as in /index.html
+    #[arg(long, value_name = "PATH")]
+    fallback: Option<String>,
+
+    /// Send this file with errors of this status, as in 404=/404.html; may be repeated
+    #[arg(long, value_name = "STATUS=PATH", value_parser = error_page)]
+    error_page: Vec<(StatusCode, String)>,
+}
+
+impl ContentFlags {
+    /// Fails when a page is not there.
+    pub(super) fn apply<B: Blocking>(&self, mut files: StaticFiles<B>) -> anyhow::Result<StaticFiles<B>> {
+        if self.listing {
+            files = files.with_listings();
+        }
+        if self.precompressed {
+            files = files.with_precompressed();
+        }
+        if let Some(path) = &self.fallback {
+            files = files.with_fallback(path).context("--fallback cannot be sent (give a file of the directory)")?;
+        }
+        for (status, path) in &self.error_page {
+            let remedy = "--error-page cannot be sent (give a file of the directory)";
+            files = files.with_error_page(*status, path).context(remedy)?;
+        }
+        Ok(files)
+    }
+}
+
+fn error_page(text: &str) -> Result<(StatusCode, String), String> {
+    let (status, path) = text.split_once('=').unwrap_or_default();
+    let status = status.parse::<StatusCode>().ok().filter(|s| s.is_client_error() || s.is_server_error());
+    match status.filter(|_| path.starts_with('/')) {
+        Some(status) => Ok((status, path.to_owned())),
+        None => Err("write an error status and a path, as in 404=/404.html".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_pages() {
+        assert_eq!(error_page("404=/a=b.html"), Ok((StatusCode::NOT_FOUND, "/a=b.html".to_owned())));
+        for text in ["", "404", "404=", "404=x.html", "/404.html", "200=/a", "4040=/a", "x=/a"] {
+            assert!(error_page(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What is sent instead of a plain 404: the page of a single-page application, or pages of the site's own.
+
+use std::io::{self, ErrorKind};
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::accept::weight_of;
+use super::fields::Fields;
+use super::look::Found;
+use super::open::Root;
+use super::partial;
+use super::path::FilePath;
+use super::{Blocking, StaticFiles};
+use crate::{Body, RequestHead, Response};
+
+const VARY: HeaderValue = HeaderValue::from_static("Accept");
+
+/// Pages for what is not there, or went wrong.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    fallback: Option<FilePath<'static>>,
+    errors: Vec<(StatusCode, FilePath<'static>)>,
+}
+
+impl Pages {
+    pub(super) fn set_fallback(&mut self, root: &Root, path: &str) -> io::Result<()> {
+        self.fallback = Some(existing(root, path)?);
+        Ok(())
+    }
+
+    pub(super) fn set_error(&mut self, root: &Root, status: StatusCode, path: &str) -> io::Result<()> {
+        if !status.is_client_error() && !status.is_server_error() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no error status", status.as_str())));
+        }
+        let path = existing(root, path)?;
+        self.errors.retain(|(other, _)| *other != status);
+        self.errors.push((status, path));
+        Ok(())
+    }
+
+    fn of(&self, status: StatusCode) -> Option<&FilePath<'static>> {
+        self.errors.iter().find(|(other, _)| *other == status).map(|(_, path)| path)
+    }
+}
+
+/// The path of a page, which must be there: a slip in a name should not wait for the first error to show.
+fn existing(root: &Root, path: &str) -> io::Result<FilePath<'static>> {
+    let wrong = |what: &str| io::Error::new(ErrorKind::InvalidInput, format!("{path}: {what}"));
+    let decoded = FilePath::decode(path).ok().filter(|decoded| path.starts_with('/') && !decoded.is_directory());
+    let decoded = decoded.ok_or_else(|| wrong("write the path of a file beneath the root, as in /404.html"))?;
+    let file = root.read(decoded.name()).map_err(|error| wrong(&io::Error::from(error).to_string()))?;
+    match file.metadata()?.is_file() {
+        true => Ok(decoded.into_owned()),
+        false => Err(wrong("not a regular file")),
+    }
+}
+
+impl<B: Blocking> StaticFiles<B> {
+    /// The answer where there is nothing to be served.
+    pub(super) fn absent(&self, status: StatusCode, head: &RequestHead<'_>, fields: Fields) -> Response {
+        let Some(path) = self.pages.fallback.as_ref().filter(|_| status == StatusCode::NOT_FOUND) else {
+            return Response::plain(status);
+        };
+        // A script or an image that is missing must not be answered with a page.
+        if fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0 {
+            let entry = self.find(path, None);
+            if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
+                return self.file(path, file, head, fields).with_header(header::VARY, VARY);
+            }
+        }
+        Response::plain(status).with_header(header::VARY, VARY)
+    }
+
+    /// The same answer with the site's own page, if it has one for it. Where that cannot be had, it stays as it is.
+    pub(super) fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
+        let entry = self.pages.of(response.status()).map(|path| self.find(path, None));
+        let Some(Ok(entry)) = entry else { return response };
+        let Found::File(file) = &entry.found else { return response };
+        let Ok(kind) = HeaderValue::from_str(file.content_type()) else { return response };
+        let size = file.version().size;
+        let body = match *head.method() {
+            Method::HEAD => Body::Omitted(size),
+            _ => partial::content(file, 0..size, &self.blocking),
+        };
+        response.with_header(header::CONTENT_TYPE, kind).with_body(body)
+    }
+}
