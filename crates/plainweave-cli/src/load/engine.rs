@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
@@ -216,14 +216,19 @@ pub(super) fn run<P: Protocol>(
     let driver = runtimes[0].driver();
     let barrier = Barrier::new(plan.workers);
     let live: Vec<_> = (0..plan.workers).map(|_| Arc::new(Live::default())).collect();
+    let (end, ended) = mpsc::channel();
     let results = std::thread::scope(|threads| {
         let running = runtimes.iter().zip(&live).enumerate().map(|(worker, (runtime, live))| {
             let lane = Start { plan, worker, addresses, protocol, live, stop };
-            let barrier = &barrier;
-            threads.spawn(move || runtime.run(move || lane.run(barrier)))
+            let (barrier, end) = (&barrier, end.clone());
+            threads.spawn(move || {
+                let _end: mpsc::Sender<()> = end;
+                runtime.run(move || lane.run(barrier))
+            })
         });
         let running: Vec<_> = running.collect();
-        progress::show(plan, &live, || running.iter().all(|thread| thread.is_finished()));
+        drop(end);
+        progress::show(plan, &live, &ended);
         running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
     });
     let (mut tally, mut cpu) = (Tally::new(), Duration::ZERO);

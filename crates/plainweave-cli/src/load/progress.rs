@@ -3,21 +3,20 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::engine::{Live, Plan};
 
-/// How soon the end of the run is noticed.
-const LOOK: Duration = Duration::from_millis(5);
+/// Between two lines.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Shows progress until `ended`.
-pub(super) fn show(plan: &Plan, live: &[Arc<Live>], ended: impl Fn() -> bool) {
+/// Shows progress until all workers have dropped their ends of the channel.
+pub(super) fn show(plan: &Plan, live: &[Arc<Live>], running: &Receiver<()>) {
     let terminal = stderr().is_terminal();
     let (start, mut shown, mut before) = (Instant::now(), Instant::now(), 0);
-    while !ended() {
-        std::thread::sleep(LOOK);
-        if !terminal || shown.elapsed() < REFRESH {
+    while running.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
+        if !terminal {
             continue;
         }
         let ok: u64 = live.iter().map(|live| live.ok.load(Ordering::Relaxed)).sum();

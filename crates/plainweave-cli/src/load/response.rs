@@ -2,6 +2,10 @@
 //!
 //! As strict as a measurement needs: what two readers could take for answers of different length is garbage.
 
+use std::mem::MaybeUninit;
+
+use httparse::ParserConfig;
+
 use super::tally::Failure;
 
 /// Most fields of a head.
@@ -22,9 +26,11 @@ pub(super) struct Head {
 
 /// Parses a head at the beginning of `bytes`; `None`: not all of it is there. `no_body`: the answer to a HEAD request.
 pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
-    let mut raw = httparse::Response::new(&mut fields);
-    let len = match raw.parse(bytes) {
+    // Not initialised: that would cost as much as the parsing.
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
+    let mut raw = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut raw, bytes, &mut fields);
+    let len = match parsed {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(_) => return Err(Failure::Garbage),
