@@ -37,7 +37,7 @@ fn push_trail(out: &mut String, name: &[u8]) {
     let steps: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|step| !step.is_empty()).collect();
     out.push_str("<h1>");
     let root = if steps.is_empty() { "./".to_owned() } else { "../".repeat(steps.len()) };
-    let _ = write!(out, "<a href=\"{root}\" aria-label=\"root\">~</a><i>/</i>");
+    let _ = write!(out, "Index of <a href=\"{root}\">/</a> ");
     for (n, step) in steps.iter().enumerate() {
         let text = escaped(&shown(step));
         let _ = match steps.len() - n - 1 {
