@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use anyhow::Context;
 use clap::ValueEnum;
 use plainweave::Runtime;
+use plainweave::policy::Choice;
 
 /// An I/O driver by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -14,6 +15,11 @@ pub(crate) enum Io {
     Uring,
     /// epoll
     Epoll,
+}
+
+/// A scheduling policy by name, perhaps with parameters; the message tells what is valid.
+pub(crate) fn policy(text: &str) -> Result<String, String> {
+    Choice::parse(text).map(|_| text.to_owned())
 }
 
 /// A runtime as the flags ask for; what they leave open is the runtime's to choose. Fibers share their worker's

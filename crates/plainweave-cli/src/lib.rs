@@ -7,6 +7,7 @@ mod bench;
 pub mod cache;
 mod engine;
 mod load;
+mod policies;
 mod stop;
 mod web;
 
@@ -27,6 +28,7 @@ enum Command {
     Web(Box<web::Flags>),
     Cache(Box<cache::Flags>),
     Load(load::Flags),
+    Policies(policies::Flags),
     Bench(bench::Flags),
 }
 
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
         Command::Web(flags) => web::run(&flags),
         Command::Cache(flags) => cache::run(&flags),
         Command::Load(flags) => load::run(&flags),
+        Command::Policies(flags) => policies::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
     };
     match done {

@@ -27,7 +27,7 @@ use slab::Slab;
 
 use crate::blocking::BlockingPool;
 use crate::cancel::Node;
-use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement};
+use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::io::release::Released;
 use crate::io::wakeup::Wakeup;
 use crate::park::Idle;
@@ -189,7 +189,13 @@ impl PoolShared {
             None => self.next_anchor.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
         });
         let pool = NonNull::from(self);
-        Birth { pool, name: None, stack_size: 0, movement: self.movement, anchor, node, deadline }
+        let (movement, urgency) = (self.movement, Urgency::default());
+        Birth { pool, name: None, stack_size: 0, movement, anchor, node, deadline, urgency }
+    }
+
+    /// A point in time on the policies' clock.
+    pub(crate) fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
     }
 
     /// Counts and queues a new fiber.

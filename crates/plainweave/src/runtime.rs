@@ -322,10 +322,10 @@ impl Runtime {
         unsafe { FiberBuilder::new().spawn_unchecked(&self.pool, f) }
     }
 
-    /// Any thread. Starts a fiber with a name or a stack size.
+    /// Any thread. Starts a fiber as the builder was told.
     ///
     /// # Errors
-    /// The stack size is out of range.
+    /// The stack size or the weight is out of range.
     pub fn spawn_with<T, F>(&self, builder: FiberBuilder, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,

@@ -6,12 +6,12 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::block::{self, ThreadEntry};
 use crate::cancel::{CancelReason, Interrupt};
 use crate::fiber::body::{self, Failure, RawJoin};
-use crate::fiber::{self, FiberHandle, Header, Movement, NEVER, Switch};
+use crate::fiber::{self, Birth, FiberHandle, Header, Movement, NEVER, Switch, Urgency};
 use crate::pool::PoolShared;
 use crate::runtime;
 
@@ -159,7 +159,10 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// How a fiber is made: its name and the size of its stack.
+/// How a fiber is made: its name, the size of its stack, and what a policy may want to know of it.
+///
+/// Priority, deadline and weight mean something to the policies that rank by them (`priority`, `edf`, `shares`,
+/// `policy::Tiers`); to the others they mean nothing.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -171,6 +174,9 @@ impl std::error::Error for JoinError {}
 pub struct Builder {
     name: Option<Box<str>>,
     stack_size: usize,
+    priority: Option<u8>,
+    weight: Option<u32>,
+    deadline: Option<Instant>,
 }
 
 impl Builder {
@@ -195,10 +201,32 @@ impl Builder {
         self
     }
 
+    /// How urgent the fiber is: 255 is the most, [`crate::policy::PRIORITY`] (128) is what fibers have otherwise.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// The fiber's share beside others, 1 to 1,000; [`crate::policy::WEIGHT`] (100) otherwise.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// By when the fiber should have run. Nothing fails when it is late: for that see [`crate::time::with_timeout`],
+    /// whose deadline policies see as well.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
     /// A fiber. Spawns a fiber on its runtime, like [`spawn`].
     ///
     /// # Errors
-    /// The stack size is out of range, or the caller runs on no runtime.
+    /// The stack size or the weight is out of range, or the caller runs on no runtime.
     pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -211,8 +239,8 @@ impl Builder {
     /// As [`spawn_local`].
     ///
     /// # Errors
-    /// The stack size is out of range; the caller is no fiber, or one that may move, or one with thread-local storage
-    /// of its own.
+    /// The stack size or the weight is out of range; the caller is no fiber, or one that may move, or one with
+    /// thread-local storage of its own.
     pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
         let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
         let ctx = me.worker();
@@ -228,8 +256,7 @@ impl Builder {
         }
         self.check()?;
         let mut birth = ctx.pool().birth(Some(ctx), None, NEVER);
-        birth.name = self.name;
-        birth.stack_size = self.stack_size;
+        self.endow(ctx.pool(), &mut birth);
         birth.anchor = Some(ctx.id);
         birth.movement = Movement::Never;
         // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
@@ -254,7 +281,22 @@ impl Builder {
             let message = format!("a fiber stack has {} to {} bytes", range.start(), range.end());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        if self.weight.is_some_and(|weight| !(1..=1000).contains(&weight)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a fiber's weight is 1 to 1,000"));
+        }
         Ok(())
+    }
+
+    /// Gives a fiber to be what this builder was told.
+    fn endow(self, pool: &PoolShared, birth: &mut Birth) {
+        birth.name = self.name;
+        birth.stack_size = self.stack_size;
+        let default = Urgency::default();
+        birth.urgency = Urgency {
+            priority: self.priority.unwrap_or(default.priority),
+            weight: self.weight.unwrap_or(default.weight),
+            due: self.deadline.map_or(default.due, |at| pool.nanos(at)),
+        };
     }
 
     /// # Safety
@@ -262,8 +304,7 @@ impl Builder {
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
         let here = fiber::current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let mut birth = pool.birth(here, None, NEVER);
-        birth.name = self.name;
-        birth.stack_size = self.stack_size;
+        self.endow(pool, &mut birth);
         // SAFETY: the caller's promise.
         let (task, raw) = unsafe { body::create(birth, None, f) };
         pool.launch(task, here);

@@ -31,6 +31,33 @@ fn assert_idle(what: &str) {
     assert!(used <= ms(20), "{what}: {used:?}");
 }
 
+/// A runtime of every policy, all of which have worked and sleep.
+#[test]
+fn no_policy_uses_cpu_when_idle() {
+    let _alone = alone();
+    let start = |preset: &plainweave::policy::Preset| {
+        let runtime = plainweave::Runtime::builder().workers(3).policy(preset.name).build().expect("a runtime");
+        let fibers: Vec<_> = (0..50).map(|_| runtime.spawn(plainweave::yield_now)).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        let parked = runtime.spawn(plainweave::park);
+        (preset.name, runtime, parked)
+    };
+    let runtimes: Vec<_> = plainweave::policy::PRESETS.iter().map(start).collect();
+    // Stacks are tidied up for a while after fibers have ended.
+    std::thread::sleep(Duration::from_secs(1));
+    for (name, runtime, _) in &runtimes {
+        eventually(name, || runtime.metrics().sleeping_workers == 3);
+    }
+    let sleeps: Vec<_> = runtimes.iter().map(|(_, runtime, _)| runtime.metrics().sleeps).collect();
+    assert_idle("a runtime of every policy");
+    for ((name, runtime, parked), before) in runtimes.into_iter().zip(sleeps) {
+        let woken = runtime.metrics().sleeps - before;
+        assert!(woken <= 30, "{name}: {woken} times");
+        parked.fiber().unpark();
+        parked.join().expect("no panic").expect("unparked");
+    }
+}
+
 fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     let _alone = alone();
     let runtime = setup.workers(4);

@@ -170,8 +170,8 @@ pub(super) struct EngineFlags {
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
     pub(super) io: Option<Io>,
 
-    /// Scheduling policy [default: the runtime's]
-    #[arg(long, value_name = "NAME")]
+    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
+    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = crate::engine::policy)]
     pub(super) policy: Option<String>,
 
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::law::Law;
-use crate::engine::Io;
+use crate::engine::{self, Io};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -180,8 +180,8 @@ pub(super) struct Common {
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", help_heading = "Runtime")]
     pub(super) io: Option<Io>,
 
-    /// Scheduling policy [default: the runtime's]
-    #[arg(long, value_name = "NAME", help_heading = "Runtime")]
+    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
+    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy, help_heading = "Runtime")]
     pub(super) policy: Option<String>,
 
     /// Write the result as CSV too

@@ -12,7 +12,7 @@ use plainweave_http::files::Caching;
 use super::content::ContentFlags;
 use super::line::Format;
 
-use crate::engine::Io;
+use crate::engine::{self, Io};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,8 +71,8 @@ pub(super) struct RuntimeFlags {
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
     pub(super) io: Option<Io>,
 
-    /// Scheduling policy [default: the runtime's]
-    #[arg(long, value_name = "NAME")]
+    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
+    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
     pub(super) policy: Option<String>,
 
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corosensei::{Coroutine, Yielder};
 
 use crate::cancel::{CancelReason, Interrupt, Node, Word};
-use crate::policy::{Task, WorkerId};
+use crate::policy::{self, Task, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::{OverflowInfo, Stack};
@@ -100,6 +100,7 @@ pub(crate) struct Header {
     last_worker: AtomicU32,
     movement: Movement,
     stamp: AtomicU64,
+    urgency: Urgency,
     pub(crate) cancel: Word,
     /// Bytes of stack wanted, 0 for the pool's default.
     pub(crate) stack_size: usize,
@@ -149,6 +150,22 @@ pub(crate) struct Birth {
     pub(crate) anchor: Option<WorkerId>,
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) deadline: u64,
+    pub(crate) urgency: Urgency,
+}
+
+/// What policies may want to know of a fiber; never changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Urgency {
+    pub(crate) priority: u8,
+    pub(crate) weight: u32,
+    /// By when it should have run, nanoseconds since the pool's epoch; `NEVER` for whenever.
+    pub(crate) due: u64,
+}
+
+impl Default for Urgency {
+    fn default() -> Self {
+        Self { priority: policy::PRIORITY, weight: policy::WEIGHT, due: NEVER }
+    }
 }
 
 impl Header {
@@ -167,6 +184,7 @@ impl Header {
             last_worker: AtomicU32::new(NOWHERE),
             movement: birth.movement,
             stamp: AtomicU64::new(0),
+            urgency: birth.urgency,
             cancel: Word::default(),
             stack_size: birth.stack_size,
             own: Own {
@@ -424,6 +442,21 @@ impl Task for FiberTask {
 
     fn set_stamp(&self, now: u64) {
         self.header().stamp.store(now, Ordering::Relaxed);
+    }
+
+    fn priority(&self) -> u8 {
+        self.header().urgency.priority
+    }
+
+    /// The earlier of the deadline that it was given for policies and the one that its blocking calls heed.
+    fn deadline(&self) -> Option<u64> {
+        // Whoever holds the task owns the fiber's parts.
+        let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
+        (deadline != NEVER).then_some(deadline)
+    }
+
+    fn weight(&self) -> u32 {
+        self.header().urgency.weight
     }
 }
 

@@ -3,14 +3,18 @@
 //! A preset is a line of the table in `presets`: a family's defaults and what differs. So a published combination costs
 //! no code, and what a user may change is what the family's parameters are.
 
+use super::deadline::DeadlineParams;
 use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
 use super::order::Ends;
 use super::overflow::WhenFull;
 use super::presets::{PRESETS, Preset};
+use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
 use super::stealing_params::StealingParams;
-use super::{Fifo, GlobalFifo, Helping, LifoSlot, Local, LocalParams, MultiQueue, Ordered, Policy, Task};
+use super::{
+    Edf, Fifo, GlobalFifo, Helping, LifoSlot, Local, LocalParams, MultiQueue, Ordered, Policy, Priority, Shares, Task,
+};
 
 /// A family with its parameters, as chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +28,12 @@ pub enum Family {
     MultiQueue(MultiQueueParams),
     /// [`Helping`].
     Helping(HelpingParams),
+    /// [`Priority`].
+    Priority(PriorityParams),
+    /// [`Edf`].
+    Deadline(DeadlineParams),
+    /// [`Shares`].
+    Shares,
     /// [`Fifo`], [`LifoSlot`] or [`Ordered`], as the parameters want it.
     Stealing(StealingParams),
 }
@@ -53,6 +63,8 @@ impl Preset {
             "stealing" => StealingParams::KEYS,
             "multi-queue" => MultiQueueParams::KEYS,
             "helping" => HelpingParams::KEYS,
+            "priority" => PriorityParams::KEYS,
+            "deadline" => DeadlineParams::KEYS,
             _ => <() as Settings>::KEYS,
         }
     }
@@ -63,6 +75,9 @@ impl Preset {
             "stealing" => self.set(changes).map(Family::Stealing),
             "multi-queue" => self.set(changes).map(Family::MultiQueue),
             "helping" => self.set(changes).map(Family::Helping),
+            "priority" => self.set(changes).map(Family::Priority),
+            "deadline" => self.set(changes).map(Family::Deadline),
+            "shares" => self.set(changes).map(|()| Family::Shares),
             _ => self.set(changes).map(|()| Family::Global),
         }
     }
@@ -108,6 +123,9 @@ impl Choice {
             Family::Local(params) => visitor.visit::<Local<T>>(params),
             Family::MultiQueue(params) => visitor.visit::<MultiQueue<T>>(params),
             Family::Helping(params) => visitor.visit::<Helping<T>>(params),
+            Family::Priority(params) => visitor.visit::<Priority<T>>(params),
+            Family::Deadline(params) => visitor.visit::<Edf<T>>(params),
+            Family::Shares => visitor.visit::<Shares<T>>(()),
             Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
             Family::Stealing(params) if params.ends == Ends::Fifo && params.full != WhenFull::Grow => {
                 visitor.visit::<Fifo<T>>(params)

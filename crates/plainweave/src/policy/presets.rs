@@ -72,7 +72,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=lifo",
         false,
-        "the same",
+        "OCaml schedulers' thesis",
         "best up to 20 workers there; starves the oldest",
     ),
     row(
@@ -80,7 +80,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,slot=1000000,slot-steal=no",
         false,
-        "the same",
+        "OCaml schedulers' thesis",
         "hazard: the slot is closed to thieves and without a bound",
     ),
     row(
@@ -88,7 +88,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=stochastic:50",
         false,
-        "the same, its code; 20 in its text",
+        "OCaml schedulers' thesis, its code; 20 in its text",
         "the oldest waits long with little probability",
     ),
     row(
@@ -96,7 +96,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=stochastic:20",
         false,
-        "the same, its text",
+        "OCaml schedulers' thesis, its text",
         "more LIFO than its code",
     ),
     row(
@@ -104,7 +104,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=alternate:2",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "half LIFO, half FIFO, bounded; the slowest tail there in bimodal",
     ),
     row(
@@ -112,7 +112,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=reverse:128",
         true,
-        "the same, its code; 256 in its text",
+        "OCaml schedulers' thesis, its code; 256 in its text",
         "warm data and a bound; bursts of waiting",
     ),
     row(
@@ -120,7 +120,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=reverse:256",
         true,
-        "the same, its text",
+        "OCaml schedulers' thesis, its text",
         "longer bursts",
     ),
     row(
@@ -128,7 +128,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform",
         true,
-        "the same with the draw it meant",
+        "OCaml schedulers' thesis with the draw it meant",
         "every worker is robbed alike",
     ),
     row(
@@ -136,7 +136,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform,order=lifo",
         false,
-        "the same",
+        "OCaml schedulers' thesis",
         "every worker is robbed alike; starves the oldest",
     ),
     row(
@@ -144,7 +144,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:13",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "a clear winner there: thieves meet fewer lines of others",
     ),
     row(
@@ -152,7 +152,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:20",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "a clear winner there",
     ),
     row(
@@ -160,7 +160,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:13,order=lifo",
         false,
-        "the same",
+        "OCaml schedulers' thesis",
         "loses at few workers there",
     ),
     row(
@@ -168,7 +168,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:20,order=lifo",
         false,
-        "the same",
+        "OCaml schedulers' thesis",
         "wins at few workers there",
     ),
     row(
@@ -176,7 +176,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=group",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "stolen data comes through the shared cache; workers must stay where they are",
     ),
     row(
@@ -184,15 +184,15 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=group,order=lifo",
         false,
-        "the same",
-        "the same for LIFO",
+        "OCaml schedulers' thesis",
+        "stolen data comes through the shared cache; starves the oldest",
     ),
     row(
         "ot-fifo-one",
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,amount=one",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "a thief is soon back for more",
     ),
     row(
@@ -200,7 +200,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,amount=atleast:10",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "negative there: tasks move that need not",
     ),
     row(
@@ -208,7 +208,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=10000,full=overflow,victim=biased,yields=shared",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "waits for thieves to make room; overflows in the end, the source never does",
     ),
     row(
@@ -216,7 +216,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,full=grow,victim=biased,yields=shared",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "no shared queue; one worker may hold everything",
     ),
     row(
@@ -224,7 +224,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=3",
         true,
-        "the same: 3 to 20 shards",
+        "OCaml schedulers' thesis: 3 to 20 shards",
         "slightly positive there",
     ),
     row(
@@ -232,7 +232,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=20",
         true,
-        "the same",
+        "OCaml schedulers' thesis",
         "slightly positive there; idle workers look at 20 queues",
     ),
     row(
@@ -240,7 +240,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=request,victim=biased,yields=shared",
         true,
-        "the same: ask a random worker to steal from me",
+        "OCaml schedulers' thesis: ask a random worker to steal from me",
         "strongly negative there",
     ),
     row(
@@ -248,7 +248,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=sticky,victim=biased,yields=shared",
         true,
-        "the same, until relieved",
+        "OCaml schedulers' thesis, until relieved",
         "strongly negative there",
     ),
     row(
@@ -256,7 +256,7 @@ pub const PRESETS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=announce,victim=biased,yields=shared",
         true,
-        "the same: a queue of overloaded workers",
+        "OCaml schedulers' thesis: a queue of overloaded workers",
         "slightly positive there",
     ),
     row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one lock for all"),
@@ -266,7 +266,7 @@ pub const PRESETS: &[Preset] = &[
         "local",
         "order=lifo",
         false,
-        "the same",
+        "an event loop per core",
         "warm data; nobody helps, the oldest may wait for ever",
     ),
     row(
@@ -274,7 +274,7 @@ pub const PRESETS: &[Preset] = &[
         "local",
         "place=deal",
         true,
-        "the same, with connections dealt by turns",
+        "an event loop per core, with connections dealt by turns",
         "even numbers, not even work",
     ),
     row(
@@ -308,6 +308,30 @@ pub const PRESETS: &[Preset] = &[
         true,
         "ours: every 13th pop visits the next lane",
         "a hard bound for every lane; a look at a foreign line every 13 pops",
+    ),
+    row(
+        "priority",
+        "priority",
+        "",
+        true,
+        "delay-dependent priority, Kleinrock 1964",
+        "urgent work overtakes, waiting makes urgent; one lock",
+    ),
+    row(
+        "edf",
+        "deadline",
+        "",
+        true,
+        "Liu and Layland 1973",
+        "optimal until overload, then nearly everything is late; one lock",
+    ),
+    row(
+        "shares",
+        "shares",
+        "",
+        true,
+        "stride scheduling, Waldspurger and Weihl 1995",
+        "runs in proportion to weights; a run counts one, however long; one lock",
     ),
 ];
 

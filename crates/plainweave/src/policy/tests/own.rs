@@ -222,3 +222,109 @@ fn helpers_leave_their_own_work_for_who_waits_behind_a_busy_worker() {
     let pops = pops_until_helped("helping-bounded:factor=1000,far=0").expect("helped");
     assert!(pops <= bound, "{pops} of at most {bound}");
 }
+
+/// Tasks 0, 1, 2 with something of their own each, pushed at once; the order in which they first run.
+fn order_with(name: &str, give: fn(&mut Probe)) -> Vec<usize> {
+    struct Give(fn(&mut Probe));
+    impl Visitor<Probe> for Give {
+        type Output = Vec<usize>;
+        fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
+            let policy = P::new(params, &Topology::flat(2));
+            let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+            cx.set_now(1_000_000_000);
+            for i in 0..6 {
+                let mut task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
+                (self.0)(&mut task);
+                policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
+            }
+            pop_all(&policy, &mut cx, &mut local, Effort::Quick).iter().map(|t| t.id).collect()
+        }
+    }
+    Choice::parse(name).expect("a policy").visit(Give(give))
+}
+
+#[test]
+fn priorities_and_deadlines_order() {
+    assert_eq!(order_with("priority", |t| t.priority = t.id as u8 * 10), [5, 4, 3, 2, 1, 0]);
+    let due = |t: &mut Probe| t.deadline = (t.id > 0).then(|| 2_000_000_000 - t.id as u64 * 1_000_000);
+    // Without a deadline, task 0 is due 100 ms from now: before those that are due in a second.
+    assert_eq!(order_with("edf", due), [0, 5, 4, 3, 2, 1]);
+    assert_eq!(order_with("edf:patience=60000", due), [5, 4, 3, 2, 1, 0]);
+    // Who is late is not served before who became ready earlier.
+    let late = |t: &mut Probe| t.deadline = Some(if t.id == 3 { 0 } else { 1_000_000_000 });
+    assert_eq!(ids(order_with("edf", late).into_iter().map(Probe::new)), [0, 1, 2, 3, 4, 5]);
+    assert_ne!(order_with("edf", late)[0], 5);
+}
+
+#[test]
+fn waiting_makes_urgent() {
+    let policy = Priority::<Probe>::new(PriorityParams { level_us: 1 }, &Topology::flat(1));
+    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    let with = |id: usize, priority: u8| Probe { priority, ..Probe::new(id) };
+    cx.set_now(1_000_000);
+    policy.push(&mut cx, Some(&mut local), with(0, 0), Ready::Spawned);
+    cx.set_now(1_000_000 + 254_000);
+    policy.push(&mut cx, Some(&mut local), with(1, 255), Ready::Spawned);
+    cx.set_now(1_000_000 + 256_000);
+    policy.push(&mut cx, Some(&mut local), with(2, 255), Ready::Spawned);
+    let order: Vec<_> = pop_all(&policy, &mut cx, &mut local, Effort::Quick).iter().map(|t| t.id).collect();
+    assert_eq!(order, [1, 0, 2], "255 levels of a microsecond each");
+}
+
+#[test]
+fn shares_follow_weights() {
+    for anchored in [true, false] {
+        let policy = Shares::<Probe>::new((), &Topology::flat(2));
+        let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+        let mut ran = [0usize; 3];
+        for (id, weight) in [50, 100, 250].into_iter().enumerate() {
+            let task = Probe { weight, anchor: anchored.then_some(0), ..Probe::new(id) };
+            policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
+        }
+        for _ in 0..4000 {
+            let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
+            ran[task.id] += 1;
+            policy.push(&mut cx, Some(&mut local), task, Ready::Yielded);
+        }
+        assert!(ran.iter().zip([500, 1000, 2500]).all(|(&ran, due)| ran.abs_diff(due) <= 3), "{ran:?}");
+        // Who comes late gets its share, not what it has missed.
+        policy.push(&mut cx, Some(&mut local), Probe { weight: 400, ..Probe::new(1) }, Ready::Spawned);
+        ran = [0; 3];
+        for _ in 0..800 {
+            let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
+            ran[task.id] += 1;
+            policy.push(&mut cx, Some(&mut local), task, Ready::Yielded);
+        }
+        assert!(ran.iter().zip([50, 500, 250]).all(|(&ran, due)| ran.abs_diff(due) <= 3), "{ran:?}");
+    }
+}
+
+#[test]
+fn tiers_conform_and_keep_their_order() {
+    type Two = Tiers<Edf<Probe>, Fifo<Probe>>;
+    let params = || TiersParams {
+        high: DeadlineParams::default(),
+        low: StealingParams::default(),
+        from: PRIORITY + 1,
+        every: 61,
+    };
+    let any = &PRESETS[0];
+    loses_nothing::<Two>(any, params());
+    keeps_anchored::<Two>(any, params());
+    serves_outside::<Two>(any, params());
+    serves_yields::<Two>(any, params());
+    moves_started::<Two>(any, params());
+    bounds_waiting::<Two>(any, params());
+    drains::<Two>(any, params());
+    runs_once::<Two>(any, params());
+    looks_well::<Two>(any, params());
+    let policy = Two::new(params(), &Topology::flat(1));
+    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    for id in 0..4 {
+        let priority = if id < 2 { PRIORITY } else { 200 };
+        let task = Probe { priority, deadline: Some(1000 - id as u64), ..Probe::new(id) };
+        policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
+    }
+    let order: Vec<_> = pop_all(&policy, &mut cx, &mut local, Effort::Quick).iter().map(|t| t.id).collect();
+    assert_eq!(order, [3, 2, 0, 1]);
+}

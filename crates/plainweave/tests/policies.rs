@@ -1,0 +1,134 @@
+//! Every policy on the real runtime, and what fibers tell policies of themselves.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::*;
+use plainweave::policy::PRESETS;
+use plainweave::{Builder, Runtime};
+
+/// Fibers that yield, spawn, and hand a token round a ring; all of it is done once.
+fn work() -> usize {
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut fibers = Vec::new();
+    for i in 0..60 {
+        let done = done.clone();
+        fibers.push(plainweave::spawn(move || {
+            for _ in 0..i % 5 {
+                plainweave::yield_now();
+            }
+            let child = done.clone();
+            let child = plainweave::spawn(move || child.fetch_add(1, Ordering::Relaxed));
+            child.join().expect("no panic");
+            done.fetch_add(1, Ordering::Relaxed);
+        }));
+    }
+    // Each of the ring waits for its token, then wakes the next.
+    let mut next: Option<plainweave::Fiber> = None;
+    for _ in 0..10 {
+        let (done, wakes) = (done.clone(), next.take());
+        let fiber = plainweave::spawn(move || {
+            plainweave::park().expect("not cancelled");
+            done.fetch_add(1, Ordering::Relaxed);
+            wakes.into_iter().for_each(|fiber| fiber.unpark());
+        });
+        next = Some(fiber.fiber());
+        fibers.push(fiber);
+    }
+    next.expect("a ring").unpark();
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    done.load(Ordering::Relaxed)
+}
+
+#[test]
+fn every_policy_runs_everything() {
+    for preset in PRESETS {
+        for anytime in [false, true] {
+            let what = format!("{} {anytime}", preset.name);
+            unless_it_hangs(&what, || {
+                let mut builder = Runtime::builder().workers(3).policy(preset.name);
+                if anytime {
+                    // SAFETY: these fibers use no thread-local storage of their own, and everything in them is Send.
+                    builder = unsafe { builder.movement_anytime() };
+                }
+                let runtime = builder.build().expect("a runtime");
+                assert_eq!(runtime.policy(), preset.name);
+                assert_eq!(runtime.run(work), 130, "{what}");
+                let left = runtime.shutdown(Duration::from_secs(30));
+                assert_eq!(left, plainweave::Shutdown::default(), "{what}");
+            });
+        }
+    }
+}
+
+/// The order in which fibers run that were spawned while their worker was busy.
+fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
+    let runtime = Runtime::builder().workers(1).policy(policy).build().expect("a runtime");
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    runtime.run(|| {
+        let spawn = |i: usize| {
+            let ran = ran.clone();
+            make(i).spawn(move || ran.lock().expect("no panic").push(i)).expect("a fiber")
+        };
+        let fibers: Vec<_> = (0..6).map(spawn).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    });
+    Arc::into_inner(ran).expect("all have ended").into_inner().expect("no panic")
+}
+
+#[test]
+fn priorities_order_fibers() {
+    assert_eq!(order("priority", |i| Builder::new().priority(i as u8 * 40)), [5, 4, 3, 2, 1, 0]);
+    assert_eq!(order("fifo", |i| Builder::new().priority(i as u8 * 40)), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn deadlines_order_fibers() {
+    let start = Instant::now();
+    let hour = |i: usize| Duration::from_secs(3600 * (7 - i as u64));
+    let order = order("edf:patience=60000", move |i| {
+        // One without a deadline is due in a minute.
+        if i == 2 { Builder::new() } else { Builder::new().deadline(start + hour(i)) }
+    });
+    assert_eq!(order, [2, 5, 4, 3, 1, 0]);
+}
+
+#[test]
+fn weights_share_the_processor() {
+    let runtime = Runtime::builder().workers(1).policy("shares").build().expect("a runtime");
+    let (total, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let counts = runtime.run(|| {
+        let spawn = |weight: u32| {
+            let (total, stop) = (total.clone(), stop.clone());
+            let count = move || {
+                let mut runs = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    runs += 1;
+                    if total.fetch_add(1, Ordering::Relaxed) > 8000 {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    plainweave::yield_now();
+                }
+                runs
+            };
+            Builder::new().weight(weight).spawn(count).expect("a fiber")
+        };
+        [50, 150, 600].map(spawn).map(|fiber| fiber.join().expect("no panic"))
+    });
+    assert!(counts.iter().zip([500, 1500, 6000]).all(|(&n, due): (&usize, _)| n.abs_diff(due) < 50), "{counts:?}");
+}
+
+#[test]
+fn a_weight_out_of_range_is_told() {
+    plainweave::run(|| {
+        for weight in [0, 1001] {
+            let error = Builder::new().weight(weight).spawn(|| ()).expect_err("out of range");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("1 to 1,000"), "{error}");
+        }
+    });
+}
