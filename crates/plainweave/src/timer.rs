@@ -1,11 +1,11 @@
 //! A hierarchical timing wheel: insert, remove and "when next?" in constant time, owner only, no `unsafe`.
 //!
-//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^20 ns (1.05 ms). A deadline belongs to the
+//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us). A deadline belongs to the
 //! first tick that starts at or after it, and fires when the clock has reached that tick's start: so never early, and
 //! less than one tick late (plus what the caller's polling adds).
 //!
 //! **Levels.** Write a tick in base 64. An entry sits at the level of the *highest digit in which its tick differs from
-//! `current`*, in the slot that this digit names. Eight levels cover every `u64` of nanoseconds (44 bits of ticks), so
+//! `current`*, in the slot that this digit names. Eight levels cover every `u64` of nanoseconds (47 bits of ticks), so
 //! there is no range to run over, no clamping and no list of far timers: 2 KiB of slot heads instead.
 //!
 //! ```text
@@ -33,11 +33,11 @@ mod slab;
 use slab::{NIL, Slab};
 
 /// Nanoseconds in a tick, as a power of two.
-const TICK_SHIFT: u32 = 20;
+const TICK_SHIFT: u32 = 17;
 /// Bits of one digit: 64 slots a level, so that a level's occupancy is one word.
 const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
-/// 8 levels of 6 bits hold the 44 bits of ticks (and the one tick past the end of time).
+/// 8 levels of 6 bits hold the 47 bits of ticks and the one tick past the end of time.
 const LEVELS: usize = 8;
 /// The list of entries to fire now, after the lists of all slots.
 const DUE: usize = LEVELS * SLOTS;
