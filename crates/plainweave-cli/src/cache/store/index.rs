@@ -7,7 +7,8 @@
 //! **Growth.** Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time. With `2^level +
 //! split` buckets, a hash belongs to bucket `hash mod 2^(level+1)` if there is one, else to `hash mod 2^level`. Growing
 //! divides bucket `split` into itself and the new last one; that touches the items of one bucket, and is all the work
-//! there ever is. Buckets live in pages of 16 KiB, so nothing is copied when the table grows.
+//! there ever is. Buckets live in pages, so nothing is copied when the table grows. A page is as long as a segment, so
+//! that the allocator can give what one leaves to the other.
 //!
 //! Rejected: doubling with two tables needs half as much again while it lasts; links inside the records cost a cache
 //! miss for every wrong item of a bucket.
@@ -16,11 +17,6 @@ use super::Time;
 
 /// Entries of a bucket.
 const WAYS: usize = 4;
-/// Buckets of a page, as a power of two.
-const PAGE_BITS: u32 = 8;
-const PAGE: usize = 1 << PAGE_BITS;
-/// Bytes of a page.
-pub(super) const PAGE_BYTES: usize = PAGE * size_of::<Bucket>();
 
 /// The table grows above so many items for eight buckets, on average, and shrinks below [`SPARSE`].
 const DENSE: usize = 22;
@@ -165,20 +161,37 @@ pub(super) struct Place {
 }
 
 /// Pages of buckets. They are never copied.
-#[derive(Default)]
-struct Pages(Vec<Box<[Bucket]>>);
+struct Pages {
+    pages: Vec<Box<[Bucket]>>,
+    /// Buckets of a page, as a power of two.
+    bits: u32,
+}
 
 impl Pages {
+    const fn new(bits: u32) -> Self {
+        Self { pages: Vec::new(), bits }
+    }
+
+    /// Buckets of a page.
+    const fn page(&self) -> usize {
+        1 << self.bits
+    }
+
     fn get(&self, bucket: usize) -> &Bucket {
-        &self.0[bucket >> PAGE_BITS][bucket & (PAGE - 1)]
+        &self.pages[bucket >> self.bits][bucket & (self.page() - 1)]
     }
 
     fn get_mut(&mut self, bucket: usize) -> &mut Bucket {
-        &mut self.0[bucket >> PAGE_BITS][bucket & (PAGE - 1)]
+        let page = self.page();
+        &mut self.pages[bucket >> self.bits][bucket & (page - 1)]
     }
 
     fn grow(&mut self) {
-        self.0.push(vec![Bucket([Entry::EMPTY; WAYS]); PAGE].into_boxed_slice());
+        self.pages.push(vec![Bucket([Entry::EMPTY; WAYS]); self.page()].into_boxed_slice());
+    }
+
+    fn bytes(&self) -> usize {
+        self.pages.len() * self.page() * size_of::<Bucket>()
     }
 }
 
@@ -196,11 +209,13 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new() -> Self {
-        let mut homes = Pages::default();
+    /// An empty table with pages of `page_bytes`, a power of two.
+    pub(super) fn new(page_bytes: usize) -> Self {
+        let bits = (page_bytes / size_of::<Bucket>()).ilog2();
+        let mut homes = Pages::new(bits);
         homes.grow();
-        let (extras, spare, scratch) = (Pages::default(), Vec::new(), Vec::new());
-        Self { homes, level: PAGE_BITS, split: 0, extras, spare, items: 0, scratch }
+        let (extras, spare, scratch) = (Pages::new(bits), Vec::new(), Vec::new());
+        Self { homes, level: bits, split: 0, extras, spare, items: 0, scratch }
     }
 
     /// Items in it.
@@ -216,7 +231,7 @@ impl Index {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        (self.homes.0.len() + self.extras.0.len()) * PAGE_BYTES + self.spare.capacity() * size_of::<u32>()
+        self.homes.bytes() + self.extras.bytes() + self.spare.capacity() * size_of::<u32>()
     }
 
     fn home(&self, hash: u64) -> usize {
@@ -290,7 +305,7 @@ impl Index {
         }
         // Two, so that the table shrinks faster than its items go.
         for _ in 0..2 {
-            if self.items * 8 < self.buckets() * SPARSE && self.buckets() > PAGE {
+            if self.items * 8 < self.buckets() * SPARSE && self.buckets() > self.homes.page() {
                 self.join();
             }
         }
@@ -332,9 +347,10 @@ impl Index {
         if let Some(extra) = self.spare.pop() {
             return extra as usize;
         }
-        let first = self.extras.0.len() << PAGE_BITS;
+        let page = self.extras.page();
+        let first = self.extras.pages.len() * page;
         self.extras.grow();
-        self.spare.extend((first + 1..first + PAGE).rev().map(|extra| extra as u32));
+        self.spare.extend((first + 1..first + page).rev().map(|extra| extra as u32));
         first
     }
 
@@ -365,7 +381,7 @@ impl Index {
 
     fn divide(&mut self, rehash: impl Fn(Loc) -> u64) {
         let (from, to) = (self.split, self.buckets());
-        if to & (PAGE - 1) == 0 {
+        if to & (self.homes.page() - 1) == 0 {
             self.homes.grow();
         }
         self.take(from);
@@ -393,8 +409,8 @@ impl Index {
         for index in 0..self.scratch.len() {
             self.put(to, self.scratch[index]);
         }
-        if from & (PAGE - 1) == 0 {
-            self.homes.0.pop();
+        if from & (self.homes.page() - 1) == 0 {
+            self.homes.pages.pop();
         }
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Log {
     free: Vec<u32>,
     limbo: Vec<u32>,
     queues: [Queue; 3],
+    /// A segment may have died since [`Self::dead`] was asked.
+    died: bool,
     /// Segments with pieces of a value that is being written; they are not cleaned.
     pub(super) pending: Vec<u32>,
 }
@@ -80,6 +82,7 @@ impl Log {
             free: Vec::new(),
             limbo: Vec::new(),
             queues: Default::default(),
+            died: false,
             pending: Vec::new(),
         }
     }
@@ -236,7 +239,9 @@ impl Log {
     /// A record dies.
     pub(super) fn die(&mut self, loc: Loc) {
         let len = self.head(loc).len();
-        self.slots[loc.segment() as usize].live -= len;
+        let slot = &mut self.slots[loc.segment() as usize];
+        slot.live -= len;
+        self.died |= slot.live == 0;
     }
 
     /// The pieces of an item die. To be called before its record does.
@@ -271,6 +276,16 @@ impl Log {
             .filter(|&(live, ..)| live <= most)
             .min_by_key(|&(live, ..)| live)
             .map(|(_, id, kind)| (id, kind))
+    }
+
+    /// A sealed segment in which nothing lives. Costs nothing if no segment has died since it was asked last.
+    pub(super) fn dead(&mut self) -> Option<(u32, Kind)> {
+        if !self.died {
+            return None;
+        }
+        let found = self.emptiest(0).filter(|&(segment, _)| self.is_dead(segment));
+        self.died = found.is_some();
+        found
     }
 
     /// The oldest segment of a queue: a sealed one, or else its head.

@@ -19,7 +19,7 @@
 //! state, writes fail instead of evicting what is left.
 
 use super::Time;
-use super::index::{Entry, FETCHED, FREQUENCY, Loc, PAGE_BYTES, Place};
+use super::index::{Entry, FETCHED, FREQUENCY, Loc, Place};
 use super::log::Kind;
 use super::record::{self, Head, TABLE};
 use super::shard::Shard;
@@ -53,6 +53,8 @@ pub(super) struct Cleaning {
     kind: Kind,
     at: usize,
     plan: Plan,
+    /// Free segments when it began.
+    free: usize,
 }
 
 /// Why an item goes.
@@ -116,7 +118,7 @@ impl Shard {
     /// already: a page for buckets, one for extra buckets, and two places of the ghost for an item.
     pub(super) fn left(&self) -> isize {
         let ghost = (2 * size_of::<u16>() * self.index.len()).max(self.ghost.bytes());
-        let charged = self.log.segments() * self.log.cost() + self.index.bytes() + 2 * PAGE_BYTES + ghost;
+        let charged = self.log.segments() * self.log.cost() + self.index.bytes() + 2 * self.log.segment_len() + ghost;
         self.memory as isize - charged as isize
     }
 
@@ -128,7 +130,7 @@ impl Shard {
     /// Settles about `budget` bytes of a victim's records; `false` if nothing can be cleaned.
     fn clean(&mut self, mut budget: usize) -> bool {
         // A segment that died since is free without work, whatever is being cleaned.
-        if let Some((segment, kind)) = self.log.emptiest(0).filter(|&(segment, _)| self.log.is_dead(segment)) {
+        if let Some((segment, kind)) = self.log.dead() {
             self.log.take(segment, kind);
             self.log.release(segment);
             return true;
@@ -150,14 +152,18 @@ impl Shard {
             budget = budget.saturating_sub(work);
         }
         self.log.release(cleaning.segment);
+        self.futile = matches!(cleaning.plan, Plan::Compact) && self.log.free() <= cleaning.free;
         true
     }
 
     /// The next victim.
     fn choose(&mut self) -> Option<Cleaning> {
         let part = if self.evict { COMPACT } else { COMPACT_LAST };
-        let cleaning = |segment, kind, plan| Cleaning { segment, kind, at: 0, plan };
-        let found = match self.log.emptiest(self.log.segment_len() * part / 100) {
+        let free = self.log.free();
+        let cleaning = |segment, kind, plan| Cleaning { segment, kind, at: 0, plan, free };
+        // Pieces may be so long that two do not fit into one segment. Moving them gains nothing: then evict.
+        let most = if self.futile && self.evict { 0 } else { self.log.segment_len() * part / 100 };
+        let found = match self.log.emptiest(most) {
             Some((segment, kind)) => Some(cleaning(segment, kind, Plan::Compact)),
             None if self.evict => {
                 let (small, main) = (self.log.live(Kind::Small), self.log.live(Kind::Main));

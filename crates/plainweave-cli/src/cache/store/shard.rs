@@ -22,6 +22,8 @@ pub(super) struct Shard {
     pub(super) log: Log,
     pub(super) ghost: Ghost,
     pub(super) cleaning: Option<Cleaning>,
+    /// The last compaction has freed nothing.
+    pub(super) futile: bool,
     /// Bytes for segments, index and ghost.
     pub(super) memory: usize,
     pub(super) evict: bool,
@@ -37,10 +39,11 @@ impl Shard {
     pub(super) fn new(memory: usize, segment_len: usize, evict: bool, hasher: Hash) -> Self {
         Self {
             hasher,
-            index: Index::new(),
+            index: Index::new(segment_len),
             log: Log::new(segment_len),
             ghost: Ghost::new(),
             cleaning: None,
+            futile: false,
             memory,
             evict,
             now: Time::START,
