@@ -46,6 +46,6 @@ pub use head::{Framing, RequestHead, Target};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use request::{Handler, Request};
-pub use response::{Body, HeaderLines, Response};
+pub use response::{Body, FilePart, HeaderLines, Response};
 pub use server::Server;
 pub use transport::Transport;

@@ -1,5 +1,6 @@
 //! One connection's stream while it is busy: reads and writes within the limits, answers gathered before they go.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,40 @@ impl<S: Transport> Link<'_, S> {
         }
         self.encoder.out.clear();
         Ok(())
+    }
+
+    /// Sends what the encoder holds, to be followed at once.
+    fn flush_more(&mut self) -> Result<(), Error> {
+        while !self.encoder.out.is_empty() {
+            match self.stream.write_more(&self.encoder.out) {
+                Ok(0) => return Err(Error::closed("the peer takes nothing more")),
+                Ok(len) => {
+                    self.encoder.out.drain(..len);
+                    self.pace.progress(len);
+                    if !self.encoder.out.is_empty() {
+                        self.pace.left().ok_or_else(slow_reader)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(error, "the answer could not be sent")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends bytes of a file behind what the encoder holds. `None`: that cannot be done here.
+    pub(crate) fn send_file(&mut self, (file, offset, len): (&File, u64, usize)) -> Result<Option<usize>, Error> {
+        let sent = self.flush_more().and_then(|()| {
+            self.pace.left().ok_or_else(slow_reader)?;
+            match self.stream.send_file(file, offset, len) {
+                Ok(len) => Ok(Some(len)),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+                Err(error) => Err(Error::io(error, "the answer could not be sent")),
+            }
+        });
+        self.broken |= sent.is_err();
+        self.pace.progress(sent.as_ref().ok().copied().flatten().unwrap_or(0));
+        sent
     }
 
     /// Ends our direction, then reads and drops what the peer still sends: a socket closed over unread bytes answers

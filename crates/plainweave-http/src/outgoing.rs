@@ -7,7 +7,7 @@ use http::{StatusCode, Version, header};
 use crate::body::{CHUNK_END, LAST_CHUNK, chunk_line};
 use crate::encode::{Connection, Delimiter};
 use crate::link::{Link, Pace, slow_reader};
-use crate::response::{Body, Response};
+use crate::response::{Body, FilePart, Response};
 use crate::{Error, Transport};
 
 /// Bodies up to this size are copied behind their head; longer ones are sent from where they are.
@@ -59,26 +59,61 @@ impl<S: Transport> Link<'_, S> {
                 }
             }
             Body::Stream(mut source, Some(len)) => self.stream(&mut *source, len, mark)?,
+            Body::File(mut part, len) => self.file(&mut *part, len, mark)?,
             Body::Stream(mut source, None) => self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?,
         }
         Ok(keep)
     }
 
     /// A body of a promised length; the head goes with its first piece.
-    fn stream(&mut self, source: &mut dyn BufRead, len: u64, mark: usize) -> Result<(), Error> {
+    fn stream<R: BufRead + ?Sized>(&mut self, source: &mut R, len: u64, mark: usize) -> Result<(), Error> {
         let mut left = len;
         while left > 0 {
-            let piece = match fill(source) {
-                Ok([]) => return Err(self.take_back(mark, Error::body("the body ended before its length", None))),
-                Ok(piece) => piece,
-                Err(error) => return Err(self.take_back(mark, error)),
+            left -= self.piece(source, left, mark)?;
+        }
+        Ok(())
+    }
+
+    /// One piece of it, of `left` bytes at most.
+    fn piece<R: BufRead + ?Sized>(&mut self, source: &mut R, left: u64, mark: usize) -> Result<u64, Error> {
+        let piece = match fill(source) {
+            Ok([]) => return Err(self.take_back(mark, Error::body("the body ended before its length", None))),
+            Ok(piece) => piece,
+            Err(error) => return Err(self.take_back(mark, error)),
+        };
+        let take = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.pace.left().ok_or_else(slow_reader)?;
+        self.write([&piece[..take], b""])?;
+        self.body_bytes += take as u64;
+        source.consume(take);
+        Ok(take as u64)
+    }
+
+    /// A part of a file: what the page cache has, from there; what it has not, or where the transport cannot, read.
+    fn file(&mut self, part: &mut dyn FilePart, len: u64, mark: usize) -> Result<(), Error> {
+        if !S::SENDS_FILES {
+            return self.stream(part, len, mark);
+        }
+        let mut left = len;
+        while left > 0 {
+            let Some(resident) = part.resident(left) else {
+                left -= self.piece(part, left, mark)?;
+                continue;
             };
-            let take = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.pace.left().ok_or_else(slow_reader)?;
-            self.write([&piece[..take], b""])?;
-            self.body_bytes += take as u64;
-            source.consume(take);
-            left -= take as u64;
+            match self.send_file(resident)? {
+                None => return self.stream(part, left, mark),
+                // The head has left: that the file has become shorter can only be shown by closing.
+                Some(0) => return Err(Error::body("the body ended before its length", None)),
+                Some(sent) => {
+                    part.sent(sent);
+                    self.body_bytes += sent as u64;
+                    left -= sent as u64;
+                }
+            }
+            if left > 0 {
+                // A fast reader of a large file would otherwise keep the worker to itself.
+                plainweave::yield_now();
+            }
         }
         Ok(())
     }
@@ -136,7 +171,7 @@ fn asks_to_close(response: &Response) -> bool {
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
-fn fill(source: &mut dyn BufRead) -> Result<&[u8], Error> {
+fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> {
     // Twice `fill_buf`: the borrow of a piece returned from the loop would outlive its iteration.
     loop {
         match source.fill_buf() {

@@ -1,6 +1,7 @@
 //! What a handler gives back.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
 use bytes::Bytes;
@@ -156,6 +157,16 @@ impl HeaderLines {
     }
 }
 
+/// A part of a file. As a reader it gives its bytes; but those that are in memory can be sent from where they are.
+pub trait FilePart: BufRead + Send {
+    /// Where the next bytes are, if sending them from the file would not wait for a disk: the file, the offset, and
+    /// how many, `max` at most. `None`: read them instead.
+    fn resident(&mut self, max: u64) -> Option<(&File, u64, usize)>;
+
+    /// So many of them were sent.
+    fn sent(&mut self, len: usize);
+}
+
 /// A response body.
 #[derive(Default)]
 #[non_exhaustive]
@@ -168,6 +179,8 @@ pub enum Body {
     /// Read piece by piece as the peer takes it; chunked (HTTP/1.1) or ended by closing (1.0) when the length is
     /// not known. One that ends before its length closes the connection; what exceeds it is not sent.
     Stream(Box<dyn BufRead + Send>, Option<u64>),
+    /// So many bytes of a file; sent from the page cache without a copy where that can be, read otherwise.
+    File(Box<dyn FilePart>, u64),
     /// For answers to HEAD: so long would the body be.
     Omitted(u64),
 }
@@ -184,7 +197,7 @@ impl Body {
             Self::Empty => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::Stream(_, len) => *len,
-            Self::Omitted(len) => Some(*len),
+            Self::File(_, len) | Self::Omitted(len) => Some(*len),
         }
     }
 

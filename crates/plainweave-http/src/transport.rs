@@ -1,5 +1,6 @@
 //! What a connection needs of the stream under it.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -18,6 +19,21 @@ pub trait Transport: Read + Write {
 
     /// Ends our direction; the peer reads what was sent, then end of file.
     fn shutdown_write(&mut self) -> io::Result<()>;
+
+    /// Whether [`Transport::send_file`] is more than a refusal.
+    const SENDS_FILES: bool = false;
+
+    /// A write that another one follows soon, so that the last segment need not leave half full.
+    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write(buf)
+    }
+
+    /// Sends up to `len` bytes of a file from `offset` on from where they are; gives the number sent, 0 at the end of
+    /// the file. [`io::ErrorKind::Unsupported`]: this stream, or this file, cannot; the bytes are then read and
+    /// written.
+    fn send_file(&mut self, _file: &File, _offset: u64, _len: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The other end, where it has an address.
     fn peer(&self) -> Option<SocketAddr> {
@@ -69,6 +85,8 @@ impl Transport for TcpStream {
 
 /// Fibers.
 impl Transport for plainweave::net::TcpStream {
+    const SENDS_FILES: bool = true;
+
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         plainweave::net::TcpStream::set_read_timeout(self, Some(timeout))
     }
@@ -79,6 +97,18 @@ impl Transport for plainweave::net::TcpStream {
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
+        plainweave::net::TcpStream::write_more(self, buf)
+    }
+
+    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        plainweave::net::TcpStream::send_file(self, file, offset, len).map_err(|error| match error.kind() {
+            // A file system without it.
+            io::ErrorKind::InvalidInput => io::ErrorKind::Unsupported.into(),
+            _ => error,
+        })
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -3,6 +3,8 @@
 
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -143,4 +145,38 @@ pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<(
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
     blocking(move || std::fs::metadata(path))?
+}
+
+/// Any thread or fiber; does not wait. Whether the page cache has all of `range` of a file, so that a read or
+/// `sendfile(2)` of it would not wait for a disk. The kernel may drop pages at any time: true is a likelihood, not a
+/// promise.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] where the kernel (before Linux 6.5) or a filter has no `cachestat(2)`.
+pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
+    /// The same number on all machines; `libc` has no name for it.
+    const CACHESTAT: libc::c_long = 451;
+    /// `struct cachestat_range` and `struct cachestat` of the kernel.
+    type Asked = [u64; 2];
+    type Told = [u64; 5];
+    let len = range.end.saturating_sub(range.start);
+    if len == 0 {
+        return Ok(true);
+    }
+    let asked: Asked = [range.start, len];
+    let mut told: Told = [0; 5];
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: both structures are as long as the kernel's, and it keeps neither address.
+    let result = unsafe { libc::syscall(CACHESTAT, fd, asked.as_ptr(), told.as_mut_ptr(), 0) };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP) => io::ErrorKind::Unsupported.into(),
+            _ => error,
+        });
+    }
+    let page = rustix::param::page_size() as u64;
+    let pages = (range.end - 1) / page - range.start / page + 1;
+    let cached = told[0];
+    Ok(cached >= pages)
 }

@@ -106,11 +106,11 @@ pub(super) struct CachingFlags {
     cache: u64,
 
     /// Files up to this size are kept whole; larger ones are kept open
-    #[arg(long, value_name = "SIZE", default_value = "256k", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = size)]
     cache_file: u64,
 
     /// Files kept open at most
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 1024)]
     open_files: usize,
 
     /// How old what a client is told of a file may be at most; 0s: each request looks

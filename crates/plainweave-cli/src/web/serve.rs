@@ -4,6 +4,7 @@
 //! fresh fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
@@ -219,6 +220,16 @@ impl Write for Connection {
 }
 
 impl Transport for Connection {
+    const SENDS_FILES: bool = true;
+
+    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Transport::write_more(&mut self.stream, buf)
+    }
+
+    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        Transport::send_file(&mut self.stream, file, offset, len)
+    }
+
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         Transport::set_read_timeout(&mut self.stream, timeout)
     }

@@ -33,6 +33,11 @@ impl Running {
         Self::spawn(command(&[&[env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"], args].concat()))
     }
 
+    /// On another directory.
+    pub(crate) fn start_in(root: &std::path::Path, args: &[&str]) -> Self {
+        Self::spawn(command(&[&[root.to_str().unwrap(), "--listen", "127.0.0.1:0"], args].concat()))
+    }
+
     /// With at most this many descriptors.
     pub(crate) fn start_with_descriptors(limit: u32, args: &[&str]) -> Self {
         let mut shell = Command::new("sh");

@@ -33,7 +33,8 @@ pub struct Caching {
     /// Bytes of memory for all entries; 0 keeps nothing.
     pub bytes: usize,
     /// Files up to this size in bytes are kept whole (never more than a quarter of a shard's part of `bytes`);
-    /// larger ones are kept open.
+    /// larger ones are kept open, for sending them from the page cache is cheaper than copying them
+    /// (`docs/large-files.md`).
     pub file_bytes: u64,
     /// Files kept open at most.
     pub open_files: usize,
@@ -43,7 +44,7 @@ pub struct Caching {
 
 impl Default for Caching {
     fn default() -> Self {
-        Self { bytes: 64 << 20, file_bytes: 256 << 10, open_files: 512, staleness: Duration::from_secs(1) }
+        Self { bytes: 64 << 20, file_bytes: 16 << 10, open_files: 1024, staleness: Duration::from_secs(1) }
     }
 }
 
@@ -152,7 +153,7 @@ impl Cache {
         root: &Arc<Root>,
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
-        let (key, now) = (wanted.key(), now());
+        let (key, now) = (wanted.key(), coarse_millis());
         loop {
             match self.turn(&key, now) {
                 Ok(entry) => return Ok(entry),
@@ -204,7 +205,7 @@ impl Cache {
         let known = old.as_ref().and_then(|old| old.found.known());
         let job = Job { root: Arc::clone(root), name, coding, with_twins, known, whole_up_to: self.whole_up_to() };
         // What is found is as old as the beginning of the look.
-        let start = now();
+        let start = coarse_millis();
         let look = match if B::TRY_FIRST { job.try_now() } else { None } {
             Some(look) => look,
             None => blocking.run(move || job.run())?,
@@ -321,7 +322,7 @@ impl Drop for Landing {
 }
 
 /// Milliseconds of the coarse monotonic clock: some four milliseconds wrong, and a fifth of the price.
-fn now() -> u64 {
+pub(super) fn coarse_millis() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }

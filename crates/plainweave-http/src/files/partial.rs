@@ -41,7 +41,7 @@ pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, blocking
         Content::Whole(bytes) => Body::Bytes(slice(bytes, &range)),
         Content::Open(file) => {
             let len = range.end - range.start;
-            Body::Stream(Box::new(Pieces::new(blocking.clone(), Arc::clone(file), range)), Some(len))
+            Body::File(Box::new(Pieces::new(blocking.clone(), Arc::clone(file), range)), len)
         }
     }
 }

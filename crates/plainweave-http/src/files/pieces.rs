@@ -8,8 +8,16 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use super::cache::coarse_millis;
+use crate::FilePart;
+
 /// Bytes that a streamed file is read in.
 pub(super) const PIECE: usize = 64 << 10;
+
+/// Bytes that are looked for in the page cache, and sent from there, at once.
+const WINDOW: u64 = 2 << 20;
+/// For so many milliseconds: pages that were used a moment ago are the last that the kernel drops.
+const BELIEVED: u64 = 500;
 
 /// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
 pub trait Blocking: Clone + Send + Sync + 'static {
@@ -54,12 +62,14 @@ pub(super) struct Pieces<B> {
     used: usize,
     /// What of the file is not in the piece yet.
     left: Range<u64>,
+    /// Up to where the page cache had it all, and when.
+    checked: (u64, u64),
 }
 
 impl<B: Blocking> Pieces<B> {
     /// Ends where `range` does, or before it with the file.
     pub(super) fn new(blocking: B, file: Arc<File>, range: Range<u64>) -> Self {
-        Self { blocking, file, piece: Vec::new(), used: 0, left: range }
+        Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0) }
     }
 
     /// Whether all of the range was read.
@@ -109,5 +119,32 @@ impl<B: Blocking> Read for Pieces<B> {
         buf[..len].copy_from_slice(&piece[..len]);
         self.consume(len);
         Ok(len)
+    }
+}
+
+impl<B: Blocking> FilePart for Pieces<B> {
+    fn resident(&mut self, max: u64) -> Option<(&File, u64, usize)> {
+        if !B::TRY_FIRST || self.used < self.piece.len() || self.is_complete() {
+            return None;
+        }
+        let start = self.left.start;
+        let (mut end, when) = self.checked;
+        let now = coarse_millis();
+        if end <= start || now.saturating_sub(when) >= BELIEVED {
+            end = self.left.end.min(start + max.min(WINDOW));
+            // A page that a read-ahead has begun to fetch counts as cached; of those the last one tells. Without
+            // cachestat(2), which says no here, the read below is exact.
+            let resident = plainweave::fs::is_resident(&*self.file, start..end).unwrap_or(false)
+                && read_resident(&self.file, &mut [0], end - 1) == Some(1);
+            if !resident {
+                return None;
+            }
+            self.checked = (end, now);
+        }
+        Some((&*self.file, start, (end - start) as usize))
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.left.start += len as u64;
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
@@ -191,6 +193,54 @@ impl TcpStream {
         let op = Op::Poll(crate::io::op::Interest::Read);
         // SAFETY: no pointers.
         unsafe { perform(self.source(), op, self.read_timeout()) }.map(drop)
+    }
+
+    /// Waits until a write would be taken.
+    ///
+    /// # Errors
+    /// As a write.
+    pub fn wait_writable(&self) -> io::Result<()> {
+        let op = Op::Poll(crate::io::op::Interest::Write);
+        // SAFETY: no pointers.
+        unsafe { perform(self.source(), op, self.write_timeout()) }.map(drop)
+    }
+
+    /// A write whose last bytes the kernel may keep until the next one, which is to come soon (`MSG_MORE`).
+    ///
+    /// # Errors
+    /// As a write.
+    pub fn write_more(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.transfer(|| rustix::net::send(self, buf, flags))
+    }
+
+    /// Sends up to `len` bytes of a file from `offset` on, without copying them through this process (`sendfile(2)`).
+    /// Gives the number sent, 0 at the end of the file. A part of the file that is not in memory holds the worker up
+    /// until the disk has it: ask [`crate::fs::is_resident`] first.
+    ///
+    /// # Errors
+    /// As a write; [`io::ErrorKind::InvalidInput`] for what is not a file that can be sent so.
+    pub fn send_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+        self.transfer(|| {
+            let mut offset = offset;
+            rustix::fs::sendfile(self, &file, Some(&mut offset), len)
+        })
+    }
+
+    /// Attempts a system call until it is not told to wait.
+    fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
+        if let Some(interrupt) = block::interrupted() {
+            return Err(interrupt.into());
+        }
+        loop {
+            self.source().check_open()?;
+            match call() {
+                Ok(len) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait_writable()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {

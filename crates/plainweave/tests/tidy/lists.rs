@@ -10,6 +10,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/fiber/handle.rs",
     "crates/plainweave/src/fiber/join.rs",
     "crates/plainweave/src/fiber/mod.rs",
+    "crates/plainweave/src/fs.rs",
     "crates/plainweave/src/io/driver.rs",
     "crates/plainweave/src/io/epoll.rs",
     "crates/plainweave/src/io/op.rs",
