@@ -17,6 +17,7 @@ const MEANINGLESS: &[&str] = &[
     "lru_maintainer",
     "modern",
     "read_buf_mem_limit",
+    "relaxed_privileges",
     "resp_obj_mem_limit",
     "slab_automove",
     "slab_automove_ratio",
@@ -37,10 +38,25 @@ const MEANINGLESS: &[&str] = &[
 pub(crate) struct Extended {
     /// Silence after which a connection is closed.
     pub(crate) idle_timeout: Option<Duration>,
-    /// Refuse connections above the limit at once.
-    pub(crate) maxconns_fast: bool,
+    /// Refuse connections above the limit at once, or not.
+    maxconns_fast: Option<bool>,
     /// Options that ask for nothing here.
     pub(crate) meaningless: Vec<String>,
+}
+
+impl Extended {
+    /// Whether connections above the limit are refused at once.
+    pub(crate) fn maxconns_fast(&self) -> bool {
+        self.maxconns_fast.unwrap_or(false)
+    }
+
+    /// What a later list changes.
+    pub(crate) fn and(mut self, later: &Self) -> Self {
+        self.idle_timeout = later.idle_timeout.or(self.idle_timeout);
+        self.maxconns_fast = later.maxconns_fast.or(self.maxconns_fast);
+        self.meaningless.extend_from_slice(&later.meaningless);
+        self
+    }
 }
 
 impl FromStr for Extended {
@@ -55,8 +71,8 @@ impl FromStr for Extended {
                     let seconds = value.parse::<u32>().map_err(|_| "idle_timeout needs a number of seconds")?;
                     options.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
                 }
-                "maxconns_fast" => options.maxconns_fast = true,
-                "no_maxconns_fast" => options.maxconns_fast = false,
+                "maxconns_fast" => options.maxconns_fast = Some(true),
+                "no_maxconns_fast" => options.maxconns_fast = Some(false),
                 _ if MEANINGLESS.contains(&name.strip_prefix("no_").unwrap_or(name)) => {
                     options.meaningless.push(name.to_owned());
                 }
@@ -77,7 +93,9 @@ mod tests {
     fn options() {
         let options: Extended = "idle_timeout=60,maxconns_fast,no_lru_crawler,slab_chunk_max=16384".parse().unwrap();
         assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
-        assert_eq!((options.maxconns_fast, options.meaningless.len()), (true, 2));
+        assert_eq!((options.maxconns_fast(), options.meaningless.len()), (true, 2));
+        let later: Extended = "no_maxconns_fast".parse().unwrap();
+        assert!(!options.clone().and(&later).maxconns_fast() && options.and(&Extended::default()).maxconns_fast());
         assert_eq!("".parse(), Ok(Extended::default()));
         assert!("idle_timeout".parse::<Extended>().is_err() && "ext_path=/x".parse::<Extended>().is_err());
     }

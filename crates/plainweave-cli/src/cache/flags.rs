@@ -123,11 +123,16 @@ pub(super) struct Limits {
 
     /// Extended options, with commas between: idle_timeout=SECONDS, maxconns_fast (refuse connections above the limit
     /// instead of letting them wait); memcached's others are accepted and reported as meaningless
-    #[arg(short = 'o', long, value_name = "LIST", default_value = "")]
-    pub(super) extended: Extended,
+    #[arg(short = 'o', long, value_name = "LIST")]
+    extended: Vec<Extended>,
 }
 
 impl Limits {
+    /// All that was given; the last word counts.
+    pub(super) fn extended(&self) -> Extended {
+        self.extended.iter().fold(Extended::default(), |all, more| all.and(more))
+    }
+
     pub(super) fn write_timeout(&self) -> Duration {
         Duration::from_secs(self.write_timeout.into())
     }

@@ -121,9 +121,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let listeners = listen::all(&flags.listen)?;
     let stop = Stop::install().context("the signals could not be caught")?;
-    for name in
-        flags.meaningless.given().into_iter().chain(flags.limits.extended.meaningless.iter().map(String::as_str))
-    {
+    let extended = flags.limits.extended();
+    for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
     if let Some(path) = &engine.pidfile {

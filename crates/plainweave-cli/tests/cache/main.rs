@@ -1,4 +1,6 @@
 //! `plainweave cache` from outside: its program, run as a user runs it.
 
+mod clients;
 mod connections;
+mod differential;
 mod running;

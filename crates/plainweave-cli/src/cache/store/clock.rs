@@ -3,7 +3,7 @@
 //! The store reads no clock. Its caller reads one [`Clock`] for a whole batch of commands and passes the [`Time`] on,
 //! so a get costs no call for time, and a test passes what it likes.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Relative expiry times are at most so many seconds; larger ones are seconds since 1970. A rule of the protocol.
 pub const LONGEST_RELATIVE: i64 = 60 * 60 * 24 * 30;
@@ -70,8 +70,11 @@ impl Clock {
     /// A clock that starts now.
     #[must_use]
     pub fn start() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { start: Instant::now(), epoch: unix.saturating_sub(u64::from(Time::START.0)) }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Its seconds begin when those of 1970's count begin: a date then ends an item in that very second.
+        let now = Instant::now();
+        let start = now.checked_sub(Duration::from_nanos(since.subsec_nanos().into())).unwrap_or(now);
+        Self { start, epoch: since.as_secs().saturating_sub(u64::from(Time::START.0)) }
     }
 
     /// The present second. Monotonic; about 25 ns, so ask once for a batch of commands.

@@ -1,0 +1,133 @@
+//! The same commands to memcached and to `plainweave cache`, and the same bytes back.
+//!
+//! Left out of the generated commands is what docs/cache-compat.md lists as different, the clock (seconds that have
+//! passed or remain), and numbers that become shorter: whether memcached pads them depends on a thread of its own. `PLAINWEAVE_CACHE_SEQUENCES` says how many sequences of 200 commands.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use super::running::{Client, Running, eventually, note};
+
+/// memcached in its process; ends with this value.
+pub(crate) struct Reference(Child, std::net::SocketAddr);
+
+impl Reference {
+    pub(crate) fn start() -> Option<Self> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new("memcached");
+        command.args(["-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-p", &address.port().to_string()]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        eventually("memcached serves", || TcpStream::connect(address).is_ok());
+        Some(Self(child, address))
+    }
+
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.1
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+}
+
+const KEYS: &[&str] = &["a", "b", "p:c", "Zm9v", "n"];
+const NUMBERS: &[&str] =
+    &["0", "1", "3", "9", "100", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+5", "1x"];
+const FLAGS: &[&str] = &[
+    "v", "s", "c", "k", "q", "f", "h", "I", "O7", "N30", "T60", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS",
+    "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
+];
+const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
+
+fn command(random: &mut Random) -> String {
+    let (key, number, other) = (random.pick(KEYS), random.pick(NUMBERS), random.pick(NUMBERS));
+    let mut flags = String::new();
+    for _ in 0..random.below(5) {
+        flags += " ";
+        flags += random.pick(FLAGS);
+    }
+    let noreply = random.pick(&["", "", "", " noreply"]);
+    let value = random.pick(VALUES);
+    let len = if random.below(20) == 0 { random.below(value.len() + 1) } else { value.len() };
+    let expiry = random.pick(&["0", "0", "100", "-1", other]);
+    match random.below(20) {
+        0..=3 => format!("get {key} {}\r\n", random.pick(KEYS)),
+        4 => format!("gets {key}\r\n"),
+        5 => format!("{} {number} {key}\r\n", random.pick(&["gat", "gats"])),
+        6..=8 => {
+            let verb = random.pick(&["set", "add", "replace", "append", "prepend"]);
+            format!("{verb} {key} {number} {expiry} {len}{noreply}\r\n{value}\r\n")
+        }
+        9 => format!("cas {key} 0 0 {len} {}{noreply}\r\n{value}\r\n", random.below(30)),
+        10 => format!("delete {key}{noreply}\r\n"),
+        11 => format!("incr {key} {}{noreply}\r\n", random.pick(&["1", "3", "+5", "100", "x", "1x"])),
+        12..=13 => format!("mg {key}{flags}\r\n"),
+        14..=15 => format!("ms {key} {len}{flags}\r\n{value}\r\n"),
+        16 => format!("touch {key} {number}{noreply}\r\n"),
+        17 => format!(
+            "{}\r\n",
+            random.pick(&["md a q", "md b I T60", "md n k O7", "md p:c C5", "ma n v", "ma n N0 J9 q", "ma b MX"])
+        ),
+        18 => format!(
+            "{}\r\n",
+            random.pick(&["verbosity 1", "verbosity x", "delete", "incr a", "flush_all x", "gat", "me"])
+        ),
+        _ => format!(
+            "{}\r\n",
+            random.pick(&["bogus", "", "set", "get", "gets ", "mg", "ms", "md", "ma", "mx", "x", "stats x"])
+        ),
+    }
+}
+
+/// The replies to some commands: all before that of the `mn` behind them.
+fn replies(client: &mut Client, commands: &str) -> String {
+    client.send(format!("{commands}mn\r\n"));
+    let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
+    while !got.ends_with(b"MN\r\n") {
+        let n = client.0.read(&mut buffer).unwrap_or(0);
+        assert!(n > 0, "no reply to {commands:?} but {:?}", String::from_utf8_lossy(&got));
+        got.extend_from_slice(&buffer[..n]);
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+#[test]
+fn replies_are_those_of_memcached() {
+    let sequences = std::env::var("PLAINWEAVE_CACHE_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    for seed in 1..=sequences {
+        // Afresh each time, so that CAS numbers begin alike.
+        let Some(reference) = Reference::start() else {
+            return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        };
+        let ours = Running::start(&["-t", "1"]);
+        let (mut theirs, mut ours) = (Client::to(reference.1), ours.connect());
+        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut before = String::new();
+        for _ in 0..200 {
+            let commands: String = (0..=random.below(3)).map(|_| command(&mut random)).collect();
+            let (expected, got) = (replies(&mut theirs, &commands), replies(&mut ours, &commands));
+            assert_eq!(got, expected, "sequence {seed}: {commands:?} after {before}");
+            before += &commands;
+        }
+    }
+}
