@@ -75,7 +75,7 @@ fn twemproxy_survives_a_node() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let servers: String = addresses.iter().enumerate().map(|(n, node)| format!("   - {node}:1 n{n}\n")).collect();
     let text = format!(
-        "cache:\n  listen: {port}\n  hash: fnv1a_64\n  distribution: ketama\n  auto_eject_hosts: true\n  timeout: 2000\n  \
+        "cache:\n  listen: {port}\n  hash: md5\n  distribution: ketama\n  auto_eject_hosts: true\n  timeout: 2000\n  \
          server_retry_timeout: 500\n  server_failure_limit: 1\n  servers:\n{servers}"
     );
     let file = std::env::temp_dir().join(format!("plainweave-nutcracker-{}.yml", std::process::id()));

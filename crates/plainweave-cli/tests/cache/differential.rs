@@ -1,7 +1,8 @@
 //! The same commands to memcached and to `plainweave cache`, and the same bytes back.
 //!
 //! Left out of the generated commands is what docs/cache-compat.md lists as different, the clock (seconds that have
-//! passed or remain), and numbers that become shorter: whether memcached pads them depends on a thread of its own. `PLAINWEAVE_CACHE_SEQUENCES` says how many sequences of 200 commands.
+//! passed or remain), and numbers that become shorter: whether memcached pads them depends on a thread of its own.
+//! `PLAINWEAVE_CACHE_SEQUENCES` says how many sequences of 200 commands.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -54,8 +55,8 @@ const KEYS: &[&str] = &["a", "b", "p:c", "Zm9v", "n"];
 const NUMBERS: &[&str] =
     &["0", "1", "3", "9", "100", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+5", "1x"];
 const FLAGS: &[&str] = &[
-    "v", "s", "c", "k", "q", "f", "h", "I", "O7", "N30", "T60", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS",
-    "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
+    "v", "s", "c", "k", "q", "f", "h", "O7", "N30", "T60", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS", "J9",
+    "D3", "!", "Fx", "Cx", "S", "MM", "M",
 ];
 const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
 
@@ -86,7 +87,7 @@ fn command(random: &mut Random) -> String {
         16 => format!("touch {key} {number}{noreply}\r\n"),
         17 => format!(
             "{}\r\n",
-            random.pick(&["md a q", "md b I T60", "md n k O7", "md p:c C5", "ma n v", "ma n N0 J9 q", "ma b MX"])
+            random.pick(&["md a q", "md b T60", "md n k O7", "md p:c C5", "ma n v", "ma n N0 J9 q", "ma b MX"])
         ),
         18 => format!(
             "{}\r\n",
@@ -113,7 +114,7 @@ fn replies(client: &mut Client, commands: &str) -> String {
 
 #[test]
 fn replies_are_those_of_memcached() {
-    let sequences = std::env::var("PLAINWEAVE_CACHE_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let sequences = std::env::var("PLAINWEAVE_CACHE_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     for seed in 1..=sequences {
         // Afresh each time, so that CAS numbers begin alike.
         let Some(reference) = Reference::start() else {
@@ -121,7 +122,7 @@ fn replies_are_those_of_memcached() {
         };
         let ours = Running::start(&["-t", "1"]);
         let (mut theirs, mut ours) = (Client::to(reference.1), ours.connect());
-        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let mut before = String::new();
         for _ in 0..200 {
             let commands: String = (0..=random.below(3)).map(|_| command(&mut random)).collect();
