@@ -221,7 +221,7 @@ impl Job {
         mut read: impl FnMut(&File, &mut [u8], u64) -> Option<usize>,
     ) -> Result<Option<Look>, Errno> {
         let mut stat = fstat(&file)?;
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {}
                 FileType::Directory => return Ok(Some(Look::New(Found::Directory))),
@@ -241,7 +241,11 @@ impl Job {
             };
             // Only what was the same before and after is a state that its validators name.
             stat = fstat(&file)?;
-            if Identity::of(&stat) == identity && content.len() as u64 == size {
+            let after = Identity::of(&stat);
+            // A rename or a new link is a change too, though not of the content: a file that meets them all the time is
+            // still served, and read anew the next time.
+            let same = after == identity || (attempt == ATTEMPTS && after.version == identity.version);
+            if same && content.len() as u64 == size {
                 return Ok(Some(self.file(known, Content::Whole(content.into()))));
             }
         }
