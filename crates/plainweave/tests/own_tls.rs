@@ -578,7 +578,8 @@ fn signal_handlers_find_whole_storage() {
                     // SAFETY: this process; a word of this fiber's storage.
                     unsafe {
                         *libc::__errno_location() = n;
-                        libc::kill(libc::getpid(), libc::SIGUSR1);
+                        // To this OS thread; the kernel would hand a signal for the process to any.
+                        libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), libc::SIGUSR1);
                         yield_now();
                         assert_eq!(*libc::__errno_location(), n);
                     }
