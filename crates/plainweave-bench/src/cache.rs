@@ -109,13 +109,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// The systems that can be started here, and why not the others.
-fn available() -> (Vec<System>, Vec<(&'static str, &'static str)>) {
+fn available() -> (Vec<System>, Vec<(String, String)>) {
     let (mut systems, mut absent) = (Vec::new(), Vec::new());
     for system in System::ALL {
         match Server::start(system, 64) {
             Ok(_) => systems.push(system),
-            Err(_) if system == System::Memcached => absent.push((system.name(), "memcached is not installed")),
-            Err(_) => absent.push((system.name(), "it does not start here")),
+            Err(_) if system == System::Memcached => absent.push((system.name().to_owned(), "memcached is not installed".to_owned())),
+            Err(_) => absent.push((system.name().to_owned(), "it does not start here".to_owned())),
         }
     }
     (systems, absent)

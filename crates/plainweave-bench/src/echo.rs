@@ -135,7 +135,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for kind in Kind::ALL {
         match Server::start(kind, flags) {
             Ok(server) => servers.push(server),
-            Err(_) if kind == Kind::Uring => absent.push((kind.name(), "io_uring is not to be had here")),
+            Err(_) if kind == Kind::Uring => {
+                absent.push((kind.name().to_owned(), "io_uring is not to be had here".to_owned()))
+            }
             Err(error) => return Err(error),
         }
     }

@@ -52,6 +52,13 @@ pub(crate) fn pin_to(cpu: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// Binds the calling thread, and the threads that it starts, to as many CPUs from the first on.
+pub(crate) fn pin_to_first(cpus: usize) -> bool {
+    let mut set = CpuSet::new();
+    (0..cpus).for_each(|cpu| set.set(cpu));
+    sched_setaffinity(None, &set).is_ok()
+}
+
 /// CPU time of all threads of a process, to the nanosecond.
 pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
     let mut total = 0;

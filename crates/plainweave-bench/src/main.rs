@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage.
 
+mod c2c;
 mod cache;
 mod cgroup;
 mod echo;
@@ -27,7 +28,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    Micro(micro::Flags),
+    Micro(Box<micro::Flags>),
+    #[command(hide = true)]
+    MicroChild(micro::ChildFlags),
     Echo(echo::Flags),
     Cache(cache::Flags),
     Store(store::Flags),
@@ -39,6 +42,7 @@ enum Experiment {
 fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Micro(flags) => micro::run(&flags),
+        Experiment::MicroChild(flags) => micro::run_child(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),

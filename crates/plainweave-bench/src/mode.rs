@@ -1,58 +1,55 @@
-//! Whose thread-local storage measured fibers see, and when they move: every result states it.
+//! When measured fibers move, and whose thread-local storage they see: every result states it.
+//!
+//! Two modes are `unsafe` to choose. They are what other systems' published figures are measured in, so they are
+//! measured here too, and this is the one file of the benches with that word.
 
+use anyhow::{Context, Result};
 use plainweave::{Movement, Runtime, RuntimeBuilder};
 
 /// A mode of `docs/soundness.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// The worker's storage; a fiber moves until it starts.
-    Shared,
-    /// Its own; it moves until it starts.
-    Own,
-    /// Its own; it moves at any time.
-    OwnAnytime,
-    /// The worker's storage; it moves at any time. For comparison only.
-    SharedAnytime,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    /// Movement, a slash, storage.
+    pub(crate) name: &'static str,
+    movement: Movement,
+    own: bool,
+}
+
+const fn mode(name: &'static str, movement: Movement, own: bool) -> Mode {
+    Mode { name, movement, own }
 }
 
 impl Mode {
-    pub(crate) const ALL: [Mode; 4] = [Mode::Shared, Mode::Own, Mode::OwnAnytime, Mode::SharedAnytime];
+    /// What the servers choose.
+    pub(crate) const SHARED: Mode = mode("before-start/shared", Movement::BeforeStart, false);
 
-    /// The system's name in reports.
-    pub(crate) fn system(self) -> &'static str {
-        match self {
-            Mode::Shared => "plainweave",
-            Mode::Own => "plainweave-own",
-            Mode::OwnAnytime => "plainweave-own-anytime",
-            Mode::SharedAnytime => "plainweave-shared-anytime",
-        }
-    }
+    const ALL: [Mode; 6] = [
+        Self::SHARED,
+        mode("never/shared", Movement::Never, false),
+        mode("anytime/shared", Movement::Anytime, false),
+        mode("before-start/own", Movement::BeforeStart, true),
+        mode("never/own", Movement::Never, true),
+        mode("anytime/own", Movement::Anytime, true),
+    ];
 
-    /// Of the system that has this name.
-    pub(crate) fn of_system(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.system() == name)
-    }
-
-    pub(crate) fn describe(self) -> &'static str {
-        match self {
-            Mode::Shared => "movement before start; thread-local storage shared with the worker",
-            Mode::Own => "movement before start; thread-local storage of its own",
-            Mode::OwnAnytime => "movement at any time; thread-local storage of its own",
-            Mode::SharedAnytime => "movement at any time; thread-local storage shared with the worker",
-        }
+    /// # Errors
+    /// No mode has that name; the message lists those there are.
+    pub(crate) fn parse(name: &str) -> Result<Self> {
+        let known = || Self::ALL.map(|mode| mode.name).join(", ");
+        let found = Self::ALL.into_iter().find(|mode| mode.name == name);
+        found.with_context(|| format!("no mode is called '{name}'; there are: {}", known()))
     }
 
     /// A runtime's settings in this mode.
     pub(crate) fn builder(self) -> RuntimeBuilder {
         let builder = Runtime::builder();
-        match self {
+        match (self.movement, self.own) {
+            (movement, true) => builder.own_tls().movement(movement),
             // SAFETY: no fiber of the benches holds a guard of scoped thread-local storage; they use no thread-locals.
-            Mode::Shared => unsafe { builder.shared_tls() },
-            Mode::Own => builder.own_tls(),
-            Mode::OwnAnytime => builder.own_tls().movement(Movement::Anytime),
-            // SAFETY: as above; what they hold across a suspension is `Send`, and `std`'s thread-locals are used within
-            // calls that do not suspend.
-            Mode::SharedAnytime => unsafe { builder.shared_tls().movement_anytime() },
+            // What they hold across a suspension is `Send`: the workloads' futures are required to be.
+            (Movement::Anytime, false) => unsafe { builder.shared_tls().movement_anytime() },
+            // SAFETY: as above.
+            (movement, false) => unsafe { builder.shared_tls() }.movement(movement),
         }
     }
 }

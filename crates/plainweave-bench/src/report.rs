@@ -33,7 +33,7 @@ pub(crate) struct Report {
     pub(crate) parameters: Vec<(&'static str, String)>,
     pub(crate) rows: Vec<Row>,
     /// Systems that were not measured, and why.
-    pub(crate) absent: Vec<(&'static str, &'static str)>,
+    pub(crate) absent: Vec<(String, String)>,
 }
 
 impl Report {
@@ -63,7 +63,7 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "\n{:<16} {:<18} {:>7} {:<22} {:>12} {:>12} {:>12}  runs",
+            "\n{:<16} {:<36} {:>7} {:<24} {:>12} {:>12} {:>12}  runs",
             "case", "system", "workers", "metric", "median", "min", "max"
         );
         for row in &self.rows {
@@ -71,7 +71,7 @@ impl Report {
             let metric = format!("{} ({})", row.metric, row.unit);
             let _ = writeln!(
                 text,
-                "{:<16} {:<18} {:>7} {metric:<22} {median:>12.2} {min:>12.2} {max:>12.2}  {}",
+                "{:<16} {:<36} {:>7} {metric:<24} {median:>12.2} {min:>12.2} {max:>12.2}  {}",
                 row.case,
                 row.system,
                 row.workers,
@@ -123,7 +123,7 @@ fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
     let greatest = rows.iter().map(|row| row.spread().2).fold(f64::MIN_POSITIVE, f64::max);
     let unit = rows.first().map_or("", |row| row.unit);
     let mut svg = format!(
-        "<h2>{}: {} ({})</h2><svg viewBox='0 0 800 {}' role=img>",
+        "<h2>{}: {} ({})</h2><svg viewBox='0 0 910 {}' role=img>",
         escape(case),
         escape(metric),
         escape(unit),
@@ -135,16 +135,16 @@ fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
         let label = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
         let _ = write!(
             svg,
-            "<text x=0 y={0}>{1}</text><rect x=220 y={2} width={3:.1} height=16 />\
+            "<text x=0 y={0}>{1}</text><rect x=330 y={2} width={3:.1} height=16 />\
              <line x1={4:.1} x2={5:.1} y1={6} y2={6} /><text x={7:.1} y={0}>{median:.2}</text>",
             y + 17,
             escape(&label),
             y + 4,
             scale(median),
-            220.0 + scale(min),
-            220.0 + scale(max),
+            330.0 + scale(min),
+            330.0 + scale(max),
             y + 12,
-            230.0 + scale(max),
+            340.0 + scale(max),
         );
     }
     svg.push_str("</svg>");

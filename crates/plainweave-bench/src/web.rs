@@ -163,5 +163,6 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let Bench { facts, rows, absent, .. } = bench;
     parameters.extend(facts);
+    let absent = absent.into_iter().map(|(system, why)| (system.to_owned(), why.to_owned())).collect();
     Report { experiment: "web", parameters, rows, absent }.publish(flags.out.as_deref())
 }

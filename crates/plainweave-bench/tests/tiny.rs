@@ -19,7 +19,11 @@ fn folder(name: &str) -> PathBuf {
 
 /// Runs an experiment and gives the rows of its CSV.
 fn rows(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
-    let out = folder(experiment);
+    rows_in(experiment, experiment, args)
+}
+
+fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
+    let out = folder(dir);
     let (code, text) = run(&[&[experiment, "--out", out.to_str().unwrap()], args].concat());
     assert_eq!(code, Some(0), "{text}");
     let html = std::fs::read_to_string(out.join(format!("{experiment}.html"))).unwrap();
@@ -30,18 +34,44 @@ fn rows(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
     lines.map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
+/// Each case on each system that is there, tiny. The cases check their work themselves, and fail if it is wrong.
 #[test]
 fn micro() {
-    let args = ["--runs", "2", "--iterations", "1000", "--fibers", "500", "--workers", "1,2"];
-    let rows = rows("micro", &args);
-    for case in ["resume-suspend", "yield", "yield-100", "spawn-join", "parked-fibers"] {
-        for (system, workers) in [("plainweave", "1"), ("plainweave", "2"), ("threads", "1")] {
-            let found = rows.iter().find(|r| r[1] == case && r[2] == system && r[3] == workers);
-            let row = found.unwrap_or_else(|| panic!("no row of {case} on {system}"));
-            assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "2", "{row:?}");
+    let modes = "before-start/shared,anytime/shared";
+    let args = ["--runs", "1", "--seconds", "0.02", "--fibers", "500", "--policy", "fifo,lifo-slot", "--modes", modes];
+    // What a policy may starve is left out: it takes five seconds each.
+    let cases = "yield,yield-1,cycle,cycle-1,churn,churn-2,locality,locality-share,spawn-join,spawn-join-1,ping-pong,\
+                 mutex,parked-fibers,wake-sleeper,idle,resume-suspend";
+    let rows = rows("micro", &[&args[..], &["--cases", cases]].concat());
+    let ours = ["plainweave fifo before-start/shared", "plainweave lifo-slot anytime/shared"];
+    for case in cases.split(',') {
+        for workers in ["1", "2"] {
+            let own = matches!(case, "wake-sleeper" | "idle" | "resume-suspend");
+            let peers: &[&str] = if own { &[] } else { &["threads", "tokio", "may"] };
+            for system in ours.iter().chain(peers) {
+                let found = rows.iter().find(|r| r[1] == case && r[2] == *system && r[3] == workers);
+                let row = found.unwrap_or_else(|| panic!("no row of {case} on {system}, {workers} workers"));
+                assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "1", "{row:?}");
+            }
         }
     }
-    assert!(rows.iter().any(|r| r[4] == "bytes_per_fiber") && rows.iter().any(|r| r[4] == "ns_per_op"));
+    for metric in ["ns_per_op", "ops", "jain", "delay_p999_ns", "oldest_waiter_ns", "blocks_per_op", "bytes_per_fiber"]
+    {
+        assert!(rows.iter().any(|r| r[4] == metric), "no {metric}");
+    }
+    let blocks = rows.iter().find(|r| r[1] == "churn" && r[4] == "blocks_per_op" && r[2] == ours[0] && r[3] == "1");
+    assert_eq!(blocks.expect("a row")[6], "1.000", "a thread waits at each spot, so each acquire blocks");
+}
+
+/// A policy and a mode in which threads behind the leader run, and one in which they cannot.
+#[test]
+fn transfer() {
+    let args = ["--cases", "transfer-park", "--systems", "plainweave", "--workers", "2", "--seconds", "0.02"];
+    let modes = ["--modes", "anytime/shared", "--runs", "1", "--policy", "global-fifo"];
+    let rows = rows_in("transfer", "micro", &[&args[..], &modes].concat());
+    let starved = rows.iter().find(|r| r[4] == "starved").expect("a row");
+    assert_eq!(starved[6], "0.000", "one queue for all starves nobody");
+    assert!(rows.iter().any(|r| r[4] == "us_per_transfer"));
 }
 
 #[test]
@@ -69,11 +99,13 @@ fn wrong_names_list_the_valid_ones() {
     let (code, text) = run(&["micro", "--cases", "nonsense"]);
     assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("spawn-join"), "{text}");
     let (code, text) = run(&["micro", "--systems", "nonsense"]);
-    assert!(code == Some(1) && text.contains("plainweave, threads"), "{text}");
+    assert!(code == Some(1) && text.contains("plainweave, threads, tokio, may, go"), "{text}");
     let (code, text) = run(&["micro", "--policy", "nonsense"]);
     assert!(code == Some(1) && text.contains("lifo-slot"), "{text}");
     let (code, text) = run(&["cache", "--cases", "nonsense"]);
     assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("64x16"), "{text}");
+    let (code, text) = run(&["micro", "--modes", "nonsense"]);
+    assert!(code == Some(1) && text.contains("anytime/own"), "{text}");
     let (code, text) = run(&["micro", "--list"]);
     assert!(code == Some(0) && text.contains("parked-fibers"), "{text}");
 }

@@ -30,7 +30,7 @@ pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
 }
 
 fn fibers(listener: TcpListener, io: Io) -> anyhow::Result<()> {
-    let runtime = Mode::Shared.builder().workers(1).io(io).build()?;
+    let runtime = Mode::SHARED.builder().workers(1).io(io).build()?;
     let address = listener.local_addr()?;
     let listener = plainweave::net::TcpListener::from_std(listener)?;
     report::say(&address.to_string());

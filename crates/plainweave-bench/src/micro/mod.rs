@@ -1,22 +1,32 @@
-//! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::System`].
+//! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::Shim`]; each repetition runs in a
+//! process of its own (`child`). With two workers or more, a repetition counts if the CPUs were near each other before
+//! and after it ([`c2c`]); else it is repeated, a few times, and then kept and counted as far.
 
 mod cases;
+mod child;
+mod go;
 mod shim;
+mod team;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::machine;
+use crate::c2c;
 use crate::mode::Mode;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case, Size};
-use shim::{Plainweave, System, Threads};
+pub(crate) use child::{ChildFlags, run as run_child};
+use go::Go;
 
-/// Costs of fibers: switch, spawn, memory.
+/// Repetitions that a far phase of the machine may cost, for each that counts.
+const TRIES: usize = 4;
+
+/// Costs of a scheduler, beside threads, Tokio, may and Go.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Print the cases and what they measure, and run nothing
@@ -27,22 +37,34 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     cases: Vec<String>,
 
-    /// Systems to measure: plainweave, plainweave-own (thread-local storage of each fiber's own),
-    /// plainweave-own-anytime (and they move at any time), plainweave-shared-anytime, threads
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,threads")]
+    /// Systems to measure: plainweave, threads, tokio, may, go
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,threads,tokio,may,go")]
     systems: Vec<String>,
 
     /// Numbers of workers
-    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2")]
     workers: Vec<NonZeroUsize>,
+
+    /// Plainweave's scheduling policies, or `all`
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "fifo")]
+    policy: Vec<String>,
+
+    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local storage)
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "before-start/shared,anytime/shared,before-start/own"
+    )]
+    modes: Vec<String>,
 
     /// Repetitions of each measurement
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
-    /// Operations in one repetition [default: what takes about a tenth of a second]
-    #[arg(long, value_name = "N")]
-    iterations: Option<NonZeroUsize>,
+    /// Seconds a repetition [default: 0.3; 5 with --full]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
 
     /// Fibers of parked-fibers [default: 100,000; 1,000,000 with --full]
     #[arg(long, value_name = "N")]
@@ -52,22 +74,101 @@ pub(crate) struct Flags {
     #[arg(long)]
     full: bool,
 
-    /// Plainweave's scheduling policy
-    #[arg(long, value_name = "NAME", default_value = "fifo")]
-    policy: String,
-
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Peers that the cases will run on when their shims are there.
-const ABSENT: [(&str, &str); 4] = [
-    ("Go", "no shim yet"),
-    ("Tokio", "no shim yet"),
-    ("may", "no shim yet"),
-    ("libfibre", "no shim yet; published figures stand in PEERS"),
+/// Units by metric: what a child may report.
+const METRICS: [(&str, &str); 24] = [
+    ("ns_per_op", "ns"),
+    ("ns_per_op_per_worker", "ns"),
+    ("ops", "count"),
+    ("jain", "1"),
+    ("max_over_min", "1"),
+    ("delay_p999_ns", "ns"),
+    ("delay_max_ns", "ns"),
+    ("oldest_waiter_ns", "ns"),
+    ("blocks_per_op", "1"),
+    ("us_per_transfer", "us"),
+    ("starved", "1"),
+    ("bytes_per_fiber", "B"),
+    ("new_mappings", "count"),
+    ("ns_to_park", "ns"),
+    ("ns_to_wake_and_join", "ns"),
+    ("wake_ns", "ns"),
+    ("futex_wake_ns", "ns"),
+    ("ratio_to_futex", "1"),
+    ("cpu_us_per_s", "us"),
+    ("times_woken", "count"),
+    ("far_repetitions", "count"),
+    ("c2c_ns", "ns"),
+    ("steals", "count"),
+    ("sleeps", "count"),
 ];
+
+/// A figure of one repetition.
+#[derive(Clone, Debug)]
+struct Figure {
+    metric: &'static str,
+    unit: &'static str,
+    value: f64,
+}
+
+impl Figure {
+    fn new(metric: &str, value: f64) -> Self {
+        let known = METRICS.iter().find(|(name, _)| *name == metric);
+        let (metric, unit) = *known.expect("in the table of metrics");
+        Self { metric, unit, value }
+    }
+
+    fn line(&self) -> String {
+        format!("{} {}", self.metric, self.value)
+    }
+
+    fn parse(line: &str) -> anyhow::Result<Self> {
+        let parsed = line.split_once(' ').and_then(|(name, value)| {
+            let known = METRICS.iter().any(|(metric, _)| *metric == name);
+            known.then(|| value.parse().map(|value| Self::new(name, value)).ok())?
+        });
+        parsed.with_context(|| format!("not a figure: '{line}'"))
+    }
+}
+
+/// A system to measure, as rows name it, and how its process is started.
+struct System {
+    name: String,
+    arguments: Vec<String>,
+    go: Option<Go>,
+}
+
+impl System {
+    fn new(name: &str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
+        Self { name: name.to_owned(), arguments, go: None }
+    }
+
+    fn repetition(&self, case: &Case, size: &Size) -> anyhow::Result<Vec<Figure>> {
+        if let Some(go) = &self.go {
+            return go.run(case.name, size);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["micro-child", case.name]).args(&self.arguments);
+        command.arg(format!("--workers={}", size.workers)).arg(format!("--seconds={}", size.seconds));
+        command.arg(format!("--fibers={}", size.fibers)).args(size.clocked.then_some("--clocked"));
+        child::figures(command, size)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.name.starts_with("plainweave")
+    }
+
+    /// Whether it has the case, in this size.
+    fn has(&self, case: &Case, workers: usize) -> bool {
+        let go = self.go.is_none() || case.name != "parked-fibers";
+        (self.is_ours() || !case.own) && workers >= case.least_workers && go
+    }
+}
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
@@ -75,38 +176,64 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     let chosen = choose(&flags.cases)?;
+    let mut absent =
+        vec![("libfibre".to_owned(), "not installed".to_owned()), ("CFA".to_owned(), "not installed".to_owned())];
+    let systems = systems(flags, &mut absent)?;
     let mut rows = Vec::new();
-    let baseline = machine::status_bytes("VmRSS");
     for case in chosen {
-        for workers in &flags.workers {
-            for system in &flags.systems {
-                let measured = match system.as_str() {
-                    "threads" => measure(&Threads, case, flags, baseline),
-                    other => {
-                        let mode = Mode::of_system(other).with_context(|| no_system(other))?;
-                        measure(&Plainweave::new(mode, workers.get(), &flags.policy)?, case, flags, baseline)
+        for workers in flags.workers.iter().map(|n| n.get()) {
+            for system in systems.iter().filter(|system| system.has(case, workers)) {
+                match measure(system, case, workers, flags) {
+                    Ok(measured) => rows.extend(measured),
+                    Err(error) if system.is_ours() => {
+                        return Err(error.context(format!("{} {}", case.name, system.name)));
                     }
-                };
-                for mut row in measured? {
-                    row.workers = workers.get();
-                    rows.push(row);
+                    Err(error) => absent.push((format!("{} {}", system.name, case.name), format!("{error:#}"))),
                 }
             }
         }
     }
+    let seconds = seconds(flags);
     let parameters = vec![
-        ("policy", flags.policy.clone()),
-        ("plainweave", Mode::Shared.describe().to_owned()),
-        ("plainweave-own", Mode::Own.describe().to_owned()),
-        ("plainweave-own-anytime", Mode::OwnAnytime.describe().to_owned()),
-        ("repetitions", format!("{} of each, median, least and greatest; one dropped before", flags.runs)),
+        ("repetitions", format!("{} of {seconds} s, one dropped before, each a process of its own", flags.runs)),
+        ("plainweave", "policy, movement and thread-local storage stand in each row".to_owned()),
+        ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
-    Report { experiment: "micro", parameters, rows, absent: ABSENT.to_vec() }.publish(flags.out.as_deref())
+    Report { experiment: "micro", parameters, rows, absent }.publish(flags.out.as_deref())
 }
 
-fn no_system(name: &str) -> String {
-    let known = Mode::ALL.map(Mode::system).join(", ");
-    format!("no system is called '{name}'; there are: threads, {known}")
+fn seconds(flags: &Flags) -> f64 {
+    flags.seconds.unwrap_or(if flags.full { 5.0 } else { 0.3 })
+}
+
+fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<Vec<System>> {
+    let presets = || plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned());
+    let policies: Vec<String> =
+        if flags.policy.iter().any(|name| name == "all") { presets().collect() } else { flags.policy.clone() };
+    let mut systems = Vec::new();
+    for name in &flags.systems {
+        match name.as_str() {
+            "plainweave" => {
+                for (policy, mode) in policies.iter().flat_map(|p| flags.modes.iter().map(move |m| (p, m))) {
+                    let built = Mode::parse(mode)?.builder().workers(1).build();
+                    plainweave::policy::Choice::parse(policy).map_err(anyhow::Error::msg)?;
+                    if let Err(error) = built {
+                        absent.push((format!("plainweave {policy} {mode}"), error.to_string()));
+                        continue;
+                    }
+                    let title = format!("plainweave {policy} {mode}");
+                    systems.push(System::new(&title, &["plainweave", "--policy", policy, "--mode", mode]));
+                }
+            }
+            "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),
+            "go" => match Go::build() {
+                Ok(go) => systems.push(System { go: Some(go), ..System::new("go", &[]) }),
+                Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
+            },
+            other => bail!("no system is called '{other}'; there are: plainweave, threads, tokio, may, go"),
+        }
+    }
+    Ok(systems)
 }
 
 fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
@@ -117,28 +244,70 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
     let known = || CASES.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
     let found = names
         .iter()
-        .map(|name| find(name).ok_or_else(|| anyhow::anyhow!("no case is called '{name}'; there are: {}", known())));
+        .map(|name| find(name).with_context(|| format!("no case is called '{name}'; there are: {}", known())));
     found.collect()
 }
 
-fn measure<S: System>(system: &S, case: &'static Case, flags: &Flags, baseline: f64) -> anyhow::Result<Vec<Row>> {
-    let size = Size {
-        iterations: flags.iterations.map(NonZeroUsize::get),
-        fibers: flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get),
-        baseline,
-    };
+/// All repetitions of a case on a system, as rows.
+fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
+    let fibers = flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get);
+    let mut size = Size { workers, seconds: seconds(flags), fibers, clocked: false, heavy: false, baseline: 0.0 };
     let mut rows: Vec<Row> = Vec::new();
+    let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
+        Some(row) => row.values.push(figure.value),
+        None => rows.push(Row {
+            experiment: "micro",
+            case: case.name.to_owned(),
+            system: system.name.replace(',', ";"),
+            workers,
+            metric: figure.metric,
+            unit: figure.unit,
+            values: vec![figure.value],
+        }),
+    };
+    let mut far = 0;
     for run in 0..=flags.runs.get() {
-        report::progress(&format!("{} on {}: {run} of {}", case.name, system.name(), flags.runs));
-        let figures = (case.run)(&size, &system.erased())?;
-        // The first run warms up.
-        if run == 0 {
-            rows = figures.iter().map(|f| f.row(case.name, system.name())).collect();
-            continue;
+        report::progress(&format!("{} on {}, {workers} workers: {run} of {}", case.name, system.name, flags.runs));
+        let (figures, was_far) = near(workers, run > 0, || system.repetition(case, &size))?;
+        let starved = figures.iter().any(|figure| figure.metric == "starved" && figure.value > 0.0);
+        // The first warms up. Whoever starves does so for five seconds: once is enough.
+        if run > 0 || starved {
+            far += usize::from(was_far);
+            figures.into_iter().for_each(&mut add);
         }
-        for (row, figure) in rows.iter_mut().zip(figures) {
-            row.values.push(figure.value);
+        if starved {
+            break;
         }
     }
+    if workers > 1 {
+        add(Figure::new("far_repetitions", far as f64));
+    }
+    if case.clocked && system.go.is_none() {
+        size.clocked = true;
+        system.repetition(case, &size)?.into_iter().for_each(&mut add);
+    }
     Ok(rows)
+}
+
+/// Runs a repetition, again if the CPUs were far from each other; whether they still were at the last try.
+fn near<T>(
+    workers: usize,
+    gated: bool,
+    mut repetition: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, bool)> {
+    let is_far = || c2c::round_trip().is_some_and(|ns| ns > c2c::NEAR_NS);
+    for last in (0..TRIES).map(|n| n + 1 == TRIES) {
+        let gated = gated && workers > 1;
+        let far = gated && is_far();
+        if far && !last {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            continue;
+        }
+        let figures = repetition()?;
+        let far = far || (gated && is_far());
+        if !far || last {
+            return Ok((figures, far));
+        }
+    }
+    unreachable!("the last try returns")
 }

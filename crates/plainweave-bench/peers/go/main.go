@@ -1,0 +1,304 @@
+// The micro-benchmarks on goroutines, as micro/cases has them for the other systems. One case a run; prints a figure a
+// line: metric, value.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	name    = flag.String("case", "", "the case")
+	workers = flag.Int("workers", 1, "GOMAXPROCS")
+	threads = flag.Int("threads", 100, "goroutines (rings in cycle)")
+	spots   = flag.Int("spots", 50, "places to wait at")
+	seconds = flag.Float64("seconds", 0.3, "how long")
+	parking = flag.Bool("parking", false, "transfer: the others park")
+	share   = flag.Bool("share", false, "locality: hand over the data")
+	stop    atomic.Bool
+)
+
+// A goroutine's count, on a line of its own.
+type count struct {
+	n uint64
+	_ [120]byte
+}
+
+// A semaphore on a line of its own.
+type seat struct {
+	s uint32
+	_ [124]byte
+}
+
+// run starts n goroutines, waits until the time is over and they have ended, and gives their counts.
+func run(n int, body func(i int, c *count), sweep func()) ([]count, time.Duration) {
+	counts := make([]count, n)
+	var group sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(n))
+	group.Add(n)
+	started := time.Now()
+	for i := 0; i < n; i++ {
+		go func() {
+			body(i, &counts[i])
+			left.Add(-1)
+			group.Done()
+		}()
+	}
+	time.Sleep(time.Duration(*seconds * float64(time.Second)))
+	stop.Store(true)
+	elapsed := time.Since(started)
+	for sweep != nil && left.Load() > 0 {
+		sweep()
+		runtime.Gosched()
+	}
+	group.Wait()
+	return counts, elapsed
+}
+
+func report(counts []count, elapsed time.Duration) {
+	var sum, squares, least, most float64
+	for i, c := range counts {
+		n := float64(c.n)
+		sum += n
+		squares += n * n
+		if i == 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	fmt.Println("ns_per_op", float64(elapsed.Nanoseconds())/sum)
+	fmt.Println("ops", sum)
+	fmt.Println("jain", sum*sum/(float64(len(counts))*squares))
+	fmt.Println("max_over_min", most/max(least, 1))
+}
+
+func yield() {
+	report(run(*threads, func(_ int, c *count) {
+		for !stop.Load() {
+			runtime.Gosched()
+			c.n++
+		}
+	}, nil))
+}
+
+func cycle() {
+	seats := make([]seat, *threads*5)
+	for ring := 0; ring < *threads; ring++ {
+		release(&seats[ring*5].s, false, 0)
+	}
+	report(run(len(seats), func(i int, c *count) {
+		me, next := &seats[i].s, &seats[i/5*5+(i+1)%5].s
+		for {
+			acquire(me)
+			c.n++
+			release(next, false, 0)
+			if stop.Load() {
+				return
+			}
+		}
+	}, nil))
+}
+
+func churn() {
+	places := make([]seat, *spots)
+	report(run(*threads, func(i int, c *count) {
+		random := rand.New(rand.NewSource(int64(i)))
+		if i < *spots {
+			acquire(&places[i].s)
+		}
+		for !stop.Load() {
+			s := &places[random.Intn(*spots)].s
+			release(s, false, 0)
+			acquire(s)
+			c.n++
+		}
+	}, func() {
+		for i := range places {
+			release(&places[i].s, false, 0)
+		}
+	}))
+}
+
+func locality() {
+	const words = 2
+	places := make([]atomic.Int64, *spots*16)
+	seats := make([]seat, *threads)
+	arrays := make([][words + 14]uint64, *threads)
+	handed := make([]int, *threads*16)
+	report(run(*threads, func(i int, c *count) {
+		random := rand.New(rand.NewSource(int64(i)))
+		mine := i
+		for !stop.Load() {
+			for k := 0; k < 2; k++ {
+				arrays[mine][random.Intn(words)]++
+			}
+			other := places[random.Intn(*spots)*16].Swap(int64(i + 1))
+			if other != 0 {
+				handed[(other-1)*16] = mine
+				release(&seats[other-1].s, false, 0)
+			}
+			acquire(&seats[i].s)
+			if *share && !stop.Load() {
+				mine = handed[i*16]
+			}
+			c.n++
+		}
+	}, func() {
+		for i := 0; i < *spots; i++ {
+			if other := places[i*16].Swap(0); other != 0 {
+				handed[(other-1)*16] = int(other - 1)
+				release(&seats[other-1].s, false, 0)
+			}
+		}
+	}))
+}
+
+func transfer() {
+	seats := make([]seat, *threads)
+	seen := make([]atomic.Uint64, *threads*16)
+	var epoch, leader atomic.Uint64
+	starved := false
+	wake := func(i int) {
+		if *parking {
+			release(&seats[i].s, false, 0)
+		}
+	}
+	counts, elapsed := run(*threads, func(i int, c *count) {
+		random := rand.New(rand.NewSource(int64(i)))
+		for !stop.Load() {
+			if leader.Load() != uint64(i) {
+				seen[i*16].Store(epoch.Load())
+				if *parking {
+					acquire(&seats[i].s)
+				} else {
+					runtime.Gosched()
+				}
+				continue
+			}
+			now := epoch.Add(1)
+			seen[i*16].Store(now)
+			for k := range seats {
+				if k != i {
+					wake(k)
+				}
+			}
+			began := time.Now()
+			for k := 0; k < *threads && !starved; {
+				if seen[k*16].Load() == now {
+					k++
+				} else if time.Since(began) > 5*time.Second {
+					starved = true
+					stop.Store(true)
+				}
+			}
+			if !starved {
+				c.n++
+			}
+			next := random.Intn(*threads)
+			leader.Store(uint64(next))
+			wake(next)
+		}
+	}, func() {
+		for i := range seats {
+			wake(i)
+		}
+	})
+	total := uint64(0)
+	for _, c := range counts {
+		total += c.n
+	}
+	if starved {
+		fmt.Println("starved 1")
+		return
+	}
+	fmt.Println("us_per_transfer", float64(elapsed.Microseconds())/float64(total))
+	fmt.Println("starved 0")
+}
+
+func spawnJoin(batch int) {
+	n, started := 0, time.Now()
+	for time.Since(started).Seconds() < *seconds {
+		var group sync.WaitGroup
+		group.Add(batch)
+		for i := 0; i < batch; i++ {
+			go group.Done()
+		}
+		group.Wait()
+		n += batch
+	}
+	fmt.Println("ns_per_op", float64(time.Since(started).Nanoseconds())/float64(n))
+	fmt.Println("ops", n)
+}
+
+func pingPong() {
+	there, back := make(chan int, 1), make(chan int, 1)
+	go func() {
+		for v := range there {
+			back <- v
+		}
+		close(back)
+	}()
+	n, started := 0, time.Now()
+	go func() {
+		time.Sleep(time.Duration(*seconds * float64(time.Second)))
+		stop.Store(true)
+	}()
+	for !stop.Load() {
+		there <- n
+		<-back
+		n++
+	}
+	fmt.Println("ns_per_op", float64(time.Since(started).Nanoseconds())/float64(n))
+	fmt.Println("ops", n)
+	close(there)
+}
+
+func mutex() {
+	var lock sync.Mutex
+	total := uint64(0)
+	counts, elapsed := run(*threads, func(_ int, c *count) {
+		for !stop.Load() {
+			lock.Lock()
+			total++
+			lock.Unlock()
+			runtime.Gosched()
+			c.n++
+		}
+	}, nil)
+	report(counts, elapsed)
+}
+
+func main() {
+	flag.Parse()
+	runtime.GOMAXPROCS(*workers)
+	switch *name {
+	case "yield":
+		yield()
+	case "cycle":
+		cycle()
+	case "churn":
+		churn()
+	case "locality":
+		locality()
+	case "transfer":
+		transfer()
+	case "spawn-join":
+		spawnJoin(1000)
+	case "spawn-join-1":
+		spawnJoin(1)
+	case "ping-pong":
+		pingPong()
+	case "mutex":
+		mutex()
+	default:
+		fmt.Fprintln(os.Stderr, "no case is called", *name)
+		os.Exit(2)
+	}
+}

@@ -1,0 +1,1 @@
+// Empty: lets semaphore.go declare functions without bodies.

@@ -1,0 +1,59 @@
+//! Channels and locks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::ensure;
+
+use super::super::Figure;
+use super::super::shim::Shim;
+use super::super::team::{self, Team};
+use super::Size;
+
+/// A number goes there and comes back.
+pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let (mut there, mut come) = S::channel();
+    let (mut back, mut returned) = S::channel();
+    let other = S::spawn(async move {
+        while let Some(n) = S::receive(&mut come).await {
+            if !S::send(&mut back, n + 1).await {
+                return;
+            }
+        }
+    });
+    let (mut n, started) = (0_u64, Instant::now());
+    // The clock is read every thousand.
+    while !n.is_multiple_of(1000) || started.elapsed().as_secs_f64() < size.seconds {
+        ensure!(S::send(&mut there, n).await, "the other end is gone");
+        let answer = S::receive(&mut returned).await;
+        ensure!(answer == Some(n + 1), "{n} came back as {answer:?}");
+        n += 1;
+    }
+    let ns = started.elapsed().as_nanos() as f64;
+    drop(there);
+    S::join(other).await;
+    Ok(vec![Figure::new("ns_per_op", ns / n as f64), Figure::new("ops", n as f64)])
+}
+
+/// `lock(); total++; unlock(); yield()`.
+pub(super) async fn mutex<S: Shim>(threads: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let lock = Arc::new(S::lock());
+    let shared = lock.clone();
+    let body = move |_: usize, team: Arc<Team<S>>, mut log: team::Log| {
+        let lock = shared.clone();
+        async move {
+            team.begin().await;
+            while !team.stopped() {
+                let ready = log.now();
+                S::add(&lock).await;
+                S::yield_now().await;
+                log.ran(ready);
+            }
+            log
+        }
+    };
+    let (logs, elapsed) = Team::run(threads, size.seconds, size.clocked, body, || ()).await?;
+    let (added, total) = (logs.iter().map(|log| log.n).sum::<u64>(), S::total(&lock).await);
+    ensure!(added == total, "{added} were added under the lock, and it has {total}");
+    team::figures(&logs, elapsed, size.workers)
+}

@@ -1,0 +1,117 @@
+//! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not what it set out to
+//! do.
+
+mod meet;
+mod sleep;
+mod spawn;
+mod spots;
+mod switch;
+mod transfer;
+
+use anyhow::bail;
+
+use super::Figure;
+use super::shim::Shim;
+pub(super) use sleep::{idle, wake_sleeper};
+
+/// A workload by name.
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    /// Whether it is of Plainweave alone.
+    pub(super) own: bool,
+    /// Whether a repetition with clocks measures its delays.
+    pub(super) clocked: bool,
+    pub(super) least_workers: usize,
+}
+
+/// How a workload is run.
+#[derive(Clone, Debug)]
+pub(super) struct Size {
+    pub(super) workers: usize,
+    pub(super) seconds: f64,
+    /// Threads of `parked-fibers`.
+    pub(super) fibers: usize,
+    pub(super) clocked: bool,
+    /// The kernel's threads: fewer of them, since each costs so much more.
+    pub(super) heavy: bool,
+    /// Resident bytes of the process before anything ran.
+    pub(super) baseline: f64,
+}
+
+const fn case(name: &'static str, summary: &'static str) -> Case {
+    Case { name, summary, own: false, clocked: false, least_workers: 1 }
+}
+
+const fn clocked(name: &'static str, summary: &'static str) -> Case {
+    Case { clocked: true, ..case(name, summary) }
+}
+
+const fn own(name: &'static str, summary: &'static str) -> Case {
+    Case { own: true, ..case(name, summary) }
+}
+
+pub(super) const CASES: [Case; 18] = [
+    clocked("yield", "100 threads a worker that yield; ns a switch"),
+    clocked("yield-1", "one thread a worker that yields: out of it, through the scheduler, back into it"),
+    clocked("cycle", "100 rings of five threads a worker, one token a ring: wait for mine, pass it on"),
+    clocked("cycle-1", "one ring a worker: workers sleep and wake"),
+    clocked("churn", "100 threads a worker, 50 semaphores: release a random one, acquire the same"),
+    clocked("churn-2", "the same with 2 semaphores"),
+    clocked("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
+    clocked("locality-share", "the same; whom I wake gets my words"),
+    Case {
+        least_workers: 2,
+        ..case("transfer-yield", "100 threads: a leader waits for all without giving way, then another leads; us each")
+    },
+    Case { least_workers: 2, ..case("transfer-park", "the same; the others park") },
+    case("spawn-join", "spawn, run and join empty threads in batches of 1,000"),
+    case("spawn-join-1", "one at a time"),
+    case("ping-pong", "two threads, two channels with room for one; ns a round trip"),
+    clocked("mutex", "100 threads a worker: lock, add, unlock, yield"),
+    case("parked-fibers", "many threads parked at once: memory, mappings, time to park and to wake and join"),
+    own("wake-sleeper", "a thread wakes a fiber whose worker sleeps, beside a bare futex; ns until it runs"),
+    own("idle", "CPU time of a runtime with nothing to do, us a second"),
+    own("resume-suspend", "one fiber that yields a million times, counted and not timed from outside"),
+];
+
+/// Runs one repetition of a case on a system's main thread.
+pub(super) async fn run<S: Shim>(name: &str, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let workers = size.workers;
+    match name {
+        "yield" => switch::yields::<S>(100 * workers, &size).await,
+        "yield-1" => switch::yields::<S>(workers, &size).await,
+        "resume-suspend" => switch::alone::<S>().await,
+        "cycle" => switch::cycle::<S>(100 * workers, &size).await,
+        "cycle-1" => switch::cycle::<S>(workers, &size).await,
+        "churn" => spots::churn::<S>(100 * workers, 50 * workers, &size).await,
+        "churn-2" => spots::churn::<S>(100 * workers, 2, &size).await,
+        "locality" => spots::locality::<S>(100 * workers, 50 * workers, false, &size).await,
+        "locality-share" => spots::locality::<S>(100 * workers, 50 * workers, true, &size).await,
+        "transfer-yield" => transfer::transfer::<S>(100, false, &size).await,
+        "transfer-park" => transfer::transfer::<S>(100, true, &size).await,
+        "spawn-join" => spawn::spawn_join::<S>(1000, &size).await,
+        "spawn-join-1" => spawn::spawn_join::<S>(1, &size).await,
+        "parked-fibers" => spawn::parked::<S>(&size).await,
+        "ping-pong" => meet::ping_pong::<S>(&size).await,
+        "mutex" => meet::mutex::<S>(100 * workers, &size).await,
+        other => bail!("no case is called '{other}'"),
+    }
+}
+
+/// Small, seeded, good enough to choose spots and leaders.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: usize) -> Self {
+        Self((seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    #[inline]
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * n as u64) >> 32) as usize
+    }
+}

@@ -1,0 +1,106 @@
+//! Transfer: a leader that does not give way, and must be seen by all others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::super::Figure;
+use super::super::shim::Shim;
+use super::super::team::{self, Team};
+use super::switch::Bells;
+use super::{Random, Size};
+
+/// A leader that has waited so long will wait for ever: a thread behind it is not helped.
+const STARVED: Duration = Duration::from_secs(5);
+
+struct Stage {
+    epoch: CachePadded<AtomicU64>,
+    leader: CachePadded<AtomicUsize>,
+    /// The epoch that each thread has seen.
+    seen: Box<[CachePadded<AtomicU64>]>,
+    starved: AtomicBool,
+}
+
+impl Stage {
+    /// The leader: waits until all have seen the epoch, without giving way. False: they cannot.
+    fn all_see(&self, epoch: u64) -> bool {
+        let began = Instant::now();
+        for seen in &self.seen {
+            let mut turn = 0_u32;
+            while seen.load(Ordering::Acquire) < epoch {
+                std::hint::spin_loop();
+                turn = turn.wrapping_add(1);
+                if turn.is_multiple_of(1 << 12) && began.elapsed() > STARVED {
+                    self.starved.store(true, Ordering::Relaxed);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// A leader begins an epoch, waits for all to see it, and makes a random thread the leader. Each thread has its own
+/// random numbers for good. (In the published source each leader began them anew, so that one led for ever.)
+pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let bells = Bells::<S>::new(threads, false);
+    let stage = Arc::new(Stage {
+        epoch: CachePadded::default(),
+        leader: CachePadded::default(),
+        seen: (0..threads).map(|_| CachePadded::default()).collect(),
+        starved: AtomicBool::new(false),
+    });
+    let (ring, scene) = (bells.clone(), stage.clone());
+    let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
+        let (bells, stage) = (ring.clone(), scene.clone());
+        async move {
+            let mut random = Random::new(me);
+            bells.hang(me);
+            team.begin().await;
+            while !team.stopped() && !stage.starved.load(Ordering::Relaxed) {
+                if stage.leader.load(Ordering::Acquire) != me {
+                    stage.seen[me].store(stage.epoch.load(Ordering::Acquire), Ordering::Release);
+                    if parking {
+                        bells.wait(me).await;
+                    } else {
+                        S::yield_now().await;
+                    }
+                    continue;
+                }
+                let epoch = stage.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+                stage.seen[me].store(epoch, Ordering::Release);
+                if parking {
+                    (0..threads).filter(|i| *i != me).for_each(|i| bells.ring(i));
+                }
+                if stage.all_see(epoch) {
+                    log.n += 1;
+                }
+                let next = random.below(threads);
+                stage.leader.store(next, Ordering::Release);
+                if parking && next != me {
+                    bells.ring(next);
+                }
+            }
+            // Whoever leads still must not wait for it.
+            stage.seen[me].store(u64::MAX, Ordering::Release);
+            log
+        }
+    };
+    let sweep = || {
+        (0..threads).for_each(|i| {
+            if parking {
+                bells.ring(i)
+            }
+        })
+    };
+    let (logs, elapsed) = Team::run(threads, size.seconds, false, body, sweep).await?;
+    let transfers: u64 = logs.iter().map(|log| log.n).sum();
+    if stage.starved.load(Ordering::Relaxed) {
+        return Ok(vec![Figure::new("starved", 1.0), Figure::new("us_per_transfer", f64::INFINITY)]);
+    }
+    anyhow::ensure!(transfers > 0, "no leader was seen by all");
+    let us = elapsed.as_nanos() as f64 / 1000.0 / transfers as f64;
+    Ok(vec![Figure::new("starved", 0.0), Figure::new("us_per_transfer", us)])
+}

@@ -1,0 +1,101 @@
+//! A repetition in a process of its own: each begins with a fresh heap and fresh pools, and one that hangs is ended.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use plainweave::Runtime;
+
+use super::Figure;
+use super::cases::{self, Size};
+use super::shim::{Fibers, May, Shim, Threads, Tokio};
+use crate::mode::Mode;
+use crate::{machine, report};
+
+/// One repetition of one case on one system.
+#[derive(Args, Debug)]
+pub(crate) struct ChildFlags {
+    case: String,
+    system: String,
+    #[arg(long, default_value = "fifo")]
+    policy: String,
+    #[arg(long, default_value = "before-start/shared")]
+    mode: String,
+    #[arg(long)]
+    workers: usize,
+    #[arg(long)]
+    seconds: f64,
+    #[arg(long)]
+    fibers: usize,
+    #[arg(long)]
+    clocked: bool,
+}
+
+/// Starts such a process and reads its figures.
+pub(super) fn figures(mut command: Command, size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start a child")?;
+    let started = Instant::now();
+    let patience = Duration::from_secs_f64(60.0 + 4.0 * size.seconds);
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if started.elapsed() > patience => {
+                child.kill()?;
+                child.wait()?;
+                bail!("hangs: not done after {} s", patience.as_secs());
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let (mut text, mut errors) = (String::new(), String::new());
+    child.stdout.take().context("no pipe")?.read_to_string(&mut text)?;
+    child.stderr.take().context("no pipe")?.read_to_string(&mut errors)?;
+    let last = errors.trim().lines().next().unwrap_or_default();
+    ensure!(status.success(), "{}", if last.is_empty() { status.to_string() } else { last.to_owned() });
+    text.lines().map(Figure::parse).collect()
+}
+
+/// The child.
+pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
+    let size = Size {
+        workers: flags.workers,
+        seconds: flags.seconds,
+        fibers: flags.fibers,
+        clocked: flags.clocked,
+        heavy: flags.system == "threads",
+        baseline: machine::status_bytes("VmRSS"),
+    };
+    let case = flags.case.as_str();
+    let figures = match flags.system.as_str() {
+        "plainweave" => {
+            let runtime = runtime(flags)?;
+            match case {
+                "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
+                "idle" => cases::idle(&runtime, &size),
+                _ => on(Fibers(runtime), case, size),
+            }
+        }
+        "threads" => {
+            // As many CPUs as the others have workers.
+            machine::pin_to_first(flags.workers);
+            on(Threads, case, size)
+        }
+        "tokio" => on(Tokio { workers: flags.workers }, case, size),
+        "may" => on(May { workers: flags.workers }, case, size),
+        other => bail!("no system is called '{other}'"),
+    };
+    figures?.iter().for_each(|figure| report::say(&figure.line()));
+    Ok(())
+}
+
+fn on<S: Shim>(system: S, case: &str, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let case = case.to_owned();
+    system.run(async move { cases::run::<S>(&case, size).await })?
+}
+
+fn runtime(flags: &ChildFlags) -> anyhow::Result<Runtime> {
+    let builder = Mode::parse(&flags.mode)?.builder();
+    Ok(builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000).build()?)
+}

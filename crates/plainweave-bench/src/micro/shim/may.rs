@@ -1,0 +1,77 @@
+//! Coroutines of `may`.
+//!
+//! Its `spawn` is unsafe (coroutines must not use thread-locals nor overflow their stacks); `go!` makes that promise,
+//! which the workloads keep.
+
+use may::coroutine::{self, Coroutine, JoinHandle};
+use may::sync::{Mutex, Semphore, mpsc};
+
+use super::{Shim, ready};
+
+pub(in crate::micro) struct May {
+    pub(in crate::micro) workers: usize,
+}
+
+impl Shim for May {
+    type Join = JoinHandle<()>;
+    type Bell = Coroutine;
+    type Semaphore = Semphore;
+    type Lock = Mutex<u64>;
+    /// It has no bounded channel; two that take turns need none.
+    type Sender = mpsc::Sender<u64>;
+    type Receiver = mpsc::Receiver<u64>;
+
+    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+        may::config().set_workers(self.workers).set_stack_size(0x1000);
+        let main = may::go!(move || ready(main)).join();
+        main.map_err(|_| anyhow::anyhow!("a coroutine panicked"))
+    }
+    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        may::go!(move || ready(body))
+    }
+    async fn join(join: JoinHandle<()>) {
+        join.join().expect("a thread of a workload");
+    }
+    async fn yield_now() {
+        coroutine::yield_now();
+    }
+    fn bell() -> Coroutine {
+        coroutine::current()
+    }
+    fn ring(bell: &Coroutine) {
+        bell.unpark();
+    }
+    async fn wait(_: &Coroutine) {
+        coroutine::park();
+    }
+    fn semaphore() -> Semphore {
+        Semphore::new(0)
+    }
+    fn release(semaphore: &Semphore) {
+        semaphore.post();
+    }
+    async fn acquire(semaphore: &Semphore) {
+        semaphore.wait();
+    }
+    fn try_acquire(semaphore: &Semphore) -> bool {
+        semaphore.try_wait()
+    }
+    fn lock() -> Mutex<u64> {
+        Mutex::new(0)
+    }
+    async fn add(lock: &Mutex<u64>) {
+        *lock.lock().expect("no panic") += 1;
+    }
+    async fn total(lock: &Mutex<u64>) -> u64 {
+        *lock.lock().expect("no panic")
+    }
+    fn channel() -> (Self::Sender, Self::Receiver) {
+        mpsc::channel()
+    }
+    async fn send(to: &mut Self::Sender, n: u64) -> bool {
+        to.send(n).is_ok()
+    }
+    async fn receive(from: &mut Self::Receiver) -> Option<u64> {
+        from.recv().ok()
+    }
+}

@@ -1,0 +1,73 @@
+//! Tasks of Tokio's multi-threaded runtime.
+
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
+use tokio::task::{self, JoinHandle};
+
+use super::Shim;
+
+pub(in crate::micro) struct Tokio {
+    pub(in crate::micro) workers: usize,
+}
+
+impl Shim for Tokio {
+    type Join = JoinHandle<()>;
+    type Bell = Notify;
+    type Semaphore = Semaphore;
+    type Lock = Mutex<u64>;
+    type Sender = mpsc::Sender<u64>;
+    type Receiver = mpsc::Receiver<u64>;
+
+    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(self.workers).build()?;
+        // As a task: what `block_on` polls runs outside the workers.
+        Ok(runtime.block_on(runtime.spawn(main))?)
+    }
+    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        tokio::spawn(body)
+    }
+    async fn join(join: JoinHandle<()>) {
+        join.await.expect("a task of a workload");
+    }
+    async fn yield_now() {
+        task::yield_now().await;
+    }
+    fn bell() -> Notify {
+        Notify::new()
+    }
+    fn ring(bell: &Notify) {
+        bell.notify_one();
+    }
+    async fn wait(bell: &Notify) {
+        bell.notified().await;
+    }
+    fn semaphore() -> Semaphore {
+        Semaphore::new(0)
+    }
+    fn release(semaphore: &Semaphore) {
+        semaphore.add_permits(1);
+    }
+    async fn acquire(semaphore: &Semaphore) {
+        semaphore.acquire().await.expect("not closed").forget();
+    }
+    fn try_acquire(semaphore: &Semaphore) -> bool {
+        semaphore.try_acquire().map(|permit| permit.forget()).is_ok()
+    }
+    fn lock() -> Mutex<u64> {
+        Mutex::new(0)
+    }
+    async fn add(lock: &Mutex<u64>) {
+        *lock.lock().await += 1;
+    }
+    async fn total(lock: &Mutex<u64>) -> u64 {
+        *lock.lock().await
+    }
+    fn channel() -> (Self::Sender, Self::Receiver) {
+        mpsc::channel(1)
+    }
+    async fn send(to: &mut Self::Sender, n: u64) -> bool {
+        to.send(n).await.is_ok()
+    }
+    async fn receive(from: &mut Self::Receiver) -> Option<u64> {
+        from.recv().await
+    }
+}
