@@ -114,7 +114,9 @@ fn available() -> (Vec<System>, Vec<(String, String)>) {
     for system in System::ALL {
         match Server::start(system, 64) {
             Ok(_) => systems.push(system),
-            Err(_) if system == System::Memcached => absent.push((system.name().to_owned(), "memcached is not installed".to_owned())),
+            Err(_) if system == System::Memcached => {
+                absent.push((system.name().to_owned(), "memcached is not installed".to_owned()))
+            }
             Err(_) => absent.push((system.name().to_owned(), "it does not start here".to_owned())),
         }
     }

@@ -38,7 +38,19 @@ fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
 #[test]
 fn micro() {
     let modes = "before-start/shared,anytime/shared";
-    let args = ["--runs", "1", "--seconds", "0.02", "--fibers", "500", "--policy", "fifo,lifo-slot", "--modes", modes];
+    let args = [
+        "--runs",
+        "1",
+        "--seconds",
+        "0.02",
+        "--fibers",
+        "500",
+        "--policy",
+        "fifo,lifo-slot",
+        "--modes",
+        modes,
+        "--far",
+    ];
     // What a policy may starve is left out: it takes five seconds each.
     let cases = "yield,yield-1,cycle,cycle-1,churn,churn-2,locality,locality-share,spawn-join,spawn-join-1,ping-pong,\
                  mutex,parked-fibers,wake-sleeper,idle,resume-suspend";
@@ -47,7 +59,11 @@ fn micro() {
     for case in cases.split(',') {
         for workers in ["1", "2"] {
             let own = matches!(case, "wake-sleeper" | "idle" | "resume-suspend");
-            let peers: &[&str] = if own { &[] } else { &["threads", "tokio", "may"] };
+            let peers: &[&str] = match case {
+                _ if own => &[],
+                "parked-fibers" => &["threads", "tokio"],
+                _ => &["threads", "tokio", "may"],
+            };
             for system in ours.iter().chain(peers) {
                 let found = rows.iter().find(|r| r[1] == case && r[2] == *system && r[3] == workers);
                 let row = found.unwrap_or_else(|| panic!("no row of {case} on {system}, {workers} workers"));

@@ -99,9 +99,11 @@ pub(super) async fn cycle<S: Shim>(rings: usize, size: &Size) -> anyhow::Result<
             loop {
                 bells.wait(i).await;
                 log.ran(bells.since(i));
+                // Asked while the token is here: who asked after passing it on could end with the next round's in hand.
+                // So it goes round once more, and each that passes it on ends.
+                let last = team.stopped();
                 bells.ring(next);
-                // The token goes round once more, and each that has passed it on ends.
-                if team.stopped() {
+                if last {
                     return log;
                 }
             }
