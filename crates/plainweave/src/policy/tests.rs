@@ -80,7 +80,9 @@ fn on_every_preset<C: Case>() {
             C::run::<P>(self.0, params);
         }
     }
-    for preset in PRESETS {
+    // Policies have no `unsafe`: Miri follows the ring under these two, and takes an hour for all.
+    let under_miri = |preset: &&Preset| !cfg!(miri) || matches!(preset.name, "fifo" | "lifo-slot");
+    for preset in PRESETS.iter().filter(under_miri) {
         let _named = Named(preset.name);
         let choice = Choice::parse(preset.name).expect("a preset is well-formed");
         choice.visit(Run::<C>(preset, PhantomData));
