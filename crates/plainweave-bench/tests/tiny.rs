@@ -55,7 +55,7 @@ fn micro() {
     let cases = "yield,yield-1,cycle,cycle-1,churn,churn-2,locality,locality-share,spawn-join,spawn-join-1,ping-pong,\
                  mutex,parked-fibers,wake-sleeper,idle,resume-suspend";
     let rows = rows("micro", &[&args[..], &["--cases", cases]].concat());
-    let ours = ["plainweave fifo before-start/shared", "plainweave lifo-slot anytime/shared"];
+    let ours = ["plainweave", "plainweave lifo-slot anytime/shared"];
     for case in cases.split(',') {
         for workers in ["1", "2"] {
             let own = matches!(case, "wake-sleeper" | "idle" | "resume-suspend");
