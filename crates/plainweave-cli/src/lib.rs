@@ -6,6 +6,7 @@ mod admin;
 mod bench;
 pub mod cache;
 mod engine;
+mod flag;
 mod load;
 mod policies;
 mod stop;

@@ -14,7 +14,7 @@ use plainweave::time;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::draw::Choice;
+use super::draw::{Choice, Draws};
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::CacheFlags;
 use super::law::Law;
@@ -157,13 +157,6 @@ struct Asked {
     set: bool,
 }
 
-/// One worker's state of what is drawn.
-#[derive(Debug)]
-pub(super) struct Draws {
-    random: SmallRng,
-    choice: Choice,
-}
-
 /// A connection, what was asked on it, and the buffers for that.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -175,14 +168,13 @@ pub(super) struct Connection {
 
 impl Protocol for Cache {
     type Connection = Connection;
-    type Draws = Draws;
 
     fn depth(&self) -> usize {
         self.depth
     }
 
     fn draws(&self, _worker: usize, _workers: usize, seed: u64) -> Draws {
-        Draws { random: SmallRng::seed_from_u64(seed), choice: Choice::new(self.keys.len(), self.zipf, 0) }
+        Draws::new(seed, Choice::new(self.keys.len(), self.zipf, 0))
     }
 
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! What is drawn at random: which item is next.
 
-use rand::RngExt;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 /// Chooses among items 0..n.
@@ -33,10 +33,21 @@ impl Choice {
     }
 }
 
+/// One worker's state of what is drawn.
+#[derive(Debug)]
+pub(super) struct Draws {
+    pub(super) random: SmallRng,
+    pub(super) choice: Choice,
+}
+
+impl Draws {
+    pub(super) fn new(seed: u64, choice: Choice) -> Self {
+        Self { random: SmallRng::seed_from_u64(seed), choice }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng;
-
     use super::*;
 
     fn draws(mut choice: Choice, count: usize) -> Vec<usize> {

@@ -24,6 +24,7 @@ use anyhow::{anyhow, ensure};
 use plainweave::{Runtime, time};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::draw::Draws;
 use super::flags::{Arrivals, Common};
 use super::progress;
 use super::schedule::{Pace, Schedule};
@@ -83,8 +84,6 @@ impl Broken {
 /// What is asked, and how answers are read. On a worker's fibers; deadlines come from around it.
 pub(super) trait Protocol: Send + Sync + 'static {
     type Connection: 'static;
-    /// A worker's random source and the like.
-    type Draws: 'static;
 
     /// Requests sent together, at most.
     fn depth(&self) -> usize {
@@ -96,7 +95,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
         true
     }
 
-    fn draws(&self, worker: usize, workers: usize, seed: u64) -> Self::Draws;
+    fn draws(&self, worker: usize, workers: usize, seed: u64) -> Draws;
 
     /// Before the load, on each worker: puts its share of what the load needs on the servers.
     fn load(&self, _addresses: &[SocketAddr], _worker: usize, _workers: usize) -> Result<(), Failure> {
@@ -109,7 +108,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
     fn exchange(
         &self,
         connection: &mut Self::Connection,
-        draws: &RefCell<Self::Draws>,
+        draws: &RefCell<Draws>,
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken>;
@@ -316,7 +315,7 @@ struct Lane<P: Protocol> {
     addresses: Vec<SocketAddr>,
     /// Connections made or tried so far.
     made: Cell<usize>,
-    draws: RefCell<P::Draws>,
+    draws: RefCell<Draws>,
     schedule: RefCell<Schedule>,
     tally: RefCell<Tally>,
     epoch: Cell<Instant>,

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::law::Law;
 use crate::engine::{self, Io};
+use crate::flag::time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,22 +212,6 @@ fn arrivals(text: &str) -> Result<Arrivals, String> {
         _ => {
             Law::parse(text).map(Arrivals::Law).map_err(|error| format!("write constant or poisson, or a law: {error}"))
         }
-    }
-}
-
-/// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
-    let millis = match unit {
-        "ms" => 1,
-        "s" | "" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
-    };
-    match number.parse::<u32>().map(|number| u64::from(number) * millis) {
-        Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
-        _ => Err("write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned()),
     }
 }
 

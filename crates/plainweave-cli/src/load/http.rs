@@ -8,10 +8,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use http::{HeaderName, HeaderValue, Uri};
 use plainweave::net::TcpStream;
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
 
-use super::draw::Choice;
+use super::draw::{Choice, Draws};
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::{HttpFlags, Method};
 use super::response::{self, Body, Head};
@@ -119,13 +117,6 @@ fn fields(flags: &HttpFlags) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// One worker's state of what is drawn.
-#[derive(Debug)]
-pub(super) struct Draws {
-    random: SmallRng,
-    choice: Choice,
-}
-
 /// A connection and the buffer that answers are read into.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -136,7 +127,6 @@ pub(super) struct Connection {
 
 impl Protocol for Http {
     type Connection = Connection;
-    type Draws = Draws;
 
     fn keep_alive(&self) -> bool {
         self.keep_alive
@@ -144,7 +134,7 @@ impl Protocol for Http {
 
     fn draws(&self, worker: usize, workers: usize, seed: u64) -> Draws {
         let first = self.requests.len() * worker / workers;
-        Draws { random: SmallRng::seed_from_u64(seed), choice: Choice::new(self.requests.len(), self.zipf, first) }
+        Draws::new(seed, Choice::new(self.requests.len(), self.zipf, first))
     }
 
     fn connect(&self, address: SocketAddr) -> Result<Connection, Failure> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode, header};
 
 use super::look::{Content, FoundFile};
-use super::pieces::{Blocking, Pieces};
+use super::pieces::{Blocking, Pieces, read_piece};
 use super::range::{self, Ranges};
 use crate::{Body, Bytes, Response};
 
@@ -157,11 +157,7 @@ impl<B: Blocking> BufRead for Multipart<B> {
 
 impl<B: Blocking> Read for Multipart<B> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let piece = self.fill_buf()?;
-        let len = piece.len().min(buf.len());
-        buf[..len].copy_from_slice(&piece[..len]);
-        self.consume(len);
-        Ok(len)
+        read_piece(self, buf)
     }
 }
 

@@ -51,6 +51,13 @@ pub(super) fn read_resident(file: &File, buf: &mut [u8], offset: u64) -> Option<
     }
 }
 
+/// `Read` for what is a `BufRead`: from the piece in memory.
+pub(super) fn read_piece(source: &mut impl BufRead, buf: &mut [u8]) -> io::Result<usize> {
+    let len = source.fill_buf()?.read(buf)?;
+    source.consume(len);
+    Ok(len)
+}
+
 /// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
 /// who is cancelled leaves nothing borrowed behind.
 #[derive(Debug)]
@@ -114,11 +121,7 @@ impl<B: Blocking> BufRead for Pieces<B> {
 
 impl<B: Blocking> Read for Pieces<B> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let piece = self.fill_buf()?;
-        let len = piece.len().min(buf.len());
-        buf[..len].copy_from_slice(&piece[..len]);
-        self.consume(len);
-        Ok(len)
+        read_piece(self, buf)
     }
 }
 
