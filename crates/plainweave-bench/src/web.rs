@@ -6,8 +6,11 @@
 //! that stands beside this one, with `--workers 1` and otherwise its defaults, on each driver. The CPU figure is that
 //! of a cgroup, kernel threads included, or of the processes where there is no such group.
 
+mod catalog;
 mod client;
+mod descriptors;
 mod idle;
+mod log;
 mod quota;
 mod requests;
 mod server;
@@ -24,6 +27,8 @@ use clap::Args;
 use crate::machine;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use catalog::Catalog;
+use requests::Load;
 use server::{Kind, Server};
 use site::Site;
 
@@ -50,6 +55,14 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "10000")]
     idle: NonZeroUsize,
 
+    /// Connections of 1k-8000, for a smaller machine
+    #[arg(long, value_name = "N", default_value = "8000")]
+    many: NonZeroUsize,
+
+    /// The mix has one of so many of the published files
+    #[arg(long, value_name = "N", default_value = "10")]
+    mix_scale: NonZeroUsize,
+
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -62,17 +75,49 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 11] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
-        run: |bench| requests::run(bench, "1k-64", 64),
+        run: |bench| requests::run(bench, "1k-64", &kept(64, Catalog::small())),
     },
     Case {
         name: "1k-1024",
         summary: "the same with 1,024 connections",
-        run: |bench| requests::run(bench, "1k-1024", 1024),
+        run: |bench| requests::run(bench, "1k-1024", &kept(1024, Catalog::small())),
     },
+    Case {
+        name: "1k-8000",
+        summary: "the same with 8,000",
+        run: |bench| {
+            if descriptors::at_least(bench.many) {
+                return requests::run(bench, "1k-8000", &kept(bench.many, Catalog::small()));
+            }
+            bench.missing("1k-8000", descriptors::TOO_FEW);
+            Ok(())
+        },
+    },
+    Case {
+        name: "1k-close",
+        summary: "the same with a connection for each request, 64 at a time",
+        run: |bench| requests::run(bench, "1k-close", &Load { close: true, ..kept(64, Catalog::small()) }),
+    },
+    Case {
+        name: "100k",
+        summary: "100 KiB files, 64 connections",
+        run: |bench| requests::run(bench, "100k", &kept(64, Catalog::of(&bench.site, 20, 100 << 10)?)),
+    },
+    Case {
+        name: "1m",
+        summary: "1 MiB files, 64 connections",
+        run: |bench| requests::run(bench, "1m", &kept(64, Catalog::of(&bench.site, 4, 1 << 20)?)),
+    },
+    Case {
+        name: "mix",
+        summary: "21,600 files of 100 B to 900 KiB as published, scaled, 64 connections",
+        run: |bench| requests::run(bench, "mix", &kept(64, Catalog::mix(&bench.site, bench.mix_scale)?)),
+    },
+    Case { name: "access-log", summary: "CPU per request with an access log, beside none", run: log::run },
     Case { name: "idle-10000", summary: "memory of idle connections, CPU of idleness", run: idle::run },
     Case { name: "quota-p99", summary: "p99 at a quarter of a core, load at 70 % of nginx's peak", run: quota::run },
     Case {
@@ -82,11 +127,18 @@ const CASES: [Case; 5] = [
     },
 ];
 
+/// Connections that are kept alive.
+fn kept(connections: usize, catalog: Catalog) -> Load {
+    Load { catalog, connections, close: false }
+}
+
 /// What the cases share.
 struct Bench {
     runs: usize,
     turn: Duration,
     idle: usize,
+    many: usize,
+    mix_scale: usize,
     site: Site,
     /// What was learned on the way, for the report's head.
     facts: Vec<(&'static str, String)>,
@@ -115,13 +167,13 @@ impl Bench {
         }
     }
 
-    /// Starts the servers that there are.
-    fn servers(&mut self, kinds: &[Kind]) -> anyhow::Result<Vec<Server>> {
+    /// Starts the servers that there are, ours with these flags.
+    fn servers(&mut self, kinds: &[Kind], extra: &[&str]) -> anyhow::Result<Vec<Server>> {
         let mut servers = Vec::new();
         for kind in kinds {
             match kind.absence() {
                 Some(why) => self.missing(kind.name(), why),
-                None => servers.push(Server::start(*kind, &self.site, None)?),
+                None => servers.push(Server::start_with(*kind, &self.site, None, extra)?),
             }
         }
         Ok(servers)
@@ -143,6 +195,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         runs: flags.runs.get(),
         turn: Duration::from_secs(flags.seconds.get() as u64),
         idle: flags.idle.get(),
+        many: flags.many.get(),
+        mix_scale: flags.mix_scale.get(),
         site: Site::new()?,
         facts: Vec::new(),
         rows: Vec::new(),

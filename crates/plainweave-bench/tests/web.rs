@@ -14,8 +14,9 @@ fn every_case_gives_its_rows() {
     let ours = Path::new(bench).with_file_name("plainweave").exists();
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("web");
     let _ = std::fs::remove_dir_all(&out);
-    let args = ["web", "--runs", "1", "--seconds", "1", "--idle", "50", "--out", out.to_str().unwrap()];
-    let output = Command::new(bench).args(args).output().unwrap();
+    let args = ["web", "--runs", "1", "--seconds", "1", "--out", out.to_str().unwrap()];
+    let small = ["--idle", "50", "--many", "100", "--mix-scale", "500"];
+    let output = Command::new(bench).args(args).args(small).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let csv = std::fs::read_to_string(out.join("web.csv")).unwrap();
@@ -36,12 +37,18 @@ fn every_case_gives_its_rows() {
     }
     for (system, there) in [("nginx", nginx), ("plainweave epoll", ours)] {
         if there && wrk {
-            expect("1k-64", system, "cpu_us_per_request");
-            expect("1k-1024", system, "requests_per_second");
+            for case in ["1k-64", "1k-1024", "1k-8000", "1k-close", "100k", "1m", "mix"] {
+                expect(case, system, "cpu_us_per_request");
+                expect(case, system, "requests_per_second");
+            }
         }
         if there {
             expect("idle-10000", system, "bytes_per_connection");
         }
+    }
+    if wrk && ours {
+        expect("access-log", "plainweave epoll", "cpu_us_per_request");
+        expect("access-log", "plainweave epoll combined log", "ratio_to_silent");
     }
     if nginx && ours {
         expect("client", "plainweave load epoll", "cpu_us_per_request");

@@ -7,11 +7,9 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use super::Bench;
 use super::server::{Kind, Server};
-use super::site::{self, Checker, FILES, Site};
+use super::site::{self, Checker, FILES, SIZE, Site};
+use super::{Bench, descriptors};
 use crate::report;
 
 const CASE: &str = "idle-10000";
@@ -23,19 +21,14 @@ const SETTLE: Duration = Duration::from_secs(2);
 const IDLENESS: Duration = Duration::from_secs(5);
 /// Each starts servers anew, which takes a while.
 const MOST_RUNS: usize = 3;
-/// Descriptors beside the connections.
-const SPARE: u64 = 100;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
-    let needed = bench.idle as u64 + SPARE;
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let allowed = maximum.is_none_or(|most| most >= needed);
-    if !allowed || setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).is_err() {
-        bench.missing(CASE, "the limit of descriptors is too low; raise it with ulimit -n");
+    if !descriptors::at_least(bench.idle) {
+        bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
     for number in 0..2 * bench.idle {
-        bench.site.add(&cold(number), number)?;
+        bench.site.add(&cold(number), number, SIZE)?;
     }
     for kind in [Kind::Nginx, Kind::Epoll, Kind::Uring, Kind::EpollFibers, Kind::UringFibers] {
         if let Some(why) = kind.absence() {
@@ -62,18 +55,18 @@ fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyho
     let server = Server::start_with(kind, site, None, &SETTINGS)?;
     let mut checker = Checker::connect(server.address)?;
     for number in 0..FILES {
-        checker.check(&site::path(number), &site::content(number))?;
+        checker.check(&site::path(number), &site::content(number, SIZE))?;
     }
     for number in connections..2 * connections {
-        checker.check(&cold(number), &site::content(number))?;
+        checker.check(&cold(number), &site::content(number, SIZE))?;
     }
     std::thread::sleep(settle);
     let before = server.memory()?;
     let mut open: Vec<TcpStream> = Vec::with_capacity(connections);
     for number in 0..connections {
         let mut checker = Checker::connect(server.address)?;
-        checker.check(&site::path(number % FILES), &site::content(number % FILES))?;
-        checker.check(&cold(number), &site::content(number))?;
+        checker.check(&site::path(number % FILES), &site::content(number % FILES, SIZE))?;
+        checker.check(&cold(number), &site::content(number, SIZE))?;
         open.push(checker.into_stream());
     }
     std::thread::sleep(settle);

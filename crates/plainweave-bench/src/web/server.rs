@@ -205,7 +205,7 @@ events {{ use epoll; worker_connections 16000; }}
 http {{
   access_log off; server_tokens off; sendfile on; tcp_nodelay on;
   keepalive_timeout 600s; keepalive_requests 1000000000;
-  open_file_cache max=2000 inactive=600s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
+  open_file_cache max=4000 inactive=600s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
   types {{ text/plain txt; }} default_type application/octet-stream; charset utf-8;
   {}
   server {{ listen {address} backlog=4096; root {root}; }}

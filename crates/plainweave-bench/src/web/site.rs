@@ -47,7 +47,7 @@ impl Site {
         let dir = std::env::temp_dir().join(format!("plainweave-bench-{}", std::process::id()));
         let site = Self { dir };
         std::fs::create_dir_all(site.root()).with_context(|| format!("cannot create {}", site.root().display()))?;
-        (0..FILES).try_for_each(|n| site.add(&path(n), n))?;
+        (0..FILES).try_for_each(|n| site.add(&path(n), n, SIZE))?;
         Ok(site)
     }
 
@@ -61,12 +61,12 @@ impl Site {
     }
 
     /// Writes one file.
-    pub(super) fn add(&self, path: &str, number: usize) -> anyhow::Result<()> {
+    pub(super) fn add(&self, path: &str, number: usize, len: usize) -> anyhow::Result<()> {
         let file = self.root().join(path.trim_start_matches('/'));
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        std::fs::write(&file, content(number)).with_context(|| format!("cannot write {}", file.display()))
+        std::fs::write(&file, content(number, len)).with_context(|| format!("cannot write {}", file.display()))
     }
 }
 
@@ -82,9 +82,9 @@ pub(super) fn path(number: usize) -> String {
 }
 
 /// The content of a file: tells which one it is in every line.
-pub(super) fn content(number: usize) -> Vec<u8> {
+pub(super) fn content(number: usize, len: usize) -> Vec<u8> {
     let line = format!("this is file number {number:04} of them\n");
-    line.bytes().cycle().take(SIZE).collect()
+    line.bytes().cycle().take(len).collect()
 }
 
 /// A connection that asks for files and compares what comes.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::site::{self, FIELDS, FILES, Site};
+use super::catalog::Catalog;
+use super::site::{FIELDS, Site};
 
 /// What a run of wrk came to.
 #[derive(Clone, Copy, Debug)]
@@ -23,29 +24,35 @@ pub(super) fn version() -> String {
     text.lines().next().unwrap_or_default().split('[').next().unwrap_or_default().trim().to_owned()
 }
 
-/// Writes the script: requests are made before the load and sent as they are.
-pub(super) fn script(site: &Site) -> anyhow::Result<PathBuf> {
+/// Writes the script: requests are made before the load and sent as they are. Few paths come with each set of fields,
+/// many with one of them. `close`: a connection for each request.
+pub(super) fn script(site: &Site, name: &str, catalog: &Catalog, close: bool) -> anyhow::Result<PathBuf> {
+    let close = if close { "[\"Connection\"] = \"close\", " } else { "" };
     let mut text = "local sets = {\n".to_owned();
     for fields in FIELDS {
         let fields = fields.iter().map(|(name, value)| format!("[{name:?}] = {value:?}"));
-        let _ = writeln!(text, "  {{ [\"Host\"] = \"www.example.com\", {} }},", fields.collect::<Vec<_>>().join(", "));
+        let fields = fields.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "  {{ [\"Host\"] = \"www.example.com\", {close}{fields} }},");
     }
     text += "}\nlocal paths = {\n";
-    for number in 0..FILES {
-        let _ = writeln!(text, "  {:?},", site::path(number));
+    for &n in &catalog.order {
+        let _ = writeln!(text, "  {:?},", catalog.items[n].path);
     }
     text += "}\n\
         local requests, last = {}, 0\n\
         init = function(args)\n\
-        \x20 for s = 1, #sets do\n\
-        \x20   for p = 1, #paths do requests[#requests + 1] = wrk.format('GET', paths[p], sets[s]) end\n\
+        \x20 local count = #paths\n\
+        \x20 if count <= 1000 then count = count * #sets end\n\
+        \x20 for i = 0, count - 1 do\n\
+        \x20   local set = sets[(i + math.floor(i / #paths)) % #sets + 1]\n\
+        \x20   requests[i + 1] = wrk.format('GET', paths[i % #paths + 1], set)\n\
         \x20 end\n\
         end\n\
         request = function()\n\
         \x20 last = last % #requests + 1\n\
         \x20 return requests[last]\n\
         end\n";
-    let path = site.dir().join("paths.lua");
+    let path = site.dir().join(format!("{name}.lua"));
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }

@@ -1,0 +1,17 @@
+//! The bound on descriptors, for this process and those that it starts.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors beside the connections.
+const SPARE: u64 = 100;
+
+/// What a case that lacks descriptors says.
+pub(super) const TOO_FEW: &str = "the limit of descriptors is too low; raise it with ulimit -n";
+
+/// Raises the bound as far as it goes. False: not to so many connections.
+pub(super) fn at_least(connections: usize) -> bool {
+    let needed = connections as u64 + SPARE;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.is_none_or(|most| most >= needed);
+    allowed && setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).is_ok()
+}

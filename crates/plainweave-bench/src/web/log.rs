@@ -1,0 +1,46 @@
+//! What the access log costs: each server beside itself without a log.
+
+use super::Bench;
+use super::catalog::Catalog;
+use super::requests::{self, Costs, Load};
+use super::server::{Kind, Server};
+use crate::machine;
+
+const CASE: &str = "access-log";
+const CONNECTIONS: usize = 64;
+
+pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
+    if !machine::installed("wrk") {
+        bench.missing(CASE, "wrk is not installed");
+        return Ok(());
+    }
+    let mut servers = Vec::new();
+    for kind in [Kind::Epoll, Kind::Uring] {
+        if let Some(why) = kind.absence() {
+            bench.missing(kind.name(), why);
+            continue;
+        }
+        let name = kind.name();
+        servers.push((name.to_owned(), Server::start(kind, &bench.site, None)?));
+        for format in ["combined", "json"] {
+            let log = bench.site.dir().join(format!("{}-{format}.log", name.replace(' ', "-")));
+            let log = log.to_string_lossy();
+            let server = Server::start_with(kind, &bench.site, None, &["--access-log", &log, "--log-format", format])?;
+            servers.push((format!("{name} {format} log"), server));
+        }
+    }
+    let named: Vec<_> = servers.iter().map(|(name, server)| (name.clone(), server)).collect();
+    let load = Load { catalog: Catalog::small(), connections: CONNECTIONS, close: false };
+    let costs = requests::measure(bench, CASE, &named, &load)?;
+    for (n, ((name, _), Costs { cpu, rate })) in servers.iter().zip(&costs).enumerate() {
+        bench.row(CASE, name, "cpu_us_per_request", "us", cpu.clone());
+        bench.row(CASE, name, "requests_per_second", "1/s", rate.clone());
+        // Each silent server is followed by its two that log.
+        let silent = &costs[n - n % 3].cpu;
+        if n % 3 > 0 {
+            let ratios = cpu.iter().zip(silent).map(|(own, silent)| own / silent).collect();
+            bench.row(CASE, name, "ratio_to_silent", "1", ratios);
+        }
+    }
+    Ok(())
+}
