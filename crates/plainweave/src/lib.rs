@@ -27,7 +27,7 @@ mod park;
 pub mod policy;
 #[cfg(not(loom))]
 mod pool;
-mod queue;
+pub mod queue;
 #[cfg(not(loom))]
 mod runtime;
 #[cfg(not(loom))]

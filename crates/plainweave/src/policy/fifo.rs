@@ -54,7 +54,7 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
 
     #[inline(always)]
     fn pop(&mut self, _: &mut Cx) -> Option<T> {
-        if self.ring.len() == 0 {
+        if self.ring.is_empty() {
             return self.anchored.pop_front();
         }
         self.turn = !self.turn;
@@ -67,7 +67,7 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
 
     #[inline(always)]
     fn is_empty(&self) -> bool {
-        self.anchored.is_empty() && self.ring.len() == 0
+        self.anchored.is_empty() && self.ring.is_empty()
     }
 
     fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {

@@ -118,7 +118,7 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
     }
 
     fn is_empty(&self) -> bool {
-        self.anchored.is_none() && self.movable.len() == 0 && self.rest.is_empty()
+        self.anchored.is_none() && self.movable.is_empty() && self.rest.is_empty()
     }
 
     fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {

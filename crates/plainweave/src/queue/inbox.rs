@@ -24,11 +24,15 @@
 //! The queue is safe with several takers too (each gets a whole chain), which shutdown and stall recovery use; order
 //! across takers is then nobody's promise.
 
+mod letter;
+
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use crate::shim::atomic::AtomicPtr;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub use letter::{Letter, Letters};
 
 /// The room in a task for its place in an inbox.
 pub(crate) struct Link<N>(AtomicPtr<N>);
@@ -163,67 +167,5 @@ impl<T: Linked> ExactSizeIterator for Batch<T> {}
 impl<T: Linked> Drop for Batch<T> {
     fn drop(&mut self) {
         self.for_each(drop);
-    }
-}
-
-/// A task for tests and models.
-#[cfg(test)]
-pub(super) mod sample {
-    use std::ptr::{self, NonNull};
-
-    use super::{Link, Linked};
-    use crate::shim::UnsafeCell;
-
-    /// A task as the runtime has it: a thin pointer to a header, the link not its first field.
-    pub(in crate::queue) struct Task(NonNull<Header>);
-
-    pub(in crate::queue) struct Header {
-        /// A cell of the shim, so that a model sees whether reading it is ordered after writing it.
-        number: UnsafeCell<u32>,
-        link: Link<Header>,
-    }
-
-    impl Task {
-        pub(in crate::queue) fn new(number: u32) -> Self {
-            let header = Box::new(Header { number: UnsafeCell::new(0), link: Link::new() });
-            // SAFETY: nobody else has the header yet.
-            header.number.with_mut(|place| unsafe { *place = number });
-            Self(NonNull::from(Box::leak(header)))
-        }
-
-        pub(in crate::queue) fn number(&self) -> u32 {
-            // SAFETY: the handle owns the header.
-            let header = unsafe { self.0.as_ref() };
-            // SAFETY: written before the handle was made, never again.
-            header.number.with(|number| unsafe { *number })
-        }
-    }
-
-    impl Drop for Task {
-        fn drop(&mut self) {
-            // SAFETY: from `Box::leak`; the handle is the only owner.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-        }
-    }
-
-    // SAFETY: a unique owner of plain data.
-    unsafe impl Send for Task {}
-
-    // SAFETY: the header lives until the handle is dropped, and the handle is forgotten meanwhile.
-    unsafe impl Linked for Task {
-        type Node = Header;
-
-        fn into_node(self) -> NonNull<Header> {
-            std::mem::ManuallyDrop::new(self).0
-        }
-
-        unsafe fn from_node(node: NonNull<Header>) -> Self {
-            Self(node)
-        }
-
-        unsafe fn link<'a>(node: NonNull<Header>) -> &'a Link<Header> {
-            // SAFETY: the node is alive; only its link is borrowed.
-            unsafe { &*ptr::addr_of!((*node.as_ptr()).link) }
-        }
     }
 }

@@ -24,7 +24,7 @@ use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};
 
 /// An unbounded MPMC FIFO; `&Injector` is shared by all.
-pub(crate) struct Injector<T> {
+pub struct Injector<T> {
     /// Copy of the queue's length, on a line of its own: looks do not disturb the lock.
     len: CachePadded<AtomicUsize>,
     queue: Mutex<VecDeque<T>>,
@@ -57,43 +57,50 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
+impl<T: Send> Default for Injector<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Send> Injector<T> {
     /// An empty queue.
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         Self { len: CachePadded::new(AtomicUsize::new(0)), queue: Mutex::new(VecDeque::new()) }
     }
 
     /// Any thread. Tasks queued, as a hint; see the essay for what 0 means.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len.load(Acquire)
     }
 
     /// Any thread: one load. See [`len`](Self::len).
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Any thread. Queues `task` as the newest.
-    pub(crate) fn push(&self, task: T) {
+    pub fn push(&self, task: T) {
         self.lock().push_back(task);
     }
 
     /// Any thread. Queues `tasks` in their order and next to each other, under one lock (so the iterator must not
     /// come back here). If the iterator panics, what it gave before is queued.
-    pub(crate) fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
+    pub fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
         self.lock().extend(tasks);
     }
 
     /// Any thread. Takes the oldest task; when there is none, without the lock.
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub fn pop(&self) -> Option<T> {
         if self.is_empty() { None } else { self.lock().pop_front() }
     }
 
     /// A worker, for its own ring. Takes up to `max` of the oldest tasks, as many as the ring has room for (plus one):
     /// the oldest is returned, to be run at once, the others are pushed in order. `max` of 0 takes nothing.
-    pub(crate) fn pop_batch_into(&self, ring: &mut Owner<T>, max: usize) -> Option<T> {
+    pub fn pop_batch_into(&self, ring: &mut Owner<T>, max: usize) -> Option<T> {
         if max == 0 || self.is_empty() {
             return None;
         }

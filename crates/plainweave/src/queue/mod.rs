@@ -2,9 +2,13 @@
 //!
 //! | structure | who puts | who takes | when full | used for |
 //! |---|---|---|---|---|
-//! | [`ring`] | its owner | its owner; any thread steals a batch | `push` hands the task back | a worker's run queue |
-//! | [`inbox`] | any thread | the worker, all at once | never: links live in the tasks | remote wake-ups |
-//! | [`injector`] | any thread | any thread | never: holds at most the live fibers | spawns from outside, overflow |
+//! | [`ring`] | its owner | it, the oldest; thieves, a batch | `push` hands it back | run queues, FIFO |
+//! | [`deque`] | its owner | it, at both ends; thieves, a batch | the same, or it grows | run queues in other orders |
+//! | [`inbox`] | any thread | the worker, all at once | never: links are in the tasks | remote wake-ups |
+//! | [`injector`] | any thread | any thread | never: holds live fibers | what comes in batches |
+//! | [`mpmc`] | any thread | any thread | `push` hands it back | what comes one by one |
+//! | [`sharded`] | any thread | any thread | never: injectors stand behind | the policies' shared queues |
+//! | [`spsc`] | one thread | one other | `push` hands it back | stages joined by a queue |
 //!
 //! Three habits hold in all of them:
 //!
@@ -16,12 +20,20 @@
 //!   calls empty what holds a task whose push happened before the look. `park` builds its last look on that: a waker
 //!   pushes, fences (`SeqCst`) and reads the sleepers; a sleeper announces itself, fences (`SeqCst`) and looks.
 //!
-//! Everything atomic comes through [`crate::shim`], so the models in `models.rs` check these files and not a copy.
-//! `tests.rs` holds the oracles with real threads: nothing is lost, nothing comes twice, each producer stays in order.
+//! They are public so that policies outside this crate can be built from them, and so that they can be measured beside
+//! others (`plainweave bench queues`); `docs/queues.md` has the figures.
+//!
+//! Everything atomic comes through `crate::shim`, so the models in `models` check these files and not a copy. The
+//! oracles with real threads are in `tests/queues.rs` and `tests.rs`: nothing is lost, nothing comes twice, each
+//! producer stays in order.
 
-pub(crate) mod inbox;
-pub(crate) mod injector;
-pub(crate) mod ring;
+pub mod deque;
+pub mod inbox;
+pub mod injector;
+pub mod mpmc;
+pub mod ring;
+pub mod sharded;
+pub mod spsc;
 
 #[cfg(all(test, not(loom)))]
 mod cost;

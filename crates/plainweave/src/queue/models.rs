@@ -6,8 +6,8 @@ use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::atomic::{AtomicBool, fence};
 use loom::thread;
 
-use super::inbox::Inbox;
-use super::inbox::sample::Task;
+use super::deque::deque;
+use super::inbox::{Inbox, Letter};
 use super::injector::Injector;
 use super::ring::{Owner, Stealer, ring, ring_at};
 use crate::shim::Arc;
@@ -164,9 +164,14 @@ fn loom_a_look_does_not_miss_a_push() {
         assert_no_lost_wake(stealer, move || owner.push(2).unwrap(), |queue| queue.is_empty());
     });
     loom::model(|| {
+        let mut owner = deque(2);
+        let stealer = owner.stealer();
+        assert_no_lost_wake(stealer, move || owner.push(2).unwrap(), |queue| queue.is_empty());
+    });
+    loom::model(|| {
         let inbox = Arc::new(Inbox::new());
         let pusher = Arc::clone(&inbox);
-        assert_no_lost_wake(inbox, move || assert!(pusher.push(Task::new(1))), |queue| queue.is_empty());
+        assert_no_lost_wake(inbox, move || assert!(pusher.push(Letter::new(1))), |queue| queue.is_empty());
     });
     loom::model(|| {
         let injector = Arc::new(Injector::new());
@@ -181,7 +186,7 @@ fn loom_inbox_two_producers() {
         let inbox = Arc::new(Inbox::new());
         let producers = [[1, 2], [3, 4]].map(|numbers| {
             let inbox = Arc::clone(&inbox);
-            thread::spawn(move || numbers.map(|number| inbox.push(Task::new(number))))
+            thread::spawn(move || numbers.map(|number| inbox.push(Letter::new(number))))
         });
         // Until all have come, yielding in between: loom does not pre-empt before a take whose look (a plain load) is
         // followed by a producer's own load, so a single early take would only ever find the inbox empty.
@@ -189,7 +194,7 @@ fn loom_inbox_two_producers() {
         while seen.len() < 4 {
             let batch = inbox.take_all();
             takes += usize::from(batch.len() > 0);
-            seen.extend(batch.map(|task| task.number()));
+            seen.extend(batch.map(|task| task.into_value()));
             thread::yield_now();
         }
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();

@@ -58,14 +58,14 @@ use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{Arc, UnsafeCell};
 
-pub(crate) use owner::Owner;
-pub(crate) use stealer::Stealer;
+pub use owner::Owner;
+pub use stealer::Stealer;
 
 /// Slots of a ring unless a policy asks otherwise; tiny in models, whose state space grows with it.
-pub(crate) const DEFAULT_CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
+pub const DEFAULT_CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// The largest capacity: `held` must fit its 16 bits.
-pub(crate) const MAX_CAPACITY: usize = 1 << 15;
+pub const MAX_CAPACITY: usize = 1 << 15;
 
 /// Width of `held`, the low field of `head`.
 const HELD_BITS: u32 = 16;
@@ -187,7 +187,7 @@ impl<T> Drop for Ring<T> {
 }
 
 /// A ring for `capacity` tasks (a power of two, at most [`MAX_CAPACITY`]; anything else panics), as its owner's half.
-pub(crate) fn ring<T: Send>(capacity: usize) -> Owner<T> {
+pub fn ring<T: Send>(capacity: usize) -> Owner<T> {
     ring_at(capacity, 0)
 }
 

@@ -6,8 +6,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::inbox::Inbox;
-use super::inbox::sample::Task;
+use super::inbox::{Inbox, Letter};
 use super::injector::Injector;
 use super::ring::{Owner, Stealer, ring, ring_at};
 
@@ -137,7 +136,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
             let (inbox, firsts, running) = (&inbox, &firsts, &running);
             scope.spawn(move || {
                 for number in (start..TASKS).step_by(2) {
-                    firsts.fetch_add(usize::from(inbox.push(Task::new(number))), Ordering::Relaxed);
+                    firsts.fetch_add(usize::from(inbox.push(Letter::new(number))), Ordering::Relaxed);
                 }
                 running.fetch_sub(1, Ordering::Release);
             });
@@ -147,7 +146,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
             let last = running.load(Ordering::Acquire) == 0;
             let batch = inbox.take_all();
             takes += usize::from(batch.len() > 0);
-            seen.extend(batch.map(|task| task.number()));
+            seen.extend(batch.map(|task| task.into_value()));
             if last {
                 return (seen, takes);
             }
@@ -166,11 +165,11 @@ fn inbox_and_its_batches_drop_what_is_left() {
     // A leak is Miri's to find.
     let inbox = Inbox::new();
     assert!(inbox.is_empty());
-    assert_eq!([1, 2, 3].map(|number| inbox.push(Task::new(number))), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|number| inbox.push(Letter::new(number))), [true, false, false]);
     let mut batch = inbox.take_all();
-    assert_eq!(batch.next().map(|task| task.number()), Some(1));
+    assert_eq!(batch.next().map(|task| task.into_value()), Some(1));
     assert_eq!(batch.len(), 2);
-    inbox.push(Task::new(4));
+    inbox.push(Letter::new(4));
 }
 
 #[test]

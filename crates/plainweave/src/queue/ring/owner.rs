@@ -5,7 +5,7 @@ use crate::shim::Arc;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The owner's half: its methods that change the ring take `&mut self`, so there is one owner at a time.
-pub(crate) struct Owner<T> {
+pub struct Owner<T> {
     pub(super) ring: Arc<Ring<T>>,
 }
 
@@ -17,7 +17,7 @@ impl<T: Send> Owner<T> {
 
     /// Owner only. Queues `task` as the newest, or hands it back when every slot is queued or still held by a thief.
     #[inline]
-    pub(crate) fn push(&mut self, task: T) -> Result<(), T> {
+    pub fn push(&mut self, task: T) -> Result<(), T> {
         if self.free() == 0 {
             return Err(task);
         }
@@ -30,7 +30,7 @@ impl<T: Send> Owner<T> {
 
     /// Owner only. Takes the oldest task: one uncontended CAS.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         let (position, _) = self.claim(|len| len.min(1))?;
         // SAFETY: claimed by this owner, taken once.
         Some(unsafe { self.ring.take(position) })
@@ -38,31 +38,37 @@ impl<T: Send> Owner<T> {
 
     /// Owner only. Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that
     /// failed. While a thief copies, the room appears only when it is done: send the failed task along with the batch.
-    pub(crate) fn take_half(&mut self) -> Batch<'_, T> {
+    pub fn take_half(&mut self) -> Batch<'_, T> {
         let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
         Batch { owner: self, next, left }
     }
 
     /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         distance(Head(self.ring.ends.head.load(Relaxed)).next(), self.tail()) as usize
+    }
+
+    /// Owner only. See [`len`](Self::len).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Owner only. Pushes that are sure to succeed; slots that a thief still copies from do not count.
     #[inline]
-    pub(crate) fn free(&self) -> usize {
+    pub fn free(&self) -> usize {
         let head = Head(self.ring.ends.head.load(Acquire));
         (self.ring.capacity() - distance(head.next(), self.tail()) - head.held()) as usize
     }
 
     /// Slots in all.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.ring.slots.len()
     }
 
     /// A handle for thieves.
-    pub(crate) fn stealer(&self) -> Stealer<T> {
+    pub fn stealer(&self) -> Stealer<T> {
         Stealer::new(Arc::clone(&self.ring))
     }
 
@@ -95,7 +101,7 @@ impl<T: Send> Owner<T> {
 }
 
 /// Tasks taken out by [`Owner::take_half`], oldest first. It borrows the owner: the slots are refilled only after it.
-pub(crate) struct Batch<'a, T> {
+pub struct Batch<'a, T> {
     owner: &'a mut Owner<T>,
     next: u64,
     left: u64,

@@ -1,0 +1,187 @@
+//! The owner's half of a [deque](super): push, pop at either end, growth.
+
+use std::fmt;
+
+use super::{Deque, MAX_CAPACITY, ONE, Slots, Stealer, Word};
+use crate::shim::Arc;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The owner's half: its methods that change the deque take `&mut self`, so there is one owner at a time.
+pub struct Owner<T> {
+    pub(super) deque: Arc<Deque<T>>,
+}
+
+impl<T: Send> Owner<T> {
+    /// The one owner of a new deque.
+    pub(super) fn new(deque: Arc<Deque<T>>) -> Self {
+        Self { deque }
+    }
+
+    /// Owner only. Queues `task` as the newest, or hands it back when every slot is queued or still held by a thief.
+    ///
+    /// # Errors
+    /// The task, if there is no room; see [`grow`](Self::grow).
+    #[inline]
+    pub fn push(&mut self, task: T) -> Result<(), T> {
+        let (word, slots) = (Word(self.deque.word.load(Acquire)), self.deque.slots());
+        if word.used() == slots.cells.len() as u64 {
+            return Err(task);
+        }
+        // SAFETY: the owner saw a free slot at the end, and nobody else makes slots occupied.
+        unsafe { slots.put(word.end(), task) };
+        self.publish(1);
+        Ok(())
+    }
+
+    /// Owner only. Takes the newest task.
+    #[inline]
+    pub fn pop_newest(&mut self) -> Option<T> {
+        let mut word = Word(self.deque.word.load(Relaxed));
+        loop {
+            if word.len() == 0 {
+                return None;
+            }
+            match self.deque.word.compare_exchange_weak(word.0, word.0 - ONE, Relaxed, Relaxed) {
+                // SAFETY: claimed by this owner, taken once; it also wrote that slot.
+                Ok(_) => return Some(unsafe { self.deque.slots().take(word.end() - 1) }),
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+
+    /// Owner only. Takes the oldest task.
+    #[inline]
+    pub fn pop_oldest(&mut self) -> Option<T> {
+        let (position, _) = self.claim_oldest(|len| len.min(1))?;
+        // SAFETY: claimed by this owner, taken once.
+        Some(unsafe { self.deque.slots().take(position) })
+    }
+
+    /// Owner only. Takes the older half (rounded up) at once, oldest first. While a thief is at work, the room appears
+    /// only when it is done.
+    pub fn take_half(&mut self) -> Batch<'_, T> {
+        let (next, left) = self.claim_oldest(|len| len.div_ceil(2)).unwrap_or((0, 0));
+        Batch { owner: self, next, left }
+    }
+
+    /// Owner only. Makes the deque twice as large; false, and nothing done, at [`MAX_CAPACITY`]. Costs a copy of all
+    /// that is queued, bit by bit.
+    #[cold]
+    pub fn grow(&mut self) -> bool {
+        let old = self.deque.slots();
+        if old.cells.len() == MAX_CAPACITY {
+            return false;
+        }
+        let newer = Slots::new(old.cells.len() * 2, self.deque.slots.load(Relaxed));
+        // SAFETY: just made, not published yet.
+        let new = unsafe { &*newer };
+        // What a thief takes or releases after this load is copied for nothing, which does no harm.
+        let word = Word(self.deque.word.load(Acquire));
+        for i in 0..word.used() {
+            // Modulo 2^21, of which both capacities are divisors.
+            let position = word.next().wrapping_sub(word.held()).wrapping_add(i);
+            old.cell(position).with(|from| {
+                // SAFETY: the slot was written by this owner and is not written any more; the new one is nobody else's.
+                new.cell(position).with_mut(|to| unsafe { to.copy_from_nonoverlapping(from, 1) });
+            });
+        }
+        self.deque.slots.store(newer, Release);
+        true
+    }
+
+    /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
+    #[inline]
+    pub fn len(&self) -> usize {
+        Word(self.deque.word.load(Relaxed)).len() as usize
+    }
+
+    /// Owner only. See [`len`](Self::len).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Owner only. Pushes that are sure to succeed; slots that a thief is still reading do not count.
+    #[inline]
+    pub fn free(&self) -> usize {
+        self.capacity() - Word(self.deque.word.load(Acquire)).used() as usize
+    }
+
+    /// Slots in all, for now.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.deque.slots().cells.len()
+    }
+
+    /// A handle for thieves.
+    pub fn stealer(&self) -> Stealer<T> {
+        Stealer::new(Arc::clone(&self.deque))
+    }
+
+    /// Makes `n` tasks written from the end on visible (steps 1 and, for a thief's own deque, after 6).
+    pub(super) fn publish(&mut self, n: u64) {
+        self.deque.word.fetch_add(n * ONE, Release);
+    }
+
+    /// Where the next push goes. Thieves do not move it.
+    pub(super) fn end(&self) -> u64 {
+        Word(self.deque.word.load(Relaxed)).end()
+    }
+
+    /// Protocol step 3 for `wanted(len)` tasks at once: the first position and how many.
+    #[inline]
+    fn claim_oldest(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
+        let mut word = Word(self.deque.word.load(Relaxed));
+        loop {
+            let n = wanted(word.len());
+            if n == 0 {
+                return None;
+            }
+            let held = if word.held() == 0 { 0 } else { n };
+            let taken = word.without_oldest(n, held);
+            match self.deque.word.compare_exchange_weak(word.0, taken.0, Relaxed, Relaxed) {
+                Ok(_) => return Some((word.next(), n)),
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+}
+
+impl<T: Send> fmt::Debug for Owner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("len", &self.len()).field("capacity", &self.capacity()).finish()
+    }
+}
+
+/// Tasks taken out by [`Owner::take_half`], oldest first. It borrows the owner: the slots are refilled only after it.
+/// Dropping it drops what is left.
+#[derive(Debug)]
+pub struct Batch<'a, T: Send> {
+    owner: &'a mut Owner<T>,
+    next: u64,
+    left: u64,
+}
+
+impl<T: Send> Iterator for Batch<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        let position = self.next;
+        self.next += 1;
+        // SAFETY: claimed by the owner that is borrowed here, so not refilled; each position is taken once.
+        Some(unsafe { self.owner.deque.slots().take(position) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl<T: Send> ExactSizeIterator for Batch<'_, T> {}
+
+impl<T: Send> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}

@@ -1,0 +1,221 @@
+//! A bounded queue for everybody: any thread pushes, any thread pops, first in, first out.
+//!
+//! **Why it is hard.** If a push claims its place by a compare-and-swap, of many that come at once all but one fail and
+//! come again, each time for the same cache line. A fetch-and-add never fails; but it claims a place before anybody
+//! knows whether there is one: a pop may hold a place that no push will fill, a push one that no pop will empty.
+//!
+//! **The words.** `tail` and `head` hand out tickets, counted modulo 2^64, to pushes and to pops. Ticket `t` belongs to
+//! slot `t mod capacity`. Each slot has a `turn`:
+//!
+//! ```text
+//!   2t      the slot is free for the push with ticket t
+//!   2t + 1  it holds the task of ticket t
+//!   2(t + capacity), which is the first line of the next lap
+//! ```
+//!
+//! **The protocol.**
+//! 1. *Look* (pop): load `tail` (Acquire), then `head`; if no ticket of a push is left, it is empty: nothing was
+//!    written. *Look* (push): the same for full.
+//! 2. *Ticket*: `fetch_add` (AcqRel) on `tail` or `head`.
+//! 3. *Wait for the turn* (Acquire): usually it has come already. A push writes the slot and sets `2t + 1` (Release), a
+//!    pop moves the task out and sets `2(t + capacity)` (Release).
+//! 4. *Roll back* instead, while the turn has not come and the look of step 1 now says empty (or full): CAS `head` (or
+//!    `tail`) from `t + 1` to `t`. That succeeds only for the holder of the newest ticket; the others wait for their
+//!    turn or for theirs to become the newest.
+//! 5. *Look again* (a pop that has rolled back): a `fetch_add` of 0 on `tail` (AcqRel). If a push has taken ticket `t`
+//!    meanwhile, begin again.
+//!
+//! **Why it is safe.**
+//! * *One slot, two threads:* tickets are unique. A ticket that was rolled back is nobody's, for its holder had the
+//!   newest; who gets it next, gets the same turn. So the turn names one push or one pop, and nothing but it moves the
+//!   turn on. No ABA: a roll-back compares with "my ticket is the newest", which is just what it needs.
+//! * *Write before read, read before the next write:* the two Releases of step 3, with its Acquires.
+//! * *Nobody waits for ever:* of those that wait on an empty queue the newest ticket rolls back, then the next. A pop
+//!   whose ticket a push has, waits for that push only.
+//! * *No task is overlooked.* A look that sees `head` past a task's ticket is right: a pop holds that ticket. Should
+//!   that pop roll back, it did not know of the push. Either step 5 finds the push's ticket; or step 5 comes first in
+//!   the order of `tail`, so it (and the roll-back) happened before the push, and a look that sees the push, by the
+//!   Acquire of step 1, sees the roll-back too. So `is_empty` never calls empty what holds a task that was pushed
+//!   before the look and that no pop is about to return.
+//!
+//! **Limits.** Not lock-free in the strict sense: a push that the kernel stops between its ticket and its turn delays
+//! the one pop with the same ticket (and, when the ring has gone round, a push). Waiting threads give their processor
+//! to others after some turns. The alternative that never waits (LCRQ) needs a double-width CAS and garbage.
+//!
+//! **Sources.** Indices by fetch-and-add and the roll-back on empty: the MPMC queue of the OCaml schedulers' thesis
+//! (and of its library), where a CAS on the slot settles who fills it, in any order. Turns: D. Vyukov's bounded MPMC
+//! queue, where a CAS claims the place. Together each place has one owner, order is exact and a store settles a slot.
+//!
+//! **Rejected.** *Positions of 32 bits in one word:* nothing to gain, head and tail are to lie apart. *A batch by one
+//! fetch-and-add:* its roll-back would have to give back part of a range; batches go to the
+//! [injector](super::injector).
+
+#[cfg(all(test, loom))]
+mod models;
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use crossbeam_utils::CachePadded;
+
+use crate::shim::atomic::AtomicU64;
+use crate::shim::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::shim::{UnsafeCell, relax};
+
+struct Slot<T> {
+    turn: AtomicU64,
+    task: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// A bounded MPMC FIFO; `&Mpmc` is shared by all. See the module's page.
+pub struct Mpmc<T> {
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
+    slots: Box<[Slot<T>]>,
+}
+
+// SAFETY: a slot is reached by the one holder of the ticket whose turn it is, with a happens-before edge from one to
+// the next; so tasks cross threads (Send) and are never shared.
+unsafe impl<T: Send> Sync for Mpmc<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Mpmc<T> {}
+
+/// How far `to` is ahead of `from`; tickets in use are never half the circle apart.
+fn ahead(to: u64, from: u64) -> i64 {
+    to.wrapping_sub(from).cast_signed()
+}
+
+impl<T: Send> Mpmc<T> {
+    /// An empty queue for `capacity` tasks.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self::starting_at(capacity, 0)
+    }
+
+    /// [`new`](Self::new) with a first ticket, so that tests cross the wrap; a multiple of the capacity.
+    pub(super) fn starting_at(capacity: usize, first: u64) -> Self {
+        assert!(capacity.is_power_of_two(), "queue capacity {capacity}: not a power of two");
+        let turns = (0..capacity as u64).map(|i| first.wrapping_add(i).wrapping_mul(2));
+        let slot = |turn| Slot { turn: AtomicU64::new(turn), task: UnsafeCell::new(MaybeUninit::uninit()) };
+        Self {
+            head: CachePadded::new(AtomicU64::new(first)),
+            tail: CachePadded::new(AtomicU64::new(first)),
+            slots: turns.map(slot).collect(),
+        }
+    }
+
+    /// Any thread. Queues `task` as the newest, or hands it back when every slot is full or being emptied.
+    ///
+    /// # Errors
+    /// The task, if there is no room.
+    #[inline]
+    pub fn push(&self, task: T) -> Result<(), T> {
+        if self.is_full_at(self.tail.load(Relaxed)) {
+            return Err(task);
+        }
+        let ticket = self.tail.fetch_add(1, AcqRel);
+        let (slot, free) = (self.slot(ticket), ticket.wrapping_mul(2));
+        let mut spins = 0;
+        while slot.turn.load(Acquire) != free {
+            if self.is_full_at(ticket) && roll_back(&self.tail, ticket) {
+                return Err(task);
+            }
+            relax(spins);
+            spins += 1;
+        }
+        // SAFETY: it is this ticket's turn, and this push has the ticket; the slot holds nothing that needs dropping.
+        slot.task.with_mut(|place| unsafe { (*place).write(task) });
+        slot.turn.store(free.wrapping_add(1), Release);
+        Ok(())
+    }
+
+    /// Any thread. Takes the oldest task. `None`: at some time during the call there was no task that was not
+    /// another pop's.
+    #[inline]
+    pub fn pop(&self) -> Option<T> {
+        loop {
+            if self.is_empty() {
+                return None;
+            }
+            let ticket = self.head.fetch_add(1, AcqRel);
+            match self.pop_at(ticket) {
+                Some(task) => return Some(task),
+                // Step 5.
+                None if ahead(self.tail.fetch_add(0, AcqRel), ticket) <= 0 => return None,
+                None => {}
+            }
+        }
+    }
+
+    /// The task of `ticket`, or `None` once the ticket is rolled back.
+    #[inline]
+    fn pop_at(&self, ticket: u64) -> Option<T> {
+        let (slot, filled) = (self.slot(ticket), ticket.wrapping_mul(2).wrapping_add(1));
+        let mut spins = 0;
+        while slot.turn.load(Acquire) != filled {
+            if ahead(self.tail.load(Acquire), ticket) <= 0 && roll_back(&self.head, ticket) {
+                return None;
+            }
+            relax(spins);
+            spins += 1;
+        }
+        // SAFETY: it is this ticket's turn, and this pop has the ticket; the push of this ticket has filled the slot.
+        let task = slot.task.with(|place| unsafe { (*place).assume_init_read() });
+        slot.turn.store(ticket.wrapping_add(self.slots.len() as u64).wrapping_mul(2), Release);
+        Some(task)
+    }
+
+    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look, unless
+    /// a pop is about to return it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        // Tail first: see the essay.
+        let tail = self.tail.load(Acquire);
+        ahead(tail, self.head.load(Acquire)).clamp(0, self.slots.len() as i64) as usize
+    }
+
+    /// Any thread. See [`len`](Self::len).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tasks that fit.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn is_full_at(&self, ticket: u64) -> bool {
+        ahead(ticket, self.head.load(Acquire)) >= self.slots.len() as i64
+    }
+
+    fn slot(&self, ticket: u64) -> &Slot<T> {
+        &self.slots[ticket as usize & (self.slots.len() - 1)]
+    }
+}
+
+/// Protocol step 4.
+#[cold]
+fn roll_back(tickets: &AtomicU64, ticket: u64) -> bool {
+    tickets.compare_exchange(ticket.wrapping_add(1), ticket, AcqRel, Relaxed).is_ok()
+}
+
+impl<T> Drop for Mpmc<T> {
+    fn drop(&mut self) {
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        for i in 0..tail.wrapping_sub(head) {
+            let slot = &self.slots[head.wrapping_add(i) as usize & (self.slots.len() - 1)];
+            // SAFETY: `&mut self`: no call is under way, so each ticket between the two has filled its slot.
+            drop(slot.task.with(|place| unsafe { (*place).assume_init_read() }));
+        }
+    }
+}
+
+impl<T: Send> fmt::Debug for Mpmc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mpmc").field("len", &self.len()).field("capacity", &self.capacity()).finish()
+    }
+}

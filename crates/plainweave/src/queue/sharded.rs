@@ -1,0 +1,157 @@
+//! An unbounded queue for everybody, in `k` parts: each push goes to one part, each pop takes from the first part that
+//! has something, from a drawn one on. So pushes and pops that come at once seldom meet, and order is relaxed:
+//! each part is first in, first out, and each producer's tasks leave a part in their order.
+//!
+//! A part is a bounded [ring](super::mpmc) with a [locked queue](super::injector) behind it, or that locked queue
+//! alone. The ring takes what comes one by one; what finds it full goes behind.
+//!
+//! **Protocol of a part with a ring.**
+//! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or something is, push behind.
+//! 2. *Pop:* the ring's oldest; if there is none, the oldest from behind.
+//!
+//! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while something of a producer's is behind,
+//! the same producer sees that and pushes behind too: so what it has in the ring is older than what it has behind.
+//! *Waiting is bounded:* while something is behind, nothing new enters the ring but what had looked before; so the ring
+//! runs dry, and the rest comes.
+//!
+//! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to 3 to 20 of them. There
+//! the parts are bounded; here a push cannot fail, because a fiber that is ready must be somewhere. The bound is that
+//! of the [injector](super::injector): the live fibers.
+//!
+//! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one and somebody must know when
+//! the last reader has left the old one. A full part is the exception, and what comes in batches goes behind anyway:
+//! one lock a batch. `docs/queues.md` has the figures.
+
+#[cfg(all(test, loom))]
+mod models;
+
+use std::fmt;
+
+use crossbeam_utils::CachePadded;
+
+use super::injector::Injector;
+use super::mpmc::Mpmc;
+use super::ring::Owner;
+
+/// Slots of a part's ring.
+pub const SHARD_CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };
+
+/// An unbounded MPMC queue in parts; `&Sharded` is shared by all. See the module's page.
+pub struct Sharded<T> {
+    shards: Box<[CachePadded<Shard<T>>]>,
+}
+
+struct Shard<T> {
+    ring: Option<Mpmc<T>>,
+    behind: Injector<T>,
+}
+
+impl<T: Send> Shard<T> {
+    fn len(&self) -> usize {
+        // The ring after what is behind: a task never moves from one to the other.
+        self.behind.len() + self.ring.as_ref().map_or(0, Mpmc::len)
+    }
+
+    fn push(&self, mut task: T) {
+        if let Some(ring) = &self.ring
+            && self.behind.is_empty()
+        {
+            task = match ring.push(task) {
+                Ok(()) => return,
+                Err(task) => task,
+            };
+        }
+        self.behind.push(task);
+    }
+
+    fn pop(&self) -> Option<T> {
+        self.ring.as_ref().and_then(Mpmc::pop).or_else(|| self.behind.pop())
+    }
+
+    fn pop_batch_into(&self, owner: &mut Owner<T>, max: usize) -> Option<T> {
+        let Some((ring, oldest)) = self.ring.as_ref().filter(|_| max > 0).and_then(|ring| Some((ring, ring.pop()?)))
+        else {
+            return self.behind.pop_batch_into(owner, max);
+        };
+        for _ in 1..max.min(owner.free() + 1) {
+            let Some(task) = ring.pop() else { break };
+            // `free` counts pushes that are sure to succeed, and only this owner uses them up.
+            assert!(owner.push(task).is_ok(), "a ring's free slot was taken by somebody else");
+        }
+        Some(oldest)
+    }
+}
+
+impl<T: Send> Sharded<T> {
+    /// `shards` parts, at least one, each with a ring of [`SHARD_CAPACITY`] slots before its lock.
+    #[must_use]
+    pub fn lock_free(shards: usize) -> Self {
+        Self::of(shards, || Some(Mpmc::new(SHARD_CAPACITY)))
+    }
+
+    /// `shards` parts, at least one, each behind a lock.
+    #[must_use]
+    pub fn locked(shards: usize) -> Self {
+        Self::of(shards, || None)
+    }
+
+    fn of(shards: usize, ring: impl Fn() -> Option<Mpmc<T>>) -> Self {
+        let shard = |_| CachePadded::new(Shard { ring: ring(), behind: Injector::new() });
+        Self { shards: (0..shards.max(1)).map(shard).collect() }
+    }
+
+    /// Parts.
+    #[inline]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look, unless
+    /// a pop is about to return it.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.len()).sum()
+    }
+
+    /// Any thread. See [`len`](Self::len).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.len() == 0)
+    }
+
+    /// Any thread. Queues `task` as the newest of part `shard`.
+    ///
+    /// # Panics
+    /// As all methods that name a part: if there is no such part.
+    #[inline]
+    pub fn push(&self, shard: usize, task: T) {
+        self.shards[shard].push(task);
+    }
+
+    /// Any thread. Queues `tasks` in their order, next to each other, in part `shard`, under one lock (so the iterator
+    /// must not come back here).
+    pub fn push_all(&self, shard: usize, tasks: impl IntoIterator<Item = T>) {
+        self.shards[shard].behind.push_all(tasks);
+    }
+
+    /// Any thread. Takes the oldest task of the first part that has one, from `shard` on.
+    #[inline]
+    pub fn pop(&self, shard: usize) -> Option<T> {
+        self.from(shard).find_map(Shard::pop)
+    }
+
+    /// A worker, for its own ring. Takes up to `max` of the oldest tasks of one part, the first that has some, as many
+    /// as the ring has room for (plus one): one is returned, to be run at once, the others are pushed.
+    pub fn pop_batch_into(&self, shard: usize, ring: &mut Owner<T>, max: usize) -> Option<T> {
+        self.from(shard).find_map(|shard| shard.pop_batch_into(ring, max))
+    }
+
+    fn from(&self, shard: usize) -> impl Iterator<Item = &Shard<T>> {
+        self.shards[shard..].iter().chain(&self.shards[..shard]).map(|shard| &**shard)
+    }
+}
+
+impl<T: Send> fmt::Debug for Sharded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded").field("shards", &self.shards.len()).field("len", &self.len()).finish()
+    }
+}
