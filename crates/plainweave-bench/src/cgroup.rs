@@ -42,14 +42,24 @@ impl Group {
 
     /// CPU time of all that ever ran in it, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> io::Result<u64> {
-        let text = fs::read_to_string(self.dir("cpuacct").join("cpuacct.usage"))?;
-        text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+        self.get("cpuacct", "cpuacct.usage")
     }
 
     /// At most this share of one CPU, in periods of 100 ms.
     pub(crate) fn limit(&self, share: f64) -> io::Result<()> {
         let quota = (share * 100_000.0) as u64;
-        fs::write(self.dir("cpu").join("cpu.cfs_quota_us"), quota.to_string())
+        self.set("cpu", "cpu.cfs_quota_us", &quota.to_string())
+    }
+
+    /// Writes one of a controller's files.
+    pub(crate) fn set(&self, controller: &str, file: &str, value: &str) -> io::Result<()> {
+        fs::write(self.dir(controller).join(file), value)
+    }
+
+    /// Reads one that holds a number.
+    pub(crate) fn get(&self, controller: &str, file: &str) -> io::Result<u64> {
+        let text = fs::read_to_string(self.dir(controller).join(file))?;
+        text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
     fn dir(&self, controller: &str) -> &Path {

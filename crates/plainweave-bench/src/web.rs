@@ -9,12 +9,15 @@
 mod catalog;
 mod client;
 mod descriptors;
+mod disk;
 mod idle;
 mod log;
+mod overload;
 mod quota;
 mod requests;
 mod server;
 mod site;
+mod slow;
 mod wrk;
 
 use std::num::NonZeroUsize;
@@ -51,7 +54,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "3")]
     seconds: NonZeroUsize,
 
-    /// Connections of idle-10000, for a smaller machine
+    /// Connections of idle-10000, overload and slow-10000, for a smaller machine
     #[arg(long, value_name = "N", default_value = "10000")]
     idle: NonZeroUsize,
 
@@ -62,6 +65,10 @@ pub(crate) struct Flags {
     /// The mix has one of so many of the published files
     #[arg(long, value_name = "N", default_value = "10")]
     mix_scale: NonZeroUsize,
+
+    /// Files of 1 MiB of the case disk; a tenth of them fits its memory
+    #[arg(long, value_name = "N", default_value = "400")]
+    large: NonZeroUsize,
 
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
@@ -75,7 +82,7 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 14] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
@@ -118,8 +125,11 @@ const CASES: [Case; 11] = [
         run: |bench| requests::run(bench, "mix", &kept(64, Catalog::mix(&bench.site, bench.mix_scale)?)),
     },
     Case { name: "access-log", summary: "CPU per request with an access log, beside none", run: log::run },
+    Case { name: "disk", summary: "p99 of cached files while others are read from a slow disk", run: disk::run },
     Case { name: "idle-10000", summary: "memory of idle connections, CPU of idleness", run: idle::run },
     Case { name: "quota-p99", summary: "p99 at a quarter of a core, load at 70 % of nginx's peak", run: quota::run },
+    Case { name: "overload", summary: "a quarter of a core, offered 1.5 and 2 times its peak", run: overload::run },
+    Case { name: "slow-10000", summary: "p99 beside clients that send or read next to nothing", run: slow::run },
     Case {
         name: "client",
         summary: "CPU per request of the load generators plainweave load and wrk",
@@ -139,6 +149,7 @@ struct Bench {
     idle: usize,
     many: usize,
     mix_scale: usize,
+    large: usize,
     site: Site,
     /// What was learned on the way, for the report's head.
     facts: Vec<(&'static str, String)>,
@@ -197,6 +208,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         idle: flags.idle.get(),
         many: flags.many.get(),
         mix_scale: flags.mix_scale.get(),
+        large: flags.large.get(),
         site: Site::new()?,
         facts: Vec::new(),
         rows: Vec::new(),

@@ -15,7 +15,7 @@ fn every_case_gives_its_rows() {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("web");
     let _ = std::fs::remove_dir_all(&out);
     let args = ["web", "--runs", "1", "--seconds", "1", "--out", out.to_str().unwrap()];
-    let small = ["--idle", "50", "--many", "100", "--mix-scale", "500"];
+    let small = ["--idle", "50", "--many", "100", "--mix-scale", "500", "--large", "20"];
     let output = Command::new(bench).args(args).args(small).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -55,6 +55,13 @@ fn every_case_gives_its_rows() {
     }
     if nginx && ours && !text.contains("CPU quota is to be had") {
         expect("quota-p99", "plainweave epoll", "p99_us");
+        expect("overload-2x", "plainweave epoll", "goodput_to_peak");
+    }
+    if nginx && ours {
+        expect("slow-10000", "plainweave epoll", "p99_us_beside");
+    }
+    if ours && !text.contains("blkio are to be had") {
+        expect("disk", "plainweave epoll", "cached_p99_us_beside_disk");
     }
 }
 

@@ -17,6 +17,11 @@ const CONNECTIONS: usize = 64;
 pub(super) struct Figures(String);
 
 impl Figures {
+    /// As `plainweave load` has written them.
+    pub(super) fn read(csv: &Path) -> anyhow::Result<Self> {
+        Ok(Self(std::fs::read_to_string(csv)?))
+    }
+
     pub(super) fn get(&self, metric: &str) -> anyhow::Result<f64> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
         let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
@@ -36,7 +41,7 @@ pub(super) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: 
 pub(super) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
     let output = command.output().context("cannot run plainweave load")?;
     ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(Figures(std::fs::read_to_string(csv)?))
+    Figures::read(csv)
 }
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {

@@ -19,6 +19,8 @@ const START: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Nginx,
+    /// With `aio threads`: a pool of threads waits for the disk.
+    NginxThreads,
     Epoll,
     Uring,
     /// With `--fiber-per-connection`.
@@ -32,6 +34,7 @@ impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Nginx => "nginx",
+            Kind::NginxThreads => "nginx aio threads",
             Kind::Epoll => "plainweave epoll",
             Kind::Uring => "plainweave uring",
             Kind::EpollFibers => "fibers epoll",
@@ -49,7 +52,9 @@ impl Kind {
     /// Why it cannot be measured here.
     pub(super) fn absence(self) -> Option<&'static str> {
         match self {
-            Kind::Nginx => machine::installed("nginx").then_some(()).map_or(Some("not installed"), |()| None),
+            Kind::Nginx | Kind::NginxThreads => {
+                machine::installed("nginx").then_some(()).map_or(Some("not installed"), |()| None)
+            }
             _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
             Kind::Uring | Kind::UringFibers => {
                 let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
@@ -60,8 +65,8 @@ impl Kind {
     }
 
     fn command(self, site: &Site, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
-        if self == Kind::Nginx {
-            let (command, address) = nginx(site)?;
+        if matches!(self, Kind::Nginx | Kind::NginxThreads) {
+            let (command, address) = nginx(site, self == Kind::NginxThreads)?;
             return Ok((command, Some(address)));
         }
         let mut command = Command::new(plainweave_program().context("no plainweave")?);
@@ -156,6 +161,12 @@ impl Server {
         Ok(total)
     }
 
+    /// Open descriptors of all its processes.
+    pub(super) fn descriptors(&self) -> usize {
+        let count = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        self.processes().iter().map(count).sum()
+    }
+
     /// Whether kernel threads are counted too.
     pub(super) fn counts_kernel_threads(&self) -> bool {
         self.group.is_some()
@@ -184,18 +195,19 @@ impl Drop for Server {
 }
 
 /// nginx on a free port, everything of it below the site's directory.
-fn nginx(site: &Site) -> anyhow::Result<(Command, SocketAddr)> {
+fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no port")?;
     let dir = site.dir().join(format!("nginx-{}", address.port()));
     std::fs::create_dir_all(&dir)?;
     let config = dir.join("nginx.conf");
-    std::fs::write(&config, nginx_config(&dir, &site.root(), address))?;
+    let aio = if threads { "aio threads;" } else { "" };
+    std::fs::write(&config, nginx_config(&dir, &site.root(), address, aio))?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
     Ok((command, address))
 }
 
-fn nginx_config(dir: &Path, root: &Path, address: SocketAddr) -> String {
+fn nginx_config(dir: &Path, root: &Path, address: SocketAddr, aio: &str) -> String {
     let (dir, root) = (dir.display(), root.display());
     let user = if rustix::process::getuid().is_root() { "user root;" } else { "" };
     let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {dir}/{of};"));
@@ -203,7 +215,7 @@ fn nginx_config(dir: &Path, root: &Path, address: SocketAddr) -> String {
         "{user} worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {dir}/pid; error_log {dir}/error.log;
 events {{ use epoll; worker_connections 16000; }}
 http {{
-  access_log off; server_tokens off; sendfile on; tcp_nodelay on;
+  access_log off; server_tokens off; sendfile on; {aio} tcp_nodelay on;
   keepalive_timeout 600s; keepalive_requests 1000000000;
   open_file_cache max=4000 inactive=600s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
   types {{ text/plain txt; }} default_type application/octet-stream; charset utf-8;

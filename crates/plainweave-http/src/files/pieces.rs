@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::cache::coarse_millis;
 use crate::FilePart;
@@ -18,6 +19,8 @@ pub(super) const PIECE: usize = 64 << 10;
 const WINDOW: u64 = 2 << 20;
 /// For so many milliseconds: pages that were used a moment ago are the last that the kernel drops.
 const BELIEVED: u64 = 500;
+/// One page of so many bytes is asked whether its content has arrived. Read-ahead fetches at least as many at once.
+const PROBED: u64 = 64 << 10;
 
 /// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
 pub trait Blocking: Clone + Send + Sync + 'static {
@@ -71,17 +74,29 @@ pub(super) struct Pieces<B> {
     left: Range<u64>,
     /// Up to where the page cache had it all, and when.
     checked: (u64, u64),
+    /// Up to here a read-ahead may be under way, for the disk was needed: read, and wait on the pool.
+    cold: u64,
 }
 
 impl<B: Blocking> Pieces<B> {
     /// Ends where `range` does, or before it with the file.
     pub(super) fn new(blocking: B, file: Arc<File>, range: Range<u64>) -> Self {
-        Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0) }
+        Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
     }
 
     /// Whether all of the range was read.
     pub(super) fn is_complete(&self) -> bool {
         self.left.is_empty()
+    }
+
+    /// A page that a read-ahead has begun to fetch counts as cached; a read that must not wait tells. Other pages are
+    /// asked each time: what is asked for is kept longer than its neighbours, so it would be there when these are not.
+    fn has_arrived(&self, range: Range<u64>) -> bool {
+        let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
+        let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let probes = (range.start..range.end).step_by(PROBED as usize);
+        let mut probes = probes.map(|at| at + (shift % PROBED).min(range.end - 1 - at));
+        probes.all(arrived)
     }
 
     fn next(&mut self) -> io::Result<()> {
@@ -91,6 +106,7 @@ impl<B: Blocking> Pieces<B> {
         let (mut piece, len) = match resident {
             Some(len) => (piece, Ok(len)),
             None => {
+                self.cold = offset + WINDOW;
                 let file = Arc::clone(&self.file);
                 let read = move || {
                     let len = file.read_at(&mut piece, offset);
@@ -133,13 +149,13 @@ impl<B: Blocking> FilePart for Pieces<B> {
         let start = self.left.start;
         let (mut end, when) = self.checked;
         let now = coarse_millis();
+        if start < self.cold {
+            return None;
+        }
         if end <= start || now.saturating_sub(when) >= BELIEVED {
             end = self.left.end.min(start + max.min(WINDOW));
-            // A page that a read-ahead has begun to fetch counts as cached; of those the last one tells. Without
-            // cachestat(2), which says no here, the read below is exact.
-            let resident = plainweave::fs::is_resident(&*self.file, start..end).unwrap_or(false)
-                && read_resident(&self.file, &mut [0], end - 1) == Some(1);
-            if !resident {
+            // Without cachestat(2), which says no here, the read that follows is exact.
+            if !plainweave::fs::is_resident(&*self.file, start..end).unwrap_or(false) || !self.has_arrived(start..end) {
                 return None;
             }
             self.checked = (end, now);

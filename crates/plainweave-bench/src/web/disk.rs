@@ -1,0 +1,167 @@
+//! Files that memory cannot hold: what requests for cached files wait while others are read from a disk.
+//!
+//! Each server runs in a memory cgroup in which a tenth of the large files fits, and its group's reads of the disk are
+//! throttled (blkio), for a virtual machine's disk can be another machine's memory. In a turn all pages of the files
+//! are dropped; then the cached files are asked for at a modest rate (open loop), first alone, then beside a closed
+//! loop over the large ones. What a worker that waits for the disk does to the others is the second p99.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustix::fs::{Advice, fadvise};
+
+use super::Bench;
+use super::catalog::Catalog;
+use super::client::{Figures, load, run_load};
+use super::server::{Kind, Server};
+use super::site::{Checker, Site};
+use crate::cgroup::Group;
+use crate::report;
+
+const CASE: &str = "disk";
+/// Of each large file.
+const LARGE: usize = 1 << 20;
+/// Of each file of the page cache; the other cached files are of 1 KiB, in the servers' memory.
+const MEDIUM: usize = 64 << 10;
+const MEDIUM_FILES: usize = 20;
+/// The group's memory beside a tenth of the large files: for the server itself and the cached files.
+const BESIDE: usize = 24 << 20;
+/// Bytes a second of the disk.
+const DISK: u64 = 40 << 20;
+/// Of the requests for cached files, a second.
+const RATE: &str = "500";
+/// Connections that ask for large files.
+const READERS: &str = "8";
+/// The first requests of a load are not counted.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// A server and its figures, a value a round.
+struct Turns {
+    server: Server,
+    alone: Vec<f64>,
+    beside: Vec<f64>,
+    slowest: Vec<f64>,
+    megabytes: Vec<f64>,
+}
+
+pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
+    if let Some(why) = Kind::Epoll.absence() {
+        bench.missing(CASE, why);
+        return Ok(());
+    }
+    let large = Catalog::of(&bench.site, bench.large, LARGE)?;
+    let medium = Catalog::of(&bench.site, MEDIUM_FILES, MEDIUM)?;
+    let memory = BESIDE + bench.large * LARGE / 10;
+    let mut all = Vec::new();
+    for kind in [Kind::Nginx, Kind::NginxThreads, Kind::Epoll, Kind::Uring] {
+        if let Some(why) = kind.absence() {
+            bench.missing(kind.name(), why);
+            continue;
+        }
+        let name = format!("disk-{}", kind.name().replace(' ', "-"));
+        let Some(group) = confined(&name, &bench.site, memory) else {
+            bench.missing(CASE, "no cgroups of version 1 for memory and blkio are to be had here");
+            return Ok(());
+        };
+        let server = Server::start_with(kind, &bench.site, Some(group), &["--cache", "4m"])?;
+        let none = Vec::new;
+        all.push(Turns { server, alone: none(), beside: none(), slowest: none(), megabytes: none() });
+    }
+    for round in 1..=bench.runs {
+        for turns in &mut all {
+            report::progress(&format!("web: {CASE}, round {round} of {}, {}", bench.runs, turns.server.kind.name()));
+            turn(&bench.site, bench.turn, turns, &large, &medium)?;
+        }
+    }
+    bench.facts.push((
+        "disk",
+        format!(
+            "{} files of 1 MiB, {} MB of memory, {} MB/s; cached: 20 files of 64 KiB and 20 of 1 KiB, {RATE}/s",
+            bench.large,
+            memory >> 20,
+            DISK >> 20
+        ),
+    ));
+    for Turns { server, alone, beside, slowest, megabytes } in all {
+        let name = server.kind.name();
+        let slower = beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect();
+        bench.row(CASE, name, "cached_p99_us_alone", "us", alone);
+        bench.row(CASE, name, "cached_p99_us_beside_disk", "us", beside);
+        bench.row(CASE, name, "cached_max_us_beside_disk", "us", slowest);
+        bench.row(CASE, name, "p99_beside_to_alone", "1", slower);
+        bench.row(CASE, name, "uncached_mb_per_s", "MB/s", megabytes);
+    }
+    Ok(())
+}
+
+/// One server's turn: cached files alone, then beside large ones.
+fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, medium: &Catalog) -> anyhow::Result<()> {
+    let server = &turns.server;
+    let small = Catalog::small();
+    let cached = || medium.items.iter().chain(&small.items[..MEDIUM_FILES]);
+    for item in large.items.iter().chain(cached()) {
+        drop_pages(site, &item.path)?;
+    }
+    let mut checker = Checker::connect(server.address)?;
+    // Twice: what is used again is kept longer.
+    for item in cached().chain(cached()) {
+        checker.check(&item.path, &item.content())?;
+    }
+    let write = |name: &str, paths: &mut dyn Iterator<Item = &str>| -> anyhow::Result<String> {
+        let list = site.dir().join(name);
+        let urls = paths.map(|path| format!("http://{}{path}\n", server.address)).collect::<String>();
+        std::fs::write(&list, urls)?;
+        Ok(list.to_string_lossy().into_owned())
+    };
+    let hot = write("hot.txt", &mut cached().map(|item| item.path.as_str()))?;
+    let cold = write("cold.txt", &mut large.items.iter().map(|item| item.path.as_str()))?;
+    let url = format!("http://{}{}", server.address, small.items[0].path);
+    let csv = site.dir().join("hot.csv");
+    let ask = || -> anyhow::Result<Figures> {
+        let warm_up = format!("{}ms", WARM_UP.as_millis());
+        let more = ["--urls", &hot, "--connections", "32", "--rate", RATE, "--arrivals", "poisson"];
+        let more = [&more[..], &["--warm-up", &warm_up]].concat();
+        let figures = run_load(&mut load("epoll", &url, length, &csv, &more)?, &csv)?;
+        ensure!(figures.get("errors")? == 0.0, "errors under load from {}", server.kind.name());
+        Ok(figures)
+    };
+    turns.alone.push(ask()?.get("latency_p99")?);
+    let other = site.dir().join("cold.csv");
+    let more = ["--urls", &cold, "--zipf", "0", "--connections", READERS];
+    let reader = start(load("epoll", &url, length + 2 * WARM_UP, &other, &more)?)?;
+    std::thread::sleep(WARM_UP);
+    let figures = ask()?;
+    turns.beside.push(figures.get("latency_p99")?);
+    turns.slowest.push(figures.get("latency_max")?);
+    let output = reader.wait_with_output()?;
+    ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
+    let figures = Figures::read(&other)?;
+    ensure!(figures.get("errors")? == 0.0, "errors under load from {}", server.kind.name());
+    turns.megabytes.push(figures.get("rate")? * LARGE as f64 / 1e6);
+    Ok(())
+}
+
+fn start(mut command: Command) -> anyhow::Result<Child> {
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run plainweave load")
+}
+
+/// A group with so many bytes of memory, and `DISK` bytes a second of the device that the site lies on.
+fn confined(name: &str, site: &Site, memory: usize) -> Option<Group> {
+    let group = Group::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
+    let device = std::fs::metadata(site.dir()).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    group.set("memory", "memory.limit_in_bytes", &memory.to_string()).ok()?;
+    group.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {DISK}")).ok()?;
+    Some(group)
+}
+
+/// Has the page cache forget a file.
+fn drop_pages(site: &Site, path: &str) -> anyhow::Result<()> {
+    let file = File::open(site.root().join(path.trim_start_matches('/')))?;
+    file.sync_data()?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(())
+}
