@@ -122,6 +122,12 @@ pub(crate) fn bump(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
+/// Takes one from a word that only the caller writes.
+#[inline]
+pub(crate) fn lower(word: &AtomicU64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
+}
+
 /// A policy's door for threads outside the pool.
 trait PushOutside: Send + Sync {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;

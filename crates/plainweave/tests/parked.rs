@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ on_every_setup!(
     five_thousand_hold_no_stack,
     a_fresh_fiber_may_run_elsewhere,
     a_dropped_connection_state_is_dropped_once,
+    each_time_it_is_readable,
+    each_ends_by_time_by_panic_and_with_the_runtime,
 );
 
 /// Parks `conn` and gives back what `on_readable` reports.
@@ -268,4 +271,74 @@ fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
     std::thread::sleep(ms(5));
     assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
     assert!(counts.balanced() && counts.made() == 120);
+}
+
+/// As `again_and_again`, with one box for all turns.
+fn each_time_it_is_readable(setup: Setup) {
+    let runtime = setup.runtime();
+    let counts = Arc::new(Counts::default());
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (stream, mut theirs) = connected();
+            let (mut served, counted) = (0, Counted::new(&counts));
+            runtime.run(|| {
+                net::each_readable(stream, Some(A_WHILE), move |stream, outcome| {
+                    let (_counted, mut buf) = (&counted, [0; 64]);
+                    let n = outcome.and_then(|()| stream.read(&mut buf)).expect("read");
+                    stream.write_all(&buf[..n]).expect("write");
+                    served += n;
+                    if served < 200 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                });
+            });
+            std::thread::spawn(move || {
+                for n in 0..200u8 {
+                    theirs.write_all(&[n]).expect("write");
+                    let mut back = [0];
+                    theirs.read_exact(&mut back).expect("read");
+                    assert_eq!(back, [n]);
+                }
+                assert_eq!(theirs.read(&mut [0]).expect("closed after the last"), 0);
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|c| c.join().expect("served"));
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    assert_eq!(runtime.metrics().parked_connections, 0);
+    assert!(counts.balanced() && counts.made() == 8);
+}
+
+fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
+    let counts = Arc::new(Counts::default());
+    let (told, outcomes) = mpsc::channel();
+    let runtime = setup.runtime();
+    let mut others = Vec::new();
+    for n in 0..3 {
+        let (conn, mut theirs) = connected();
+        let (counted, told) = (Counted::new(&counts), told.clone());
+        let idle = (n == 0).then_some(ms(2));
+        runtime.run(|| {
+            net::each_readable(conn, idle, move |conn, outcome| {
+                let _counted = &counted;
+                told.send((n, outcome.as_ref().map_err(|error| (error.kind(), is_cancelled(error))).copied()))
+                    .expect("asked");
+                assert!(n != 1, "a panic in a parked connection's fiber");
+                match outcome.and_then(|()| conn.read(&mut [0; 8])) {
+                    Ok(_) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            });
+        });
+        if n > 0 {
+            theirs.write_all(b"x").expect("write");
+        }
+        others.push(theirs);
+    }
+    let mut first: Vec<_> = (0..3).map(|_| outcomes.recv_timeout(A_WHILE).expect("woken")).collect();
+    first.sort_by_key(|(n, _)| *n);
+    assert_eq!(first, [(0, Err((ErrorKind::TimedOut, false))), (1, Ok(())), (2, Ok(()))]);
+    eventually("one is parked again", || runtime.metrics().parked_connections == 1);
+    assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
+    let last = outcomes.recv_timeout(A_WHILE).expect("told of the end");
+    assert!(matches!(last, (2, Err((_, true)))), "{last:?}");
+    assert!(counts.balanced() && counts.made() == 3);
 }

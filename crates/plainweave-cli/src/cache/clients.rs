@@ -46,6 +46,8 @@ pub(crate) struct Client {
 pub(crate) struct Place {
     clients: Arc<Clients>,
     pub(crate) client: Arc<Client>,
+    /// The client's, here too: a turn then need not look there.
+    pub(crate) id: u64,
     key: usize,
 }
 
@@ -109,7 +111,7 @@ impl Clients {
         let client = Arc::new(client);
         let key = self.lock().clients.insert(client.clone());
         self.open.fetch_add(1, Relaxed);
-        Ok(Place { clients: self.clone(), client, key })
+        Ok(Place { clients: self.clone(), client, id, key })
     }
 
     /// Calls `each` for all connections, under a lock.

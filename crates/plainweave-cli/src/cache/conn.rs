@@ -17,6 +17,7 @@ use super::exec::{After, Exec};
 use super::lanes::Lane;
 use super::reply::Replies;
 use super::session::{Session, Step};
+use super::store::Time;
 use super::tally::{Count, KINDS, Kind};
 use super::watch::{self, Event};
 
@@ -31,6 +32,8 @@ pub(crate) struct Conn {
     /// Received, and not yet a command.
     rest: Vec<u8>,
     place: Place,
+    /// Second of the last command, as `place` says it for others.
+    last: Time,
     reason: &'static str,
 }
 
@@ -45,7 +48,7 @@ pub(crate) enum Next {
     Stop,
 }
 
-impl HasStream for Box<Conn> {
+impl HasStream for Conn {
     fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -53,7 +56,8 @@ impl HasStream for Box<Conn> {
 
 impl Conn {
     pub(crate) fn new(stream: TcpStream, place: Place) -> Self {
-        Self { stream, session: Session::default(), rest: Vec::new(), place, reason: "normal" }
+        let (session, last) = (Session::default(), Time::START);
+        Self { stream, session, rest: Vec::new(), place, last, reason: "normal" }
     }
 }
 
@@ -92,8 +96,11 @@ impl Cache {
     }
 
     fn execute(&self, conn: &mut Conn, lane: &mut Lane) -> (Step, [u32; KINDS.len()]) {
-        let mut exec = Exec::new(self, &mut lane.work, conn.place.client.id);
-        conn.place.client.last.store(exec.now.0, Relaxed);
+        let mut exec = Exec::new(self, &mut lane.work, conn.place.id);
+        if conn.last != exec.now {
+            conn.last = exec.now;
+            conn.place.client.last.store(exec.now.0, Relaxed);
+        }
         let (done, step) = conn.session.run(lane.input.filled(), &mut exec, self.settings.commands);
         let kinds = exec.kinds;
         lane.input.consume(done);
@@ -123,14 +130,14 @@ impl Cache {
     /// For those who watch connections.
     pub(crate) fn opened(&self, conn: &Conn) {
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
-            let (client, peer) = (conn.place.client.id, conn.place.client.peer_words());
+            let (client, peer) = (conn.place.id, conn.place.client.peer_words());
             self.watchers.send(watch::CONNEVENTS, &Event::Opened { client, peer: &peer });
         }
     }
 
     pub(crate) fn closed(&self, conn: &Conn) {
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
-            let (client, peer) = (conn.place.client.id, conn.place.client.peer_words());
+            let (client, peer) = (conn.place.id, conn.place.client.peer_words());
             self.watchers.send(watch::CONNEVENTS, &Event::Closed { client, peer: &peer, reason: conn.reason });
         }
     }

@@ -1,6 +1,7 @@
 //! Carrying out commands on the store, and wording the replies.
 
 use super::Cache;
+use super::hotkeys::Sampler;
 use super::lanes::Work;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::Replies;
@@ -37,8 +38,8 @@ pub(crate) struct Exec<'a> {
     pub(super) watched: u16,
     /// Commands of each kind in this turn.
     pub(crate) kinds: [u32; KINDS.len()],
-    /// Commands until one is looked at for the hot keys.
-    until_sample: &'a mut u32,
+    /// Which commands are looked at for the hot keys.
+    sampler: &'a mut Sampler,
 }
 
 impl<'a> Exec<'a> {
@@ -52,7 +53,7 @@ impl<'a> Exec<'a> {
             client,
             watched: cache.watchers.kinds(),
             kinds: [0; KINDS.len()],
-            until_sample: &mut lane.until_sample,
+            sampler: &mut lane.sampler,
         }
     }
 
@@ -85,9 +86,7 @@ impl<'a> Exec<'a> {
     /// Notes a command for the figures.
     pub(super) fn note(&mut self, kind: Kind, key: &[u8]) {
         self.kinds[kind as usize] += 1;
-        *self.until_sample = self.until_sample.wrapping_sub(1);
-        if *self.until_sample == 0 {
-            *self.until_sample = super::hotkeys::SAMPLED;
+        if self.sampler.takes() {
             self.cache.hot.note(key);
         }
     }

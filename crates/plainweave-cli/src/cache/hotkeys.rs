@@ -6,14 +6,45 @@
 //! minute all is halved, so the list speaks of the last minutes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Keys that are followed.
 const COUNTERS: usize = 256;
-/// One command of so many is looked at.
-pub(crate) const SAMPLED: u32 = 32;
+/// One command of so many is looked at, on average.
+const SAMPLED: u32 = 64;
 const HALVING: Duration = Duration::from_secs(60);
+
+/// Chooses the commands that are looked at. The distances between them are random: at a fixed one, clients that ask for
+/// the same keys in turn would show the same few of them always.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampler {
+    left: u32,
+    random: u32,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { left: 1, random: 0x9e37_79b9 }
+    }
+}
+
+impl Sampler {
+    /// Counts a command; whether it is looked at.
+    #[inline]
+    pub(crate) fn takes(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        // Xorshift32 (Marsaglia, Journal of Statistical Software, 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.left = 1 + self.random % (2 * SAMPLED - 1);
+        true
+    }
+}
 
 /// The counters; shared by all workers, who would rather lose a sample than wait for each other.
 #[derive(Debug)]
@@ -21,7 +52,8 @@ pub(crate) struct HotKeys(Mutex<Sketch>);
 
 #[derive(Debug)]
 struct Sketch {
-    places: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+    places: HashMap<Arc<[u8]>, usize, foldhash::fast::RandomState>,
+    keys: Vec<Arc<[u8]>>,
     counts: Vec<u64>,
     errors: Vec<u64>,
     seen: u64,
@@ -41,7 +73,8 @@ pub(crate) struct Hot {
 impl Default for HotKeys {
     fn default() -> Self {
         let (counts, errors) = (Vec::with_capacity(COUNTERS), Vec::with_capacity(COUNTERS));
-        Self(Mutex::new(Sketch { places: HashMap::default(), counts, errors, seen: 0, halved: Instant::now() }))
+        let (places, keys, halved) = (HashMap::default(), Vec::with_capacity(COUNTERS), Instant::now());
+        Self(Mutex::new(Sketch { places, keys, counts, errors, seen: 0, halved }))
     }
 }
 
@@ -59,7 +92,7 @@ impl HotKeys {
         let seen = sketch.seen.max(1) as f64;
         let share = |count: u64| count as f64 / seen;
         let hot = sketch.places.iter().map(|(key, place)| Hot {
-            key: key.clone(),
+            key: Box::from(&**key),
             share: share(sketch.counts[*place]),
             error: share(sketch.errors[*place]),
         });
@@ -81,14 +114,17 @@ impl Sketch {
             return;
         }
         if self.counts.len() < COUNTERS {
-            self.places.insert(key.into(), self.counts.len());
+            let key = Arc::from(key);
+            self.places.insert(Arc::clone(&key), self.counts.len());
+            self.keys.push(key);
             self.counts.push(1);
             self.errors.push(0);
             return;
         }
         let least = (0..COUNTERS).min_by_key(|place| self.counts[*place]).unwrap_or_default();
-        self.places.retain(|_, place| *place != least);
-        self.places.insert(key.into(), least);
+        self.places.remove(&self.keys[least]);
+        self.keys[least] = Arc::from(key);
+        self.places.insert(Arc::clone(&self.keys[least]), least);
         self.errors[least] = self.counts[least];
         self.counts[least] += 1;
     }
@@ -118,6 +154,15 @@ mod tests {
         assert_eq!((&*top[0].key, seen), (&b"hot"[..], 100_000));
         assert!(top[0].share >= 0.05 && top[0].share - top[0].error <= 0.05, "{top:?}");
         assert!(hot.top(usize::MAX).0.len() <= COUNTERS);
+    }
+
+    #[test]
+    fn samples_see_every_key_of_a_cycle() {
+        let (mut sampler, mut seen, cycle) = (Sampler::default(), [0u32; 64], 64);
+        for n in 0..SAMPLED as usize * 6400 {
+            seen[n % cycle] += u32::from(sampler.takes());
+        }
+        assert!(seen.iter().all(|n| (50..200).contains(n)), "100 each: {seen:?}");
     }
 
     #[test]

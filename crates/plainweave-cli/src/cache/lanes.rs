@@ -1,16 +1,21 @@
 //! What a connection borrows while it is busy: buffers, and a tally nobody else writes.
 //!
-//! There are about as many lanes as workers, and one for each client that is slow to take its answers.
+//! There are about as many lanes as workers, and one for each client that is slow to take its answers. Each CPU has a
+//! place for one idle lane, taken and given back by one exchange; what finds its place taken goes to a common list.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::hotkeys::SAMPLED;
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
+
+use super::hotkeys::Sampler;
 use super::reply::Replies;
 use super::tally::{Sums, Tally};
 
 /// Bytes of one read.
 const INPUT: usize = 16 << 10;
-/// Idle lanes that a shard keeps.
+/// Idle lanes that the common list keeps.
 const KEPT: usize = 32;
 
 /// Received bytes that are not done with: `bytes[start..end]`.
@@ -86,19 +91,21 @@ pub(crate) struct Lane {
     pub(crate) turns: u32,
 }
 
+/// A lane that nobody else has.
+type Owned = Box<Lane>;
+
 /// The part that commands write to.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) out: Replies,
     pub(crate) tally: Arc<Tally>,
-    /// Commands until the next one that the hot keys look at.
-    pub(crate) until_sample: u32,
+    pub(crate) sampler: Sampler,
 }
 
 /// All lanes. The locks are never held across anything that waits.
-#[derive(Debug)]
 pub(crate) struct Lanes {
-    idle: Box<[Mutex<Vec<Lane>>]>,
+    places: Box<[CachePadded<AtomicCell<Option<Owned>>>]>,
+    idle: Mutex<Vec<Owned>>,
     tallies: Mutex<Tallies>,
 }
 
@@ -111,37 +118,54 @@ struct Tallies {
     base: Sums,
 }
 
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lanes {{ {} places, .. }}", self.places.len())
+    }
+}
+
 impl Lanes {
-    pub(crate) fn new() -> Self {
-        let shards = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { idle: (0..shards).map(|_| Mutex::default()).collect(), tallies: Mutex::default() }
+    pub(crate) fn new(workers: usize) -> Self {
+        let places = std::iter::repeat_with(CachePadded::default).take(workers.max(1)).collect();
+        Self { places, idle: Mutex::default(), tallies: Mutex::default() }
     }
 
     /// Runs `work` with a lane of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Lane) -> T) -> T {
-        let idle = lock(self.shard()).pop();
-        let mut lane = idle.unwrap_or_else(|| self.add());
+        // A hint, no more: the work may suspend and go on elsewhere.
+        let place = match &*self.places {
+            [only] => only,
+            many => &many[rustix::thread::sched_getcpu() % many.len()],
+        };
+        let mut lane = place.take().unwrap_or_else(|| self.another());
         let result = work(&mut lane);
         lane.input.clear();
         lane.work.out.clear();
-        let mut shard = lock(self.shard());
-        if shard.len() < KEPT {
-            shard.push(lane);
-        } else {
-            drop(shard);
-            self.retire(&lane.work.tally);
+        if let Some(extra) = place.swap(Some(lane)) {
+            self.put_by(extra);
         }
         result
     }
 
-    fn shard(&self) -> &Mutex<Vec<Lane>> {
-        &self.idle[rustix::thread::sched_getcpu() % self.idle.len()]
+    #[cold]
+    fn another(&self) -> Owned {
+        let idle = lock(&self.idle).pop();
+        idle.unwrap_or_else(|| {
+            let tally = Arc::new(Tally::default());
+            lock(&self.tallies).live.push(tally.clone());
+            let work = Work { out: Replies::default(), tally, sampler: Sampler::default() };
+            Box::new(Lane { input: Input::new(), work, turns: 0 })
+        })
     }
 
-    fn add(&self) -> Lane {
-        let tally = Arc::new(Tally::default());
-        lock(&self.tallies).live.push(tally.clone());
-        Lane { input: Input::new(), work: Work { out: Replies::default(), tally, until_sample: SAMPLED }, turns: 0 }
+    #[cold]
+    fn put_by(&self, lane: Owned) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < KEPT {
+            return idle.push(lane);
+        }
+        drop(idle);
+        self.retire(&lane.work.tally);
     }
 
     fn retire(&self, tally: &Arc<Tally>) {
@@ -199,7 +223,7 @@ mod tests {
 
     #[test]
     fn nothing_counted_is_lost_with_a_lane() {
-        let lanes = Lanes::new();
+        let lanes = Lanes::new(2);
         fn nested(lanes: &Lanes, depth: usize) {
             lanes.with(|lane| {
                 lane.work.tally.count(Count::CmdGet);
@@ -208,7 +232,7 @@ mod tests {
                 }
             });
         }
-        let many = KEPT * lanes.idle.len() + 10;
+        let many = KEPT + lanes.places.len() + 10;
         nested(&lanes, many - 1);
         assert_eq!(lanes.sums().get(Count::CmdGet), many as u64);
         assert!(lock(&lanes.tallies).live.len() < many);

@@ -71,7 +71,7 @@ impl Cache {
         let cache = Self {
             store: store::Store::new(store),
             clock: store::Clock::start(),
-            lanes: lanes::Lanes::new(),
+            lanes: lanes::Lanes::new(settings.threads),
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers: watch::Watchers::default(),

@@ -1,9 +1,10 @@
 //! What runs the connections: fibers. All of the glue between the cache and the runtime is in this file.
 //!
-//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); what it sends starts a fresh fiber.
-//! With `--fiber-per-connection` it keeps one fiber for life instead.
+//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); what it sends starts a fresh
+//! fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering::Relaxed;
@@ -165,7 +166,7 @@ impl Shared {
         }
         let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
         let Ok(place) = cache.clients.enter(&stream, cache.clock.now().0) else { return };
-        let conn = Box::new(Conn::new(stream, place));
+        let conn = Conn::new(stream, place);
         cache.opened(&conn);
         if self.fiber_per_connection {
             let shared = self.clone();
@@ -176,12 +177,12 @@ impl Shared {
     }
 
     /// A fiber for life.
-    fn live(self, mut conn: Box<Conn>) {
+    fn live(self, mut conn: Conn) {
         let _ = conn.stream.set_read_timeout(self.cache.settings.idle_timeout);
         loop {
             match conn.stream.wait_readable() {
                 Ok(()) => {}
-                Err(error) => return self.silent(conn, &error),
+                Err(error) => return self.silent(&mut conn, &error),
             }
             if !self.turn(&mut conn) {
                 return self.cache.closed(&conn);
@@ -190,20 +191,23 @@ impl Shared {
     }
 
     /// Waits without a fiber; a fresh one serves what comes.
-    fn park(self, conn: Box<Conn>) {
-        net::on_readable(conn, self.cache.settings.idle_timeout, move |mut conn, outcome| match outcome {
-            Ok(()) if self.turn(&mut conn) => self.park(conn),
-            Ok(()) => self.cache.closed(&conn),
-            Err(error) => self.silent(conn, &error),
+    fn park(self, conn: Conn) {
+        net::each_readable(conn, self.cache.settings.idle_timeout, move |conn, outcome| {
+            match outcome {
+                Ok(()) if self.turn(conn) => return ControlFlow::Continue(()),
+                Ok(()) => self.cache.closed(conn),
+                Err(error) => self.silent(conn, &error),
+            }
+            ControlFlow::Break(())
         });
     }
 
     /// The wait for more is over.
-    fn silent(&self, mut conn: Box<Conn>, error: &io::Error) {
+    fn silent(&self, conn: &mut Conn, error: &io::Error) {
         if error.kind() == io::ErrorKind::TimedOut {
-            self.cache.kick(&mut conn);
+            self.cache.kick(conn);
         }
-        self.cache.closed(&conn);
+        self.cache.closed(conn);
     }
 
     /// Whether the connection goes on.

@@ -60,13 +60,29 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     let header = Header::new(birth, &Types::<T, F>::VTABLE);
     let packet: Packet<T> = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
     let here = super::current_worker().map(|ctx| &ctx.blocks);
+    let body = place(packet, f, here);
+    // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.
+    unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
+}
+
+/// The same for a fiber that nobody waits for. `here`: what the calling thread's worker keeps.
+///
+/// # Safety
+/// As for [`create`].
+pub(crate) unsafe fn create_detached<F: FnOnce()>(birth: Birth, here: &Blocks, f: F) -> FiberTask {
+    let mut header = Header::new(birth, &Types::<(), F>::VTABLE);
+    *header.refs.get_mut() = 1;
+    let packet: Packet<()> = Packet { header, join: Join::abandoned(), scope: None, result: UnsafeCell::new(None) };
+    // SAFETY: new, and the caller's to queue.
+    unsafe { FiberTask::new(place(packet, f, Some(here)).cast()) }
+}
+
+/// Moves a fiber's parts into a block. The header is the first field of the first field of `repr(C)` structs.
+fn place<T, F>(packet: Packet<T>, f: F, here: Option<&Blocks>) -> NonNull<Body<T, F>> {
     let body = blocks::take(Layout::new::<Body<T, F>>(), here).cast::<Body<T, F>>();
-    // SAFETY: a block of that layout. The header is the first field of the first field of repr(C) structs. It starts
-    // with two references: one for the task, one for the handle.
-    unsafe {
-        body.write(Body { packet, start: UnsafeCell::new(Some(f)) });
-        (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData })
-    }
+    // SAFETY: a block of that layout.
+    unsafe { body.write(Body { packet, start: UnsafeCell::new(Some(f)) }) };
+    body
 }
 
 /// On the fiber's stack.

@@ -5,7 +5,8 @@
 //! 2. Joiner: puts its unparker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need not wait.
 //! 3. A joiner that gives up takes `WAITING` back by a compare-exchange; if that fails the finisher is at work with the
 //!    unparker and the joiner leaves the cell alone: it sees `DONE`.
-//! 4. A dropped handle does `fetch_or(ABANDONED)`; if it finds `DONE` the result is its to drop.
+//! 4. A dropped handle does `fetch_or(ABANDONED)`; if it finds `DONE` the result is its to drop. A finisher that sees
+//!    `ABANDONED` beforehand drops the result without telling anybody.
 //!
 //! Both sides make one read-modify-write on one word, so one of them comes second and sees the other's bit: the wake-up
 //! is not lost, and the result has exactly one owner (models below).
@@ -49,6 +50,11 @@ impl<W> Join<W> {
         Self { bits: AtomicU32::new(0), waiter: UnsafeCell::new(None) }
     }
 
+    /// For a fiber that never had a handle.
+    pub(crate) fn abandoned() -> Self {
+        Self { bits: AtomicU32::new(ABANDONED), waiter: UnsafeCell::new(None) }
+    }
+
     /// Any thread. Whether the result is there to be read.
     pub(crate) fn is_done(&self) -> bool {
         self.bits.load(Ordering::Acquire) & DONE != 0
@@ -82,6 +88,10 @@ impl<W> Join<W> {
 
     /// The finisher, once, after writing the result.
     pub(crate) fn finish(&self) -> Finished<W> {
+        if self.is_abandoned() {
+            // Nobody will look at the word again, so it need not say more.
+            return Finished::Abandoned;
+        }
         let before = self.bits.fetch_or(DONE, Ordering::AcqRel);
         if before & ABANDONED != 0 {
             return Finished::Abandoned;

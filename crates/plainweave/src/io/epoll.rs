@@ -49,6 +49,7 @@ use slab::Slab;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome, readable_or_writable};
+use super::source::Source;
 use super::waiters::{List, Waiters};
 use super::wakeup::Wakeup;
 
@@ -188,6 +189,15 @@ impl Epoll {
         Ok(number)
     }
 
+    /// The source's slot. Its hint may be another driver's, or outdated: the slot itself says whose it is.
+    fn slot_of(&self, source: &Source) -> Option<usize> {
+        let (id, hint) = (source.id(), source.hint() as usize);
+        if self.slots.get(hint).is_some_and(|slot| slot.source == id) {
+            return Some(hint);
+        }
+        self.by_source.get(&id).map(|number| *number as usize)
+    }
+
     /// Tries the operation, or answers `None` if it has to wait. `number` is its slot, if it has one.
     fn attempt(&mut self, op: &Operation, number: Option<usize>) -> Option<RawResult> {
         let Some(number) = number else {
@@ -286,7 +296,7 @@ impl Driver for Epoll {
     unsafe fn submit(&mut self, op: OpRef) -> Submitted {
         // SAFETY: the operation and its source are alive (contract of `submit`).
         let (operation, source) = unsafe { (op.as_ref(), op.as_ref().source.as_ref()) };
-        let known = self.by_source.get(&source.id()).map(|number| *number as usize);
+        let known = self.slot_of(source);
         if let Some(result) = self.attempt(operation, known) {
             return Submitted::Done(result);
         }
@@ -296,7 +306,7 @@ impl Driver for Epoll {
             Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
         };
         if known.is_none() {
-            source.note_registration(self.worker);
+            source.note_registration(self.worker, number as u64);
         }
         let side = side_of(operation.op.interest());
         let list = &mut self.slots[number].sides[side];

@@ -5,11 +5,14 @@
 //! parking, by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen
 //! before it starts, so requests on long-lived connections spread over the workers although started fibers stay where
 //! they are.
+//!
+//! A closure that is called each time (`Resume::Each`) keeps the box: its fiber parks the same box again, and a request
+//! allocates nothing but its fiber, from the worker's kept blocks.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use slab::Slab;
 
@@ -17,7 +20,8 @@ use super::driver::Submitted;
 use super::op::{Interest, Op, Operation, RawResult, Waiter};
 use super::source::Source;
 use crate::cancel::{CancelReason, Interrupt};
-use crate::fiber::{NEVER, body};
+use crate::fiber::{self, NEVER, body};
+use crate::pool::{bump, lower};
 use crate::timer::TimerKey;
 use crate::worker::{TimerTarget, WorkerCtx};
 
@@ -25,18 +29,31 @@ use crate::worker::{TimerTarget, WorkerCtx};
 /// each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as much.)
 const COARSE: u64 = 1_000_000_000;
 
-type Resume = Box<dyn FnOnce(io::Result<()>) + Send>;
+/// What a fresh fiber calls.
+pub(crate) enum Resume {
+    /// And that was all.
+    Once(Box<dyn FnOnce(io::Result<()>) + Send>),
+    /// And parks the connection again if told to go on.
+    Each(Box<dyn FnMut(io::Result<()>) -> ControlFlow<()> + Send>),
+}
 
 /// See the module's page. Pinned in its box while the driver has the operation.
 pub(crate) struct Parked {
     op: Operation,
     /// Keeps the descriptor open while the operation is at the driver.
-    _source: Arc<Source>,
-    resume: Option<Resume>,
+    source: Arc<Source>,
+    resume: Resume,
+    idle_ns: u64,
     timer: Option<TimerKey>,
     interrupt: Option<Interrupt>,
     key: usize,
 }
+
+/// A box on its way from one parking to the next, or to its end.
+struct Serving(Box<Parked>);
+
+// SAFETY: no driver has its operation, no worker has it on its list, and its timer is gone. What it owns is `Send`.
+unsafe impl Send for Serving {}
 
 /// A worker's parked connections, so that shutdown finds them.
 #[derive(Default)]
@@ -45,18 +62,24 @@ pub(crate) struct List(Slab<NonNull<Parked>>);
 /// A fiber of `ctx`'s worker. Parks the connection until it is readable or `idle_ns` has passed.
 pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: Resume) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
-    let parked = Box::new(Parked { op, _source: source, resume: Some(resume), timer: None, interrupt: None, key: 0 });
+    again(ctx, Box::new(Parked { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
+}
+
+/// A fiber of `ctx`'s worker, with a box that is new or whose operation is over.
+fn again(ctx: &WorkerCtx, mut parked: Box<Parked>) {
+    parked.op = Operation::new(Op::Poll(Interest::Read), &parked.source);
+    parked.interrupt = None;
     let mut parked = NonNull::from(Box::leak(parked));
-    // SAFETY: just made; this worker's alone until the operation completes.
+    // SAFETY: leaked just now; this worker's alone until the operation completes.
     let p = unsafe { parked.as_mut() };
     p.op.waiter.set(Waiter::Parked(parked.cast()));
     p.key = ctx.parked.borrow_mut().0.insert(parked);
-    if idle_ns != NEVER {
-        let now = if idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
-        let deadline = now.saturating_add(idle_ns);
+    if p.idle_ns != NEVER {
+        let now = if p.idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
+        let deadline = now.saturating_add(p.idle_ns);
         p.timer = Some(ctx.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
     }
-    ctx.shared().parked.fetch_add(1, Ordering::AcqRel);
+    bump(&ctx.shared().parked);
     let op = NonNull::from(&p.op);
     // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
     let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
@@ -127,16 +150,38 @@ impl Parked {
             (_, Some(interrupt)) => Err(interrupt.into()),
             (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
         };
-        let resume = parked.resume.take();
-        drop(parked);
-        if let Some(resume) = resume {
-            let birth = ctx.pool().birth(Some(ctx), None, NEVER);
-            // SAFETY: the closure is 'static and Send.
-            let (task, handle) = unsafe { body::create(birth, None, move || resume(outcome)) };
-            ctx.pool().launch(task, Some(ctx));
-            drop(handle);
-        }
+        let birth = ctx.pool().birth(Some(ctx), None, NEVER);
+        let serving = Serving(parked);
+        // SAFETY: the closure is 'static and Send.
+        let task = unsafe { body::create_detached(birth, &ctx.blocks, move || serving.serve(outcome)) };
+        ctx.pool().launch(task, Some(ctx));
         // Only now: a closing pool must see the connection or the fiber that has it.
-        ctx.shared().parked.fetch_sub(1, Ordering::AcqRel);
+        lower(&ctx.shared().parked);
+    }
+}
+
+impl Serving {
+    /// The fresh fiber.
+    fn serve(self, outcome: io::Result<()>) {
+        let Self(mut parked) = self;
+        match &mut parked.resume {
+            Resume::Each(resume) => {
+                if resume(outcome).is_break() {
+                    return;
+                }
+            }
+            Resume::Once(_) => {
+                let Parked { source, resume, .. } = *parked;
+                // What the closure has may be the connection's last handle.
+                drop(source);
+                if let Resume::Once(resume) = resume {
+                    resume(outcome);
+                }
+                return;
+            }
+        }
+        if let Some(me) = fiber::current() {
+            again(me.worker(), parked);
+        }
     }
 }

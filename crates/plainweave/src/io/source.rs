@@ -18,6 +18,8 @@ pub(crate) struct Source {
     readable: AtomicBool,
     /// One bit a driver (its tag modulo 64) that keeps a registration, to be forgotten when the source goes.
     registered: AtomicU64,
+    /// Where the driver that registered it last keeps it, for that driver to check: a look-up less in each call.
+    hint: AtomicU64,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -26,7 +28,8 @@ impl Source {
     /// Takes a descriptor that is already in non-blocking mode.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { fd, id, closed: AtomicBool::new(false), readable: AtomicBool::new(false), registered: AtomicU64::new(0) }
+        let (closed, readable) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { fd, id, closed, readable, registered: AtomicU64::new(0), hint: AtomicU64::new(0) }
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -44,13 +47,23 @@ impl Source {
 
     /// Whether a driver has noted so since the last time that this was asked. It may no longer be true.
     pub(crate) fn take_readable(&self) -> bool {
-        // Two steps: only a hint, and the first is nearly always enough.
-        self.readable.load(Ordering::Relaxed) && self.readable.swap(false, Ordering::Relaxed)
+        let noted = self.readable.load(Ordering::Relaxed);
+        if noted {
+            // No exchange: what is noted in between may be lost, for it is only a hint.
+            self.readable.store(false, Ordering::Relaxed);
+        }
+        noted
     }
 
     /// A driver notes that it keeps state for this source.
-    pub(crate) fn note_registration(&self, driver_tag: usize) {
+    pub(crate) fn note_registration(&self, driver_tag: usize, hint: u64) {
         self.registered.fetch_or(1 << (driver_tag % 64), Ordering::Relaxed);
+        self.hint.store(hint, Ordering::Relaxed);
+    }
+
+    /// What a driver last said with a registration; any driver's, and perhaps outdated.
+    pub(crate) fn hint(&self) -> u64 {
+        self.hint.load(Ordering::Relaxed)
     }
 
     /// Any thread. Marks the source closed and shuts the socket down so that every blocked call returns.

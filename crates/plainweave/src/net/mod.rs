@@ -11,5 +11,5 @@ mod stream;
 
 pub use addr::ToSocketAddrs;
 pub use listener::{Incoming, TcpListener};
-pub use parked::{HasStream, on_readable};
+pub use parked::{HasStream, each_readable, on_readable};
 pub use stream::TcpStream;

@@ -1,12 +1,13 @@
 //! Idle connections without a fiber.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::TcpStream;
 use crate::block;
 use crate::fiber::{self, NEVER};
-use crate::io::parked;
+use crate::io::parked::{self, Resume};
 use crate::runtime;
 
 /// State that belongs to a connection.
@@ -40,5 +41,23 @@ where
     let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::on_readable"));
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, block::nanos);
-    parked::park(me.worker(), source, idle, Box::new(move |outcome| f(conn, outcome)));
+    parked::park(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
+}
+
+/// A fiber. As [`on_readable`], time and again: `f` serves what has come and says whether the connection is to be
+/// parked once more. Every call is in a fresh fiber; nothing is allocated between two of them.
+///
+/// After [`ControlFlow::Break`], or if `f` panics, `conn` is dropped.
+///
+/// # Panics
+/// If called from outside a fiber.
+pub fn each_readable<C, F>(mut conn: C, idle: Option<Duration>, mut f: F)
+where
+    C: HasStream + Send + 'static,
+    F: FnMut(&mut C, io::Result<()>) -> ControlFlow<()> + Send + 'static,
+{
+    let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::each_readable"));
+    let source = conn.stream().source().clone();
+    let idle = idle.map_or(NEVER, block::nanos);
+    parked::park(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
 }

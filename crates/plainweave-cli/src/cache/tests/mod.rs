@@ -29,7 +29,7 @@ impl Rig {
     pub(crate) fn with(settings: Settings) -> Self {
         let config = Config { memory: 8 << 20, item_max: 64 << 10, ..Config::default() };
         let (cache, _) = Cache::new(config, settings);
-        let work = Work { out: Replies::default(), tally: Default::default(), until_sample: 1 };
+        let work = Work { out: Replies::default(), tally: Default::default(), sampler: Default::default() };
         Self { cache, session: Session::default(), work, rest: Vec::new(), ended: None }
     }
 
