@@ -9,6 +9,7 @@ mod echo;
 mod machine;
 mod micro;
 mod mode;
+mod queues;
 mod report;
 mod sample;
 mod store;
@@ -31,6 +32,9 @@ enum Experiment {
     Micro(Box<micro::Flags>),
     #[command(hide = true)]
     MicroChild(micro::ChildFlags),
+    Queues(queues::Flags),
+    #[command(hide = true)]
+    QueuesChild(queues::ChildFlags),
     Echo(echo::Flags),
     Cache(cache::Flags),
     Store(store::Flags),
@@ -43,6 +47,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::MicroChild(flags) => micro::run_child(&flags),
+        Experiment::Queues(flags) => queues::run(&flags),
+        Experiment::QueuesChild(flags) => queues::run_child(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),

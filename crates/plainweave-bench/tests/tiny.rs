@@ -90,6 +90,20 @@ fn transfer() {
     assert!(rows.iter().any(|r| r[4] == "us_per_transfer"));
 }
 
+/// Each child checks that every item came out once.
+#[test]
+fn queues() {
+    let rows = rows("queues", &["--runs", "1", "--items", "5000", "--far"]);
+    let (code, list) = run(&["queues", "--list"]);
+    assert_eq!(code, Some(0));
+    for case in list.lines().filter_map(|line| line.split_whitespace().next()) {
+        let of_case: Vec<_> = rows.iter().filter(|r| r[1] == case && r[4] == "ns_per_item").collect();
+        let has = |prefix: &str| of_case.iter().any(|r| r[2].starts_with(prefix));
+        assert!(has("plainweave") && (has("crossbeam") || has("rtrb")), "{case}: {of_case:?}");
+        assert!(of_case.iter().all(|r| r[6].parse::<f64>().unwrap() > 0.0), "{of_case:?}");
+    }
+}
+
 #[test]
 fn echo() {
     let rows = rows("echo", &["--runs", "2", "--iterations", "500", "--connections", "4"]);
@@ -120,6 +134,8 @@ fn wrong_names_list_the_valid_ones() {
     assert!(code == Some(1) && text.contains("lifo-slot"), "{text}");
     let (code, text) = run(&["cache", "--cases", "nonsense"]);
     assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("64x16"), "{text}");
+    let (code, text) = run(&["queues", "--cases", "nonsense"]);
+    assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("steal-lifo"), "{text}");
     let (code, text) = run(&["micro", "--modes", "nonsense"]);
     assert!(code == Some(1) && text.contains("anytime/own"), "{text}");
     let (code, text) = run(&["micro", "--list"]);

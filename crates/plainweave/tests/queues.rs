@@ -248,6 +248,7 @@ fn a_deque_does_not_rob_itself_and_stays_within_the_thiefs_room() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a million slots")]
 fn a_deque_grows_to_its_bound() {
     let mut owner = deque::<u8>(deque::MAX_CAPACITY / 2);
     assert!(owner.grow() && !owner.grow());

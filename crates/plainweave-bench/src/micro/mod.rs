@@ -23,9 +23,6 @@ use cases::{CASES, Case, Size};
 pub(crate) use child::{ChildFlags, run as run_child};
 use go::Go;
 
-/// Repetitions that a far phase of the machine may cost, for each that counts.
-const TRIES: usize = 4;
-
 /// Costs of a scheduler, beside threads, Tokio, may and Go.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
@@ -276,7 +273,7 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     let mut far = 0;
     for run in 0..=flags.runs.get() {
         report::progress(&format!("{} on {}, {workers} workers: {run} of {}", case.name, system.name, flags.runs));
-        let (figures, was_far) = near(workers, run > 0 && !flags.far, || system.repetition(case, &size))?;
+        let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || system.repetition(case, &size))?;
         let starved = figures.iter().any(|figure| figure.metric == "starved" && figure.value > 0.0);
         // The first warms up. Whoever starves does so for five seconds: once is enough.
         if run > 0 || starved {
@@ -295,27 +292,4 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
         system.repetition(case, &size)?.into_iter().for_each(&mut add);
     }
     Ok(rows)
-}
-
-/// Runs a repetition, again if the CPUs were far from each other; whether they still were at the last try.
-fn near<T>(
-    workers: usize,
-    gated: bool,
-    mut repetition: impl FnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, bool)> {
-    let is_far = || c2c::round_trip().is_some_and(|ns| ns > c2c::NEAR_NS);
-    for last in (0..TRIES).map(|n| n + 1 == TRIES) {
-        let gated = gated && workers > 1;
-        let far = gated && is_far();
-        if far && !last {
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            continue;
-        }
-        let figures = repetition()?;
-        let far = far || (gated && is_far());
-        if !far || last {
-            return Ok((figures, far));
-        }
-    }
-    unreachable!("the last try returns")
 }

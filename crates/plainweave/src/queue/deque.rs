@@ -1,67 +1,78 @@
 //! A deque that can grow: one owner pushes, and pops the newest or the oldest; any thread steals a batch of the oldest.
 //!
 //! **Why it is hard.** The owner and the thieves work at different ends until there are few tasks; then both may want
-//! the same one. With an index at each end (Chase and Lev) neither sees both at once: a pop of the newest must write
-//! its index, fence, read the other and settle the last task by a CAS, and a thief may take only one task at a time,
-//! since the owner could have taken any but the first meanwhile. And a deque that grows moves its slots while thieves
-//! read them.
+//! the same one. In Chase and Lev's deque a pop of the newest writes one end, fences, reads the other and settles the
+//! last task by a compare-and-swap; a thief may take one task at a time, since the owner could have taken any but the
+//! first meanwhile; and it reads the task before it knows that the task is its own. And a deque that grows moves its
+//! slots while thieves read them.
 //!
-//! **The word.** Positions count modulo 2^21; position `p` lives in slot `p mod capacity`. All that changes hands is in
-//! one atomic word, so every claim is one compare-and-swap against the whole truth:
+//! **The words.** Positions count modulo 2^21; position `p` lives in slot `p mod capacity`. Whatever takes a task out
+//! changes one word by a CAS; the number of pushes is a word of its own, so that a push is a plain store.
 //!
 //! ```text
-//!   word: AtomicU64 = next << 42 | len << 21 | held
+//!   word: AtomicU64 = next << 43 | popped << 22 | moving << 21 | held        pushed: AtomicU64, the owner's
 //!
-//!        next-held          next                    next+len
+//!        next-held          next                    end = pushed - popped
 //!   ---------+---------------+-------------------------+-----------  positions
 //!    free    | held: a thief | queued: oldest to newest| free
 //!            | moves these   |                         |
 //! ```
 //!
-//! Invariant: `held + len <= capacity`. A slot outside `[next - held, next + len)` belongs to the owner. Only the owner
-//! moves `next + len`, the new end.
+//! `popped` counts pops of the newest. Without `moving` the low field is the thieves' gate: 0 open, 1 *announced*: a
+//! thief is about to claim, 2 *disturbed*: the owner has taken something since.
+//!
+//! Invariant: `held + (end - next) <= capacity`. A slot outside `[next - held, end)` belongs to the owner.
 //!
 //! **The protocol.**
-//! 1. *Push* (owner): load the word (Acquire); if `held + len` is the capacity it is full; write slot `next + len`;
-//!    `fetch_add` one to `len` (Release).
-//! 2. *Pop the newest* (owner): CAS `len - 1`; read slot `next + len - 1`.
-//! 3. *Pop the oldest* (owner): CAS `next + 1`, `len - 1`, and if a thief holds slots also `held + 1`, so that
-//!    `next - held`, the thief's begin, stays where it is; read slot `next`.
-//! 4. *Claim* (thief): if `held != 0` another thief is at work: leave. CAS (Acquire) `next + n`, `len - n`, `held = n`.
-//! 5. *Move* (thief): load `slots` (Acquire), move the claimed tasks out. No code that could panic runs here.
-//! 6. *Release* (thief): `word &= !HELD` (Release).
-//! 7. *Grow* (owner): make slots twice as many; copy the bits of `[next - held, next + len)`; store `slots` (Release).
-//!    The old ones stay as they are, linked from the new ones, until the deque is dropped.
+//! 1. *Push* (owner): load the word (Acquire); without a free slot it is full. Write slot `end`; store `pushed + 1`
+//!    (Release).
+//! 2. *Pop the newest* (owner): CAS (Release) `popped + 1`, and *announced* becomes *disturbed*; read slot `end - 1`.
+//! 3. *Pop the oldest* (owner): CAS (Release) `next + 1`, and *announced* becomes *disturbed*; if a thief is moving
+//!    tasks also `held + 1`, so that `next - held`, the thief's begin, stays where it is; read slot `next`.
+//! 4. *Announce* (thief): if the gate is not open another thief is at work: leave. CAS (Acquire) to *announced*.
+//! 5. *Claim* (thief): load `pushed` (Acquire); CAS (AcqRel) from the word of step 4 to `next + n`, *moving*, `held =
+//!    n`. If that fails, the owner has disturbed: CAS back to *announced* and try again. If there is nothing, or it is
+//!    declined, open the gate and leave.
+//! 6. *Move* (thief): load `slots` (Acquire), move the claimed tasks out. No code that could panic runs here.
+//! 7. *Release* (thief): clear `moving` and `held` (Release).
+//! 8. *Grow* (owner): make slots twice as many; copy the bits of `[next - held, end)`; store `slots` (Release). The old
+//!    ones stay as they are, linked from the new ones, until the deque is dropped.
 //!
 //! **Why it is safe.**
-//! * *Two want one task:* both CAS the same word, one fails and looks again. There is no pair of indices to be seen
-//!   half old, so there is no fence. And no ABA: a CAS that succeeds has seen the word as it is, whatever happened
-//!   since it was loaded, and nothing but the word went into the claim.
-//! * *A thief's reads come after the owner's writes:* each change of the word is a read-modify-write, so each push's
-//!   Release heads a release sequence that the thief's Acquire in step 4 reads from.
+//! * *Two want one task:* both CAS the same word, one fails and looks again.
+//! * *The claim knows what it claims.* What a thief read of `pushed` belongs to the word it read before: step 4's
+//!   Acquire has seen the last pop's Release, so all pushes before it. Between announcing and claiming nothing was
+//!   taken out: each pop leaves *disturbed*, and only the one thief that has announced leads out of that. So a CAS that
+//!   succeeds has seen the word unchanged since step 4, not just the same again; and what was pushed since only adds
+//!   tasks. That rules out ABA, with fields that come round in a moment.
+//! * *A thief's reads come after the owner's writes:* `pushed` is stored with Release and loaded with Acquire. A later
+//!   thief reads at least that, by the AcqRel of step 5.
 //! * *A push over slots that are being moved:* they are in `[next - held, next)`, which step 1 counts as full. When it
-//!   sees them free, its Acquire read the Release of step 6, or a later change in that release sequence.
+//!   sees them free, its Acquire read the Release of step 7, or a later change in that release sequence.
 //! * *Growth against a thief:* the thief reads its claim from the old slots or from the new ones. Both hold the same
-//!   bits: nobody writes to old slots, and the copy includes what is held. If the thief's claim covers a task that was
-//!   pushed after the growth, step 4 happened after the growth, and step 5 sees the new slots. Bits that nobody claims
-//!   there are not dropped: a task belongs to who moved the word over it.
+//!   bits: nobody writes to old slots, and the copy includes what is held. If the claim covers a task that was pushed
+//!   after the growth, the load of `pushed` made the new slots visible. Bits that nobody claims there are not dropped:
+//!   a task belongs to who moved the word over it.
 //! * *Reclamation:* no old slots are freed while a thief could read them. Together they are fewer than the new ones, so
 //!   the price is at most half of the memory. Positions go on counting: restarting them at 0 with the new slots is the
 //!   known way to hand one task to two.
+//! * *A look* loads the word (Acquire), then `pushed`: so it may miss pops, but no push that happened before.
 //!
-//! **Cost.** A push is a locked add and a pop a locked CAS on a line that is the owner's until a thief comes. Chase and
-//! Lev push with a plain store and pop with a fence, which costs as much as a CAS.
+//! **Cost.** A push is two loads and two stores, a pop one CAS, a steal three read-modify-writes for the batch.
 //!
-//! **Limits.** One thief at a time, as in the [ring](super::ring). [`MAX_CAPACITY`] tasks.
+//! **Limits.** One thief at a time, as in the [ring](super::ring): one that the kernel stops keeps others out, and the
+//! slots it moves from being used; the owner goes on. [`MAX_CAPACITY`] tasks. A look that is stopped between its two
+//! loads while the owner pushes exactly 2^21 times, or a multiple, sees nothing.
 //!
 //! **Sources.** D. Chase and Y. Lev, Dynamic circular work-stealing deque, 2005 (growth, old slots still readable); D.
-//! Hendler and N. Shavit, Non-blocking steal-half work queues, 2002 (a batch claimed by a packed word); M. Michael, M.
-//! Vechev and V. Saraswat, Idempotent work stealing, 2009 (both ends in one word). One word with `held` in it, so that
-//! tasks of any type move without a racy read, is ours, as it is in the ring.
+//! Hendler and N. Shavit, Non-blocking steal-half work queues, 2002 (a batch claimed by a packed word); S. Barral's
+//! St3, 2022 (pushes and pops counted apart, so that a push is a store). There both counts have 32 bits and a thief
+//! trusts that they do not come round; the gate and `held` are ours.
 //!
 //! **Rejected.** *Chase and Lev's deque as it is:* a thief copies before it claims, which is a data race for tasks that
-//! are more than a word; and it takes one task. *A lock around a `VecDeque`:* what this replaces. It costs two
-//! read-modify-writes a call instead of one, and a thief that the kernel stops while it holds the lock stops the owner.
+//! are more than a word; and it takes one task. *Everything in one word, the length too:* simpler, no gate; but then a
+//! push is a read-modify-write: 27 ns instead of 15 for a push and a pop (see `docs/queues.md`). *A lock around a
+//! `VecDeque`:* 40 ns, and a thief that the kernel stops while it holds the lock stops the owner.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -73,7 +84,7 @@ use std::ptr;
 
 use crossbeam_utils::CachePadded;
 
-use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::shim::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::shim::atomic::{AtomicPtr, AtomicU64};
 use crate::shim::{Arc, UnsafeCell};
 
@@ -83,53 +94,69 @@ pub use stealer::Stealer;
 /// The most that a deque holds, however often it grows.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
-/// Width of each of the word's three fields: they count up to [`MAX_CAPACITY`], and positions to twice that.
+/// Width of the fields: they count up to [`MAX_CAPACITY`], and positions to twice that.
 const BITS: u32 = 21;
-/// One field's worth of ones: the field `held`, and what positions are counted modulo.
+/// One field's worth of ones: the low field, and what positions are counted modulo.
 const FIELD: u64 = (1 << BITS) - 1;
-/// One queued task in the word.
-const ONE: u64 = 1 << BITS;
+/// The low field says how many slots below `next` a thief still reads.
+const MOVING: u64 = 1 << BITS;
+/// Without [`MOVING`]: a thief is about to claim.
+const ANNOUNCED: u64 = 1;
+/// Without [`MOVING`]: it was, and the owner has taken something since.
+const DISTURBED: u64 = 2;
+/// Where `popped` and `next` begin.
+const POPPED: u32 = BITS + 1;
+const NEXT: u32 = 2 * BITS + 1;
 
 /// One reading of the word.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
 impl Word {
-    /// A deque that is empty at position `next`.
-    fn empty_at(next: u64) -> Self {
-        Self((next & FIELD) << (2 * BITS))
-    }
-
     /// Position of the oldest queued task.
     fn next(self) -> u64 {
-        (self.0 >> (2 * BITS)) & FIELD
+        self.0 >> NEXT
     }
 
-    /// Queued tasks.
-    fn len(self) -> u64 {
-        (self.0 >> BITS) & FIELD
+    /// Where the next push goes, after so many pushes.
+    fn end(self, pushed: u64) -> u64 {
+        pushed.wrapping_sub(self.0 >> POPPED) & FIELD
+    }
+
+    /// Queued tasks, after so many pushes.
+    fn len(self, pushed: u64) -> u64 {
+        self.end(pushed).wrapping_sub(self.next()) & FIELD
     }
 
     /// Slots below `next` that a thief is still reading.
     fn held(self) -> u64 {
-        self.0 & FIELD
+        if self.0 & MOVING == 0 { 0 } else { self.0 & FIELD }
     }
 
-    /// Slots that are not free.
-    fn used(self) -> u64 {
-        self.held() + self.len()
+    /// The thieves' field: gate, or [`MOVING`] with `held`.
+    fn gate(self) -> u64 {
+        self.0 & (MOVING | FIELD)
     }
 
-    /// Where the next push goes.
-    fn end(self) -> u64 {
-        self.next() + self.len()
+    fn with_gate(self, gate: u64) -> Self {
+        Self((self.0 - self.gate()) | gate)
     }
 
-    /// After `n` of the oldest were taken, and `held` more slots are a thief's.
-    fn without_oldest(self, n: u64, held: u64) -> Self {
-        debug_assert!(n <= self.len());
+    /// After the owner has taken something: a thief that has announced must look again.
+    fn disturbed(self) -> Self {
+        if self.gate() == ANNOUNCED { self.with_gate(DISTURBED) } else { self }
+    }
+
+    /// After `n` of the oldest were taken.
+    fn without_oldest(self, n: u64) -> Self {
         let next = (self.next() + n) & FIELD;
-        Self(next << (2 * BITS) | (self.len() - n) << BITS | (self.held() + held))
+        Self((self.0 & ((1 << NEXT) - 1)) | (next << NEXT))
+    }
+
+    /// After the newest was taken.
+    fn without_newest(self) -> Self {
+        let popped = ((self.0 >> POPPED) + 1) & FIELD;
+        Self((self.0 & !(FIELD << POPPED)) | (popped << POPPED))
     }
 }
 
@@ -170,8 +197,14 @@ impl<T> Slots<T> {
 
 /// What owner and thieves share.
 struct Deque<T> {
-    word: CachePadded<AtomicU64>,
+    ends: CachePadded<Ends>,
     slots: AtomicPtr<Slots<T>>,
+}
+
+/// Both on one line: the owner writes both, a thief that looks reads both.
+struct Ends {
+    word: AtomicU64,
+    pushed: AtomicU64,
 }
 
 // SAFETY: slots are reached through the protocol above only, which gives each queued task to exactly one thread, with a
@@ -187,34 +220,48 @@ impl<T> Deque<T> {
         unsafe { &*self.slots.load(Acquire) }
     }
 
-    /// Protocol step 4: the first claimed position and how many. `wanted` maps the victim's length to a number.
+    /// Protocol steps 4 and 5: the first claimed position and how many. `wanted` maps the victim's length to a number.
     fn claim(&self, wanted: impl Fn(usize) -> usize) -> Option<(u64, u64)> {
-        let mut word = Word(self.word.load(Relaxed));
+        let Ends { word: shared, pushed } = &*self.ends;
+        let mut word = Word(shared.load(Acquire));
+        // Nobody else leads out of what this thief announces, so from then on the gate is open only if it is not ours.
+        let mut ours = false;
         loop {
-            if word.held() != 0 || word.len() == 0 {
+            if !ours && (word.gate() != 0 || word.len(pushed.load(Acquire)) == 0) {
                 return None;
             }
-            let n = (wanted(word.len() as usize) as u64).min(word.len());
+            let announced = word.with_gate(ANNOUNCED);
+            match shared.compare_exchange_weak(word.0, announced.0, Acquire, Acquire) {
+                Ok(_) => ours = true,
+                Err(seen) => {
+                    word = Word(seen);
+                    continue;
+                }
+            }
+            let len = announced.len(pushed.load(Acquire));
+            let n = if len == 0 { 0 } else { (wanted(len as usize) as u64).min(len) };
             if n == 0 {
+                shared.fetch_and(!FIELD, Relaxed);
                 return None;
             }
-            match self.word.compare_exchange_weak(word.0, word.without_oldest(n, n).0, Acquire, Relaxed) {
+            let claimed = announced.without_oldest(n).with_gate(MOVING | n);
+            match shared.compare_exchange(announced.0, claimed.0, AcqRel, Acquire) {
                 Ok(_) => return Some((word.next(), n)),
                 Err(seen) => word = Word(seen),
             }
         }
     }
 
-    /// Protocol step 6.
+    /// Protocol step 7.
     fn release(&self) {
-        self.word.fetch_and(!FIELD, Release);
+        self.ends.word.fetch_and(!(MOVING | FIELD), Release);
     }
 }
 
 impl<T> Drop for Deque<T> {
     fn drop(&mut self) {
-        let word = Word(self.word.load(Relaxed));
-        for i in 0..word.len() {
+        let word = Word(self.ends.word.load(Relaxed));
+        for i in 0..word.len(self.ends.pushed.load(Relaxed)) {
             // SAFETY: `&mut self`: nobody else is at work, and each queued position is taken once.
             drop(unsafe { self.slots().take(word.next() + i) });
         }
@@ -241,6 +288,6 @@ pub(super) fn deque_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
     let legal = capacity.is_power_of_two() && capacity <= MAX_CAPACITY;
     assert!(legal, "deque capacity {capacity}: not a power of two up to {MAX_CAPACITY}");
     let slots = AtomicPtr::new(Slots::new(capacity, ptr::null_mut()));
-    let word = CachePadded::new(AtomicU64::new(Word::empty_at(first).0));
-    Owner::new(Arc::new(Deque { word, slots }))
+    let ends = Ends { word: AtomicU64::new((first & FIELD) << NEXT), pushed: AtomicU64::new(first) };
+    Owner::new(Arc::new(Deque { ends: CachePadded::new(ends), slots }))
 }

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! **The protocol.**
-//! 1. *Look* (pop): load `tail` (Acquire), then `head`; if no ticket of a push is left, it is empty: nothing was
-//!    written. *Look* (push): the same for full.
+//! 1. *Look* (pop): if the turn of slot `head` says that it is filled, go on. Else load `tail` (Acquire), then `head`;
+//!    if no ticket of a push is left, it is empty: nothing was written. *Look* (push): the same for free and full. So
+//!    while pushes and pops are some slots apart, neither touches the other's tickets.
 //! 2. *Ticket*: `fetch_add` (AcqRel) on `tail` or `head`.
 //! 3. *Wait for the turn* (Acquire): usually it has come already. A push writes the slot and sets `2t + 1` (Release), a
 //!    pop moves the task out and sets `2(t + capacity)` (Release).
@@ -113,7 +114,8 @@ impl<T: Send> Mpmc<T> {
     /// The task, if there is no room.
     #[inline]
     pub fn push(&self, task: T) -> Result<(), T> {
-        if self.is_full_at(self.tail.load(Relaxed)) {
+        let next = self.tail.load(Relaxed);
+        if self.slot(next).turn.load(Relaxed) != next.wrapping_mul(2) && self.is_full_at(next) {
             return Err(task);
         }
         let ticket = self.tail.fetch_add(1, AcqRel);
@@ -137,7 +139,8 @@ impl<T: Send> Mpmc<T> {
     #[inline]
     pub fn pop(&self) -> Option<T> {
         loop {
-            if self.is_empty() {
+            let next = self.head.load(Relaxed);
+            if self.slot(next).turn.load(Relaxed) != next.wrapping_mul(2).wrapping_add(1) && self.is_empty() {
                 return None;
             }
             let ticket = self.head.fetch_add(1, AcqRel);

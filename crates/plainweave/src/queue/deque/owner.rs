@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Deque, MAX_CAPACITY, ONE, Slots, Stealer, Word};
+use super::{Deque, MAX_CAPACITY, MOVING, Slots, Stealer, Word};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -23,12 +23,12 @@ impl<T: Send> Owner<T> {
     /// The task, if there is no room; see [`grow`](Self::grow).
     #[inline]
     pub fn push(&mut self, task: T) -> Result<(), T> {
-        let (word, slots) = (Word(self.deque.word.load(Acquire)), self.deque.slots());
-        if word.used() == slots.cells.len() as u64 {
+        let (word, pushed, slots) = (Word(self.deque.ends.word.load(Acquire)), self.pushed(), self.deque.slots());
+        if word.held() + word.len(pushed) == slots.cells.len() as u64 {
             return Err(task);
         }
         // SAFETY: the owner saw a free slot at the end, and nobody else makes slots occupied.
-        unsafe { slots.put(word.end(), task) };
+        unsafe { slots.put(word.end(pushed), task) };
         self.publish(1);
         Ok(())
     }
@@ -36,14 +36,15 @@ impl<T: Send> Owner<T> {
     /// Owner only. Takes the newest task.
     #[inline]
     pub fn pop_newest(&mut self) -> Option<T> {
-        let mut word = Word(self.deque.word.load(Relaxed));
+        let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());
         loop {
-            if word.len() == 0 {
+            if word.len(pushed) == 0 {
                 return None;
             }
-            match self.deque.word.compare_exchange_weak(word.0, word.0 - ONE, Relaxed, Relaxed) {
+            let taken = word.without_newest().disturbed();
+            match self.deque.ends.word.compare_exchange_weak(word.0, taken.0, Release, Relaxed) {
                 // SAFETY: claimed by this owner, taken once; it also wrote that slot.
-                Ok(_) => return Some(unsafe { self.deque.slots().take(word.end() - 1) }),
+                Ok(_) => return Some(unsafe { self.deque.slots().take(taken.end(pushed)) }),
                 Err(seen) => word = Word(seen),
             }
         }
@@ -76,8 +77,8 @@ impl<T: Send> Owner<T> {
         // SAFETY: just made, not published yet.
         let new = unsafe { &*newer };
         // What a thief takes or releases after this load is copied for nothing, which does no harm.
-        let word = Word(self.deque.word.load(Acquire));
-        for i in 0..word.used() {
+        let word = Word(self.deque.ends.word.load(Acquire));
+        for i in 0..word.held() + word.len(self.pushed()) {
             // Modulo 2^21, of which both capacities are divisors.
             let position = word.next().wrapping_sub(word.held()).wrapping_add(i);
             old.cell(position).with(|from| {
@@ -92,7 +93,7 @@ impl<T: Send> Owner<T> {
     /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
     #[inline]
     pub fn len(&self) -> usize {
-        Word(self.deque.word.load(Relaxed)).len() as usize
+        Word(self.deque.ends.word.load(Relaxed)).len(self.pushed()) as usize
     }
 
     /// Owner only. See [`len`](Self::len).
@@ -104,7 +105,8 @@ impl<T: Send> Owner<T> {
     /// Owner only. Pushes that are sure to succeed; slots that a thief is still reading do not count.
     #[inline]
     pub fn free(&self) -> usize {
-        self.capacity() - Word(self.deque.word.load(Acquire)).used() as usize
+        let word = Word(self.deque.ends.word.load(Acquire));
+        self.capacity() - (word.held() + word.len(self.pushed())) as usize
     }
 
     /// Slots in all, for now.
@@ -118,28 +120,33 @@ impl<T: Send> Owner<T> {
         Stealer::new(Arc::clone(&self.deque))
     }
 
-    /// Makes `n` tasks written from the end on visible (steps 1 and, for a thief's own deque, after 6).
+    /// How often this owner has pushed.
+    fn pushed(&self) -> u64 {
+        self.deque.ends.pushed.load(Relaxed)
+    }
+
+    /// Makes `n` tasks written from the end on visible.
     pub(super) fn publish(&mut self, n: u64) {
-        self.deque.word.fetch_add(n * ONE, Release);
+        self.deque.ends.pushed.store(self.pushed().wrapping_add(n), Release);
     }
 
     /// Where the next push goes. Thieves do not move it.
     pub(super) fn end(&self) -> u64 {
-        Word(self.deque.word.load(Relaxed)).end()
+        Word(self.deque.ends.word.load(Relaxed)).end(self.pushed())
     }
 
     /// Protocol step 3 for `wanted(len)` tasks at once: the first position and how many.
     #[inline]
     fn claim_oldest(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
-        let mut word = Word(self.deque.word.load(Relaxed));
+        let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());
         loop {
-            let n = wanted(word.len());
+            let n = wanted(word.len(pushed));
             if n == 0 {
                 return None;
             }
-            let held = if word.held() == 0 { 0 } else { n };
-            let taken = word.without_oldest(n, held);
-            match self.deque.word.compare_exchange_weak(word.0, taken.0, Relaxed, Relaxed) {
+            let left = word.without_oldest(n).disturbed();
+            let taken = if word.held() == 0 { left } else { left.with_gate(MOVING | (word.held() + n)) };
+            match self.deque.ends.word.compare_exchange_weak(word.0, taken.0, Release, Relaxed) {
                 Ok(_) => return Some((word.next(), n)),
                 Err(seen) => word = Word(seen),
             }

@@ -27,7 +27,9 @@ impl<T: Send> Stealer<T> {
     /// tasks already claimed by a thief are that thief's and do not count.
     #[inline]
     pub fn len(&self) -> usize {
-        Word(self.deque.word.load(Acquire)).len() as usize
+        // The word first: `pushed` can then only be newer, and the answer only too large.
+        let word = Word(self.deque.ends.word.load(Acquire));
+        word.len(self.deque.ends.pushed.load(Acquire)) as usize
     }
 
     /// Any thread. See [`len`](Self::len).

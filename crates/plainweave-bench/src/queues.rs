@@ -1,0 +1,293 @@
+//! The queues that policies are built from, beside crossbeam's, st3's and rtrb's.
+//!
+//! Items are the numbers from 1 on, a word each as a task is. A repetition runs in a process of its own and checks that
+//! each item came out once (their number and two sums); the systems of a case take turns, repetition by repetition.
+//! With two threads one is bound to each of the first two CPUs, and a repetition counts if these were near ([`c2c`]).
+
+mod pairwise;
+mod shared;
+mod stealing;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+
+use crate::c2c;
+use crate::machine;
+use crate::report::{self, Report};
+use crate::sample::Row;
+
+/// Our queues beside other libraries': run queues with and without a thief, shared queues, pairs.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Print the cases and what they measure, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only these
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<String>,
+
+    /// Items of a repetition
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    items: NonZeroUsize,
+
+    /// Repetitions of each measurement
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Take what 2 threads do however far apart the CPUs are
+    #[arg(long)]
+    far: bool,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// One repetition.
+#[derive(Args, Debug)]
+pub(crate) struct ChildFlags {
+    case: String,
+    system: String,
+    #[arg(long)]
+    threads: usize,
+    #[arg(long)]
+    items: u64,
+}
+
+/// A workload.
+struct Case {
+    name: &'static str,
+    summary: &'static str,
+    systems: &'static [&'static str],
+    /// Numbers of threads.
+    threads: &'static [usize],
+    run: fn(&Job) -> anyhow::Result<f64>,
+}
+
+const CASES: [Case; 10] = [
+    Case {
+        name: "own-fifo",
+        summary: "a run queue of 256 with 100 items in it: push, pop the oldest; no thief",
+        systems: &stealing::FIFO,
+        threads: &[1],
+        run: stealing::own,
+    },
+    Case {
+        name: "own-lifo",
+        summary: "the same, pop the newest",
+        systems: &stealing::LIFO,
+        threads: &[1],
+        run: stealing::own,
+    },
+    Case {
+        name: "grow",
+        summary: "a run queue that begins with room for 64 takes all items, then gives the newest first",
+        systems: &stealing::GROWING,
+        threads: &[1],
+        run: stealing::grow,
+    },
+    Case {
+        name: "steal-fifo",
+        summary: "the owner pushes two and pops the oldest; a thief robs half whenever it can (1 thread: every 64)",
+        systems: &stealing::FIFO,
+        threads: &[1, 2],
+        run: stealing::steal,
+    },
+    Case {
+        name: "steal-lifo",
+        summary: "the same, the owner pops the newest",
+        systems: &stealing::LIFO,
+        threads: &[1, 2],
+        run: stealing::steal,
+    },
+    Case {
+        name: "queue",
+        summary: "half of the threads enqueue, half dequeue (1 thread: 64 and 64 by turns)",
+        systems: &shared::SYSTEMS,
+        threads: &[1, 2],
+        run: shared::queue,
+    },
+    Case {
+        name: "pairs",
+        summary: "a shared queue with 100 items in it: every thread pushes and pops by turns",
+        systems: &shared::SYSTEMS,
+        threads: &[1, 2],
+        run: shared::pairs,
+    },
+    Case {
+        name: "batch",
+        summary: "a shared queue: 128 items at once in (a full run queue sheds), up to 32 at once out",
+        systems: &shared::SYSTEMS,
+        threads: &[1, 2],
+        run: shared::batches,
+    },
+    Case {
+        name: "spsc",
+        summary: "one thread pushes, one pops; 1024 slots (1 thread: 64 and 64 by turns)",
+        systems: &pairwise::SPSC,
+        threads: &[1, 2],
+        run: pairwise::spsc,
+    },
+    Case {
+        name: "inbox",
+        summary: "one thread pushes, one takes all that there is (1 thread: 64 and all by turns)",
+        systems: &pairwise::INBOX,
+        threads: &[1, 2],
+        run: pairwise::inbox,
+    },
+];
+
+/// What a repetition is to do.
+struct Job {
+    system: String,
+    threads: usize,
+    items: u64,
+}
+
+impl Job {
+    fn unknown<T>(&self) -> anyhow::Result<T> {
+        bail!("no system is called '{}' here", self.system)
+    }
+}
+
+/// What came out.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    count: u64,
+    sum: u64,
+    squares: u64,
+}
+
+impl Tally {
+    #[inline]
+    fn add(&mut self, item: u64) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(item);
+        self.squares = self.squares.wrapping_add(item.wrapping_mul(item));
+    }
+
+    fn of(items: impl IntoIterator<Item = u64>) -> Self {
+        let mut tally = Self::default();
+        items.into_iter().for_each(|item| tally.add(item));
+        tally
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            sum: self.sum.wrapping_add(other.sum),
+            squares: self.squares.wrapping_add(other.squares),
+        }
+    }
+
+    /// Fails unless each of `1..=items` came out once.
+    fn check(self, items: u64) -> anyhow::Result<()> {
+        let wanted = Self::of(1..=items);
+        let right = (self.count, self.sum, self.squares) == (wanted.count, wanted.sum, wanted.squares);
+        ensure!(right, "{} of {items} items came out, or not the right ones", self.count);
+        Ok(())
+    }
+}
+
+/// Waits a little, longer from the 100th turn on.
+fn wait(turns: &mut u32) {
+    *turns += 1;
+    if *turns < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
+
+/// Runs one body on each of two threads that begin together; the time from there to the end of both.
+fn two<A: Send, B: Send>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> anyhow::Result<(f64, A, B)> {
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let barrier = &barrier;
+        let second = scope.spawn(move || {
+            machine::pin_to(1);
+            barrier.wait();
+            second()
+        });
+        let first = scope.spawn(move || {
+            machine::pin_to(0);
+            barrier.wait();
+            let start = Instant::now();
+            (start, first())
+        });
+        let (start, a) = first.join().ok().context("a thread panicked")?;
+        let b = second.join().ok().context("a thread panicked")?;
+        Ok((start.elapsed().as_nanos() as f64, a, b))
+    })
+}
+
+pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
+    let case = CASES.iter().find(|case| case.name == flags.case).context("no such case")?;
+    machine::pin_to(0);
+    let ns = (case.run)(&Job { system: flags.system.clone(), threads: flags.threads, items: flags.items })?;
+    report::say(&ns.to_string());
+    Ok(())
+}
+
+fn repetition(case: &Case, system: &str, threads: usize, flags: &Flags) -> anyhow::Result<f64> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["queues-child", case.name, system, &format!("--threads={threads}")]);
+    let output = command.arg(format!("--items={}", flags.items)).output().context("cannot start a child")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} {system}: {}", case.name, errors.trim());
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        CASES.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        return Ok(());
+    }
+    if let Some(name) = flags.cases.iter().find(|name| CASES.iter().all(|case| case.name != **name)) {
+        let known = CASES.map(|case| case.name).join(", ");
+        bail!("no case is called '{name}'; there are: {known}");
+    }
+    let mut rows = Vec::new();
+    for case in CASES.iter().filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name)) {
+        for &threads in case.threads {
+            rows.extend(measure(case, threads, flags)?);
+        }
+    }
+    let parameters = vec![
+        ("items", format!("{} a repetition, 8 bytes each; a repetition is a process, systems by turns", flags.items)),
+        ("time", "from the first push until all items are out, divided by the items".to_owned()),
+        ("near", format!("with 2 threads: core to core at most {} ns before and after", c2c::NEAR_NS)),
+    ];
+    Report { experiment: "queues", parameters, rows, absent: Vec::new() }.publish(flags.out.as_deref())
+}
+
+fn measure(case: &Case, threads: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
+    let row = |system: &str, metric, unit| Row {
+        experiment: "queues",
+        case: case.name.to_owned(),
+        system: system.to_owned(),
+        workers: threads,
+        metric,
+        unit,
+        values: Vec::new(),
+    };
+    let mut rows: Vec<Row> = case.systems.iter().map(|system| row(system, "ns_per_item", "ns")).collect();
+    let mut far = 0;
+    for run in 0..flags.runs.get() {
+        report::progress(&format!("queues: {}, {threads} threads: {run} of {}", case.name, flags.runs));
+        for (system, row) in case.systems.iter().zip(&mut rows) {
+            let (ns, was_far) = c2c::near(threads, !flags.far, || repetition(case, system, threads, flags))?;
+            row.values.push(ns);
+            far += usize::from(was_far);
+        }
+    }
+    if threads > 1 {
+        rows.push(Row { values: vec![far as f64], ..row("all", "far_repetitions", "count") });
+    }
+    Ok(rows)
+}
