@@ -3,72 +3,37 @@
 //!
 //! LIFO runs what was pushed last, while its data is warm: depth first, few tasks alive. Against it: what was pushed
 //! first may wait for ever. The orders between bound that wait (alternate, reverse) or make it unlikely (stochastic).
-//! Tasks that yield are kept apart, first in, first out, or LIFO would run them again before anything else.
+//! Tasks that yield are kept apart, first in, first out, or LIFO would run them again before anything else: those that
+//! may move in a ring that thieves reach.
 //!
-//! The lane that thieves reach is a deque under the worker's own lock, which is uncontended but for thieves; they look
-//! at a copy of its length, without the lock. A task is moved under one lock at a time, so no two workers wait for
-//! each other. A worker without thieves takes no lock.
+//! A worker without thieves has plain lanes and touches nothing atomic.
 
-use std::sync::PoisonError;
-
-use super::order::{Course, Ends, Lane, Next, Order};
+use super::movable::{Movable, MovableDoor};
+use super::order::{Course, Ends, Lane, Order};
 use super::overflow::{Shared, WhenFull};
 use super::stealing::Stealing;
 use super::stealing_params::StealingParams;
 use super::{Cx, Ready, Task, Wake};
-use crate::shim::atomic::AtomicUsize;
-use crate::shim::atomic::Ordering::{Acquire, Release};
-use crate::shim::{Arc, Mutex};
+use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
 /// Stealing with an order of [`Ends`](super::Ends). See the module's page.
 pub type Ordered<T> = Stealing<T, Deque<T>>;
 
-/// Two lanes with two ends each.
+/// Two lanes with two ends each, and one for tasks that yielded.
 pub struct Deque<T> {
     alone: bool,
-    /// `None`: it grows.
-    capacity: Option<usize>,
     /// For each lane its own: else a rule that counts could meet one lane only.
     courses: [Course; 2],
     anchored: Lane<T>,
-    own: Arc<Locked<T>>,
+    own: Movable<T>,
+    yielded: Owner<T>,
     turn: bool,
-    batch: Vec<T>,
 }
 
 /// What thieves hold of a [`Deque`].
-pub struct DequeDoor<T>(Arc<Locked<T>>);
-
-struct Locked<T> {
-    /// Copy of the lane's length, stored before the lock is released.
-    len: AtomicUsize,
-    lane: Mutex<Lane<T>>,
-}
-
-impl<T> Locked<T> {
-    fn with<R>(&self, act: impl FnOnce(&mut Lane<T>) -> R) -> R {
-        let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = act(&mut lane);
-        self.len.store(lane.len(), Release);
-        result
-    }
-
-    fn len(&self) -> usize {
-        self.len.load(Acquire)
-    }
-}
-
-impl<T> Lane<T> {
-    fn take(&mut self, next: Next) -> Option<T> {
-        match next {
-            Next::Oldest => self.oldest(),
-            Next::Newest => self.newest(),
-            Next::TurnRound => {
-                self.turn();
-                self.newest()
-            }
-        }
-    }
+pub struct DequeDoor<T> {
+    own: MovableDoor<T>,
+    yielded: Stealer<T>,
 }
 
 impl<T: Task> Deque<T> {
@@ -81,24 +46,7 @@ impl<T: Task> Deque<T> {
             return None;
         }
         let next = self.courses[1].next(cx);
-        self.own.with(|lane| lane.take(next))
-    }
-
-    /// Queues what `batch` holds but for the first, which is returned.
-    fn keep_batch(&mut self) -> Option<T> {
-        let mut batch = std::mem::take(&mut self.batch);
-        let mut tasks = batch.drain(..);
-        let first = tasks.next();
-        if tasks.len() > 0 {
-            self.own.with(|lane| tasks.by_ref().for_each(|task| lane.push(task)));
-        }
-        drop(tasks);
-        self.batch = batch;
-        first
-    }
-
-    fn room(&self) -> usize {
-        self.capacity.map_or(usize::MAX, |most| most.saturating_sub(self.own.len()))
+        self.own.pop(next)
     }
 }
 
@@ -106,36 +54,44 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     type Door = DequeDoor<T>;
 
     fn new(params: &StealingParams, alone: bool) -> Self {
+        let capacity = if alone { 1 } else { params.capacity.next_power_of_two() };
         Self {
             alone,
-            capacity: (params.full != WhenFull::Grow).then_some(params.capacity),
             courses: [Course::new(params.ends), Course::new(params.ends)],
             anchored: Lane::default(),
-            own: Arc::new(Locked { len: AtomicUsize::new(0), lane: Mutex::new(Lane::default()) }),
+            own: Movable::new(params.ends, capacity, params.full == WhenFull::Grow),
+            yielded: ring(if alone { 1 } else { DEFAULT_CAPACITY }),
             turn: false,
-            batch: Vec::new(),
         }
     }
 
     fn door(&self) -> DequeDoor<T> {
-        DequeDoor(self.own.clone())
+        DequeDoor { own: self.own.door(), yielded: self.yielded.stealer() }
     }
 
     fn yields_apart(&self) -> bool {
         self.courses[0].ends() != Ends::Fifo
     }
 
-    fn push(&mut self, task: T, why: Ready) -> Result<Wake, T> {
+    fn push_apart(&mut self, task: T) -> Result<Wake, T> {
+        if self.alone || task.anchor().is_some() {
+            return Err(task);
+        }
+        let others = !self.is_empty();
+        // A task that yields to nobody is taken up again at once.
+        self.yielded.push(task).map(|()| if others { Wake::Any } else { Wake::None })
+    }
+
+    fn pop_apart(&mut self) -> Option<T> {
+        if self.yielded.is_empty() { None } else { self.yielded.pop() }
+    }
+
+    fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
         if self.alone || task.anchor().is_some() {
             self.anchored.push(task);
             return Ok(Wake::None);
         }
-        if self.room() == 0 {
-            return Err(task);
-        }
-        let behind = why == Ready::Yielded && self.yields_apart();
-        self.own.with(|lane| if behind { lane.push_behind(task) } else { lane.push(task) });
-        Ok(Wake::Any)
+        self.own.push(task).map(|()| Wake::Any)
     }
 
     fn pop(&mut self, cx: &mut Cx) -> Option<T> {
@@ -148,43 +104,39 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn is_empty(&self) -> bool {
-        self.anchored.len() == 0 && self.own.len() == 0
+        self.anchored.len() == 0 && self.own.len() == 0 && self.yielded.is_empty()
     }
 
     fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
-        let batch = &mut self.batch;
-        self.own.with(|lane| batch.extend((0..lane.len().div_ceil(2)).map_while(|_| lane.oldest())));
-        shared.push_all(cx, batch.drain(..).chain([with]));
+        let mut batch = Vec::with_capacity(self.own.len().div_ceil(2) + 1);
+        self.own.take_half(|task| batch.push(task));
+        shared.push_all(cx, batch.into_iter().chain([with]));
     }
 
     fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
-        let most = most.min(self.room().saturating_add(1));
-        while self.batch.len() < most
-            && let Some(task) = shared.pop(cx)
-        {
-            self.batch.push(task);
+        let first = shared.pop(cx)?;
+        for _ in 1..most.min(self.own.room().saturating_add(1)) {
+            let Some(task) = shared.pop(cx) else { break };
+            if let Err(task) = self.own.push(task) {
+                shared.push(cx, task);
+                break;
+            }
         }
-        self.keep_batch()
+        Some(first)
     }
 
     fn steal(&mut self, victim: &DequeDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
-        if victim.0.len() == 0 {
-            return None;
-        }
-        let (room, batch) = (self.room().saturating_add(1), &mut self.batch);
-        victim.0.with(|lane| {
-            let most = wanted(lane.len()).min(room);
-            batch.extend((0..most).map_while(|_| lane.oldest()));
-        });
-        self.keep_batch()
+        let found = self.own.steal(&victim.own, &wanted);
+        found.or_else(|| victim.yielded.steal_into(&mut self.yielded, wanted))
     }
 
     fn has_tasks(victim: &DequeDoor<T>) -> bool {
-        victim.0.len() > 0
+        !victim.own.is_empty() || !victim.yielded.is_empty()
     }
 
     fn drain(mut self, sink: &mut dyn FnMut(T)) {
         std::iter::from_fn(|| self.anchored.oldest()).for_each(&mut *sink);
-        std::iter::from_fn(|| self.own.with(Lane::oldest)).for_each(sink);
+        std::iter::from_fn(|| self.yielded.pop()).for_each(&mut *sink);
+        std::iter::from_fn(|| self.own.pop(super::order::Next::Oldest)).for_each(sink);
     }
 }

@@ -76,7 +76,7 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
 
     fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let most = most.min(self.ring.capacity().div_ceil(2));
-        shared.queue(cx)?.pop_batch_into(&mut self.ring, most)
+        shared.pop_batch_into(cx, &mut self.ring, most)
     }
 
     fn steal(&mut self, victim: &RingDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {

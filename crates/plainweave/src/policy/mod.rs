@@ -24,6 +24,7 @@ mod helping;
 mod helping_params;
 mod lifo_slot;
 mod local;
+mod movable;
 mod multi_queue;
 mod order;
 mod overflow;
@@ -58,7 +59,7 @@ pub use ranked::{Rank, Ranked};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
 pub use stealing::Stealing;
-pub use stealing_params::{StealingParams, Yields};
+pub use stealing_params::{Shards, StealingParams, Yields};
 pub use tiers::{Tiers, TiersLocal, TiersParams};
 pub use victim::{Amount, Victim};
 

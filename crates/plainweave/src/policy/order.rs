@@ -29,9 +29,25 @@ pub trait Order<T: Task>: Send + Sized + 'static {
         false
     }
 
+    /// Owner. Such a task: out of the order, first in, first out, where thieves find it. `Err`: there is no place for
+    /// it; the caller keeps it for this worker.
+    ///
+    /// # Errors
+    /// There is no such place, or it is full.
+    #[inline(always)]
+    fn push_apart(&mut self, task: T) -> Result<Wake, T> {
+        Err(task)
+    }
+
+    /// Owner. The oldest of these.
+    #[inline(always)]
+    fn pop_apart(&mut self) -> Option<T> {
+        None
+    }
+
     /// Owner. Queues a task; tells whether others could take it. `Err`: the structure is full, and this is the task
     /// that found no room, perhaps one displaced by the task that came. With `Ready::Yielded` it is to be the
-    /// last of those now here.
+    /// last of those now here, by the order.
     ///
     /// # Errors
     /// The structure is full.
@@ -109,11 +125,6 @@ impl<T> Lane<T> {
         if self.turned { self.tasks.push_front(task) } else { self.tasks.push_back(task) }
     }
 
-    /// As the oldest.
-    pub(super) fn push_behind(&mut self, task: T) {
-        if self.turned { self.tasks.push_back(task) } else { self.tasks.push_front(task) }
-    }
-
     pub(super) fn newest(&mut self) -> Option<T> {
         if self.turned { self.tasks.pop_front() } else { self.tasks.pop_back() }
     }
@@ -122,8 +133,19 @@ impl<T> Lane<T> {
         if self.turned { self.tasks.pop_back() } else { self.tasks.pop_front() }
     }
 
-    pub(super) fn turn(&mut self) {
+    fn turn(&mut self) {
         self.turned = !self.turned;
+    }
+
+    pub(super) fn take(&mut self, next: Next) -> Option<T> {
+        match next {
+            Next::Oldest => self.oldest(),
+            Next::Newest => self.newest(),
+            Next::TurnRound => {
+                self.turn();
+                self.newest()
+            }
+        }
     }
 }
 

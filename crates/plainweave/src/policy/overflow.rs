@@ -1,9 +1,9 @@
 //! What happens when a worker's own structure is full, and the shared queues.
 //!
 //! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
-//! task into a shared queue, behind a lock (worse) or sharded (a little better); ask a random worker to steal from me,
-//! once or until I am relieved (much worse); announce my number on a queue of overloaded workers where thieves look
-//! first (a little better). Go and Tokio shed half of the structure into a shared queue: our default.
+//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better); ask a random worker to
+//! steal from me, once or until I am relieved (much worse); announce my number on a queue of overloaded workers where
+//! thieves look first (a little better). Go and Tokio shed half of the structure into a shared queue: our default.
 //!
 //! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
 //! queue at once, since fibers must not wait on each other inside the scheduler.
@@ -11,12 +11,13 @@
 //! The shared queues also take what comes from outside the pool, and tasks that yield where the policy says so. They
 //! are looked at on a schedule, see `stealing`.
 
-use std::iter::once;
-
 use crossbeam_utils::CachePadded;
 
+use super::stealing_params::{Shards, StealingParams};
 use super::{Cx, Topology, WorkerId};
-use crate::queue::injector::Injector;
+use crate::queue::mpmc::Mpmc;
+use crate::queue::ring::Owner;
+use crate::queue::sharded::Sharded;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -41,47 +42,48 @@ pub enum WhenFull {
 
 /// The shared queues: one, or several of which a random one is taken.
 pub struct Shared<T> {
-    queues: Box<[CachePadded<Injector<T>>]>,
+    queues: Sharded<T>,
 }
 
 impl<T: Send> Shared<T> {
-    pub(super) fn new(shards: usize) -> Self {
-        Self { queues: (0..shards.max(1)).map(|_| CachePadded::new(Injector::new())).collect() }
+    pub(super) fn new(params: &StealingParams) -> Self {
+        let queues = match params.shared {
+            Shards::Locked => Sharded::locked(params.shards),
+            Shards::Mpmc => Sharded::lock_free(params.shards),
+        };
+        Self { queues }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queues.iter().all(|queue| queue.is_empty())
+        self.queues.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queues.iter().map(|queue| queue.len()).sum()
+        self.queues.len()
     }
 
     fn any(&self, cx: &mut Cx) -> usize {
-        if self.queues.len() == 1 { 0 } else { cx.below(self.queues.len()) }
+        if self.queues.shards() == 1 { 0 } else { cx.below(self.queues.shards()) }
     }
 
     pub(super) fn push(&self, cx: &mut Cx, task: T) {
-        self.queues[self.any(cx)].push(task);
+        self.queues.push(self.any(cx), task);
     }
 
     pub(super) fn push_all(&self, cx: &mut Cx, tasks: impl IntoIterator<Item = T>) {
-        self.queues[self.any(cx)].push_all(tasks);
-    }
-
-    /// One that has tasks, from a random one on.
-    pub(super) fn queue(&self, cx: &mut Cx) -> Option<&Injector<T>> {
-        let first = self.any(cx);
-        let turn = self.queues[first..].iter().chain(&self.queues[..first]);
-        turn.map(|queue| &**queue).find(|queue| !queue.is_empty())
+        self.queues.push_all(self.any(cx), tasks);
     }
 
     pub(super) fn pop(&self, cx: &mut Cx) -> Option<T> {
-        self.queue(cx)?.pop()
+        self.queues.pop(self.any(cx))
+    }
+
+    pub(super) fn pop_batch_into(&self, cx: &mut Cx, ring: &mut Owner<T>, most: usize) -> Option<T> {
+        self.queues.pop_batch_into(self.any(cx), ring, most)
     }
 
     pub(super) fn drain(&self, sink: &mut dyn FnMut(T)) {
-        self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.pop())).for_each(sink);
+        std::iter::from_fn(|| self.queues.pop(0)).for_each(sink);
     }
 }
 
@@ -89,13 +91,13 @@ impl<T: Send> Shared<T> {
 pub(super) struct Appeals {
     /// For each worker, the number of the one that asks it, plus one.
     notes: Box<[CachePadded<AtomicUsize>]>,
-    board: Injector<WorkerId>,
+    board: Mpmc<WorkerId>,
 }
 
 impl Appeals {
     pub(super) fn new(topology: &Topology) -> Self {
         let notes = (0..topology.workers).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-        Self { notes, board: Injector::new() }
+        Self { notes, board: Mpmc::new(topology.workers.next_power_of_two()) }
     }
 
     /// Asks a random other worker; a note that is there already stays.
@@ -115,11 +117,9 @@ impl Appeals {
         self.notes[worker].store(0, Relaxed);
     }
 
-    /// Puts `me` on the board. At most one entry a worker is there for each time it was full and no thief had come.
+    /// Puts `me` on the board, if there is room: about as many entries as workers.
     pub(super) fn announce(&self, me: WorkerId) {
-        if self.board.len() < self.notes.len() {
-            self.board.push_all(once(me));
-        }
+        let _ = self.board.push(me);
     }
 
     /// Takes a number off the board.

@@ -220,6 +220,14 @@ pub const PRESETS: &[Preset] = &[
         "no shared queue; one worker may hold everything",
     ),
     row(
+        "ot-fifo-locked",
+        "stealing",
+        "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shared=locked",
+        true,
+        "OCaml schedulers' thesis: the shared queue behind a lock",
+        "negative there",
+    ),
+    row(
         "ot-fifo-sharded-3",
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=3",
@@ -259,7 +267,7 @@ pub const PRESETS: &[Preset] = &[
         "OCaml schedulers' thesis: a queue of overloaded workers",
         "slightly positive there",
     ),
-    row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one lock for all"),
+    row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one queue's lines for all"),
     row("local-fifo", "local", "", true, "an event loop per core", "nothing shared; nobody helps a busy worker"),
     row(
         "local-lifo",

@@ -33,14 +33,28 @@ pub struct Stealing<T: Task + 'static, O: Order<T>> {
 pub struct StealingLocal<T, O> {
     worker: WorkerId,
     order: O,
-    /// Tasks that yielded, if the order would run them at once.
+    /// Tasks that yielded, if the order would run them at once and keeps no place for them.
     yielded: VecDeque<T>,
+    /// Which of them goes first.
+    first: bool,
     /// Pops until the shared queue is due.
     left: u32,
     /// What goes first then.
     turn: bool,
     /// The last search found nothing near.
     missed: bool,
+}
+
+impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
+    /// The next that yielded: those that may move and those that may not by turns.
+    fn pop_yielded(&mut self) -> Option<T> {
+        self.first = !self.first;
+        if self.first {
+            self.yielded.pop_front().or_else(|| self.order.pop_apart())
+        } else {
+            self.order.pop_apart().or_else(|| self.yielded.pop_front())
+        }
+    }
 }
 
 impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
@@ -53,8 +67,13 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             self.shared.push(cx, task);
             return Wake::Any;
         }
-        local.yielded.push_back(task);
-        Wake::None
+        match local.order.push_apart(task) {
+            Ok(wake) => wake,
+            Err(task) => {
+                local.yielded.push_back(task);
+                Wake::None
+            }
+        }
     }
 
     #[cold]
@@ -87,15 +106,15 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         local.turn = !local.turn;
         let relieved = self.relieve(cx, local);
         if local.turn {
-            relieved.or_else(|| self.shared.pop(cx)).or_else(|| local.yielded.pop_front())
+            relieved.or_else(|| self.shared.pop(cx)).or_else(|| local.pop_yielded())
         } else {
-            relieved.or_else(|| local.yielded.pop_front()).or_else(|| self.shared.pop(cx))
+            relieved.or_else(|| local.pop_yielded()).or_else(|| self.shared.pop(cx))
         }
     }
 
     #[inline(never)]
     fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
-        if let Some(task) = local.yielded.pop_front() {
+        if let Some(task) = local.pop_yielded() {
             return Some(task);
         }
         if let Some(task) = self.relieve(cx, local) {
@@ -155,7 +174,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.workers == 1)).collect();
         Self {
             topology: topology.clone(),
-            shared: Shared::new(params.shards),
+            shared: Shared::new(&params),
             appeals: Appeals::new(topology),
             doors: orders.iter().map(O::door).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
@@ -166,7 +185,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     fn attach(&self, worker: WorkerId) -> Self::Local {
         let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
         let order = orders[worker].take().expect("a worker attaches once");
-        StealingLocal { worker, order, yielded: VecDeque::new(), left: self.params.poll, turn: false, missed: false }
+        let yielded = VecDeque::new();
+        StealingLocal { worker, order, yielded, first: false, left: self.params.poll, turn: false, missed: false }
     }
 
     #[inline(always)]

@@ -16,6 +16,15 @@ pub enum Yields {
     Shared,
 }
 
+/// What the shared queues are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shards {
+    /// Each behind a lock.
+    Locked,
+    /// Each a lock-free ring; what finds it full, and batches, go behind a lock.
+    Mpmc,
+}
+
 /// What distinguishes stealing policies with the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StealingParams {
@@ -23,8 +32,7 @@ pub struct StealingParams {
     pub ends: Ends,
     /// Heeded by [`Slot`](super::Slot).
     pub slot: SlotParams,
-    /// Tasks that a worker holds for thieves to find, at most 32,768; [`Ring`](super::Ring) rounds up to a power of
-    /// two.
+    /// Tasks that a worker holds for thieves to find, at most 32,768; rounded up to a power of two.
     pub capacity: usize,
     /// Every so many pops the shared queue goes first, at least 1.
     pub poll: u32,
@@ -38,6 +46,8 @@ pub struct StealingParams {
     pub spin: u32,
     /// Shared queues, at least 1.
     pub shards: usize,
+    /// What they are.
+    pub shared: Shards,
     /// Where tasks that yield go.
     pub yields: Yields,
 }
@@ -55,6 +65,7 @@ impl Default for StealingParams {
             full: WhenFull::Shed,
             spin: 0,
             shards: 1,
+            shared: Shards::Mpmc,
             yields: Yields::Local,
         }
     }
@@ -66,13 +77,14 @@ impl Settings for StealingParams {
         key("slot", "0..1000000", "times in a row that what became ready last goes first; 0: no slot"),
         key("slot-for", "woken|all", "what goes there: what was woken, or new tasks too"),
         key("slot-steal", "yes|no", "whether thieves may empty it"),
-        key("capacity", "1..32768", "tasks that a worker holds (with order=fifo rounded up to a power of two)"),
+        key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
         key("poll", "1..65535", "every so many pops the shared queue goes first"),
         key("victim", "uniform|near:K|group|biased", "whom an idle worker robs"),
         key("amount", "half|one|atleast:N", "how much it takes"),
         key("full", "shed|grow|overflow|request|sticky|announce", "what to do without room"),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
+        key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
         key("yields", "local|shared", "where tasks that yield go"),
     ];
 
@@ -89,6 +101,7 @@ impl Settings for StealingParams {
             "full" => self.full = full(value)?,
             "spin" => self.spin = number(value, 0..=1_000_000)?,
             "shards" => self.shards = number(value, 1..=256)?,
+            "shared" => self.shared = word(value, &[("mpmc", Shards::Mpmc), ("locked", Shards::Locked)])?,
             _ => self.yields = word(value, &[("local", Yields::Local), ("shared", Yields::Shared)])?,
         }
         Some(())

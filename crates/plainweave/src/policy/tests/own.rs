@@ -93,6 +93,33 @@ fn a_slot_is_given_up_after_three_in_a_row_and_to_thieves() {
     }
 }
 
+/// A worker that is stuck in a task holds none back that yielded before it, whatever the order.
+#[test]
+fn what_yielded_softly_can_be_stolen() {
+    struct Yield;
+    impl Visitor<Probe> for Yield {
+        type Output = Vec<usize>;
+        fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
+            let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
+            let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+            assert_eq!(
+                policy.push(&mut cx, Some(&mut a), Probe::new(0), Ready::Yielded),
+                Wake::None,
+                "yields to nobody"
+            );
+            for i in 1..4 {
+                assert_eq!(policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Yielded), Wake::Any);
+            }
+            assert!(policy.maybe_ready(1));
+            pop_all(&policy, &mut cx, &mut b, Effort::Search).iter().map(|task| task.id).collect()
+        }
+    }
+    for order in ["fifo", "lifo", "stochastic:50", "alternate:2", "reverse:2"] {
+        let choice = Choice::parse(&format!("lifo:order={order},yields=local")).expect("a policy");
+        assert_eq!(choice.visit(Yield), [0, 1, 2, 3], "{order}");
+    }
+}
+
 /// What a full structure does: how many of 20 tasks, pushed on a worker with room for 8, wait in the shared queue.
 #[test]
 fn a_full_structure_does_what_was_asked_for() {
@@ -114,6 +141,7 @@ fn a_full_structure_does_what_was_asked_for() {
     // Thrice half of eight and one more.
     assert_eq!(fill("full=shed"), (15, true));
     assert_eq!(fill("full=overflow"), (12, false));
+    assert_eq!(fill("full=overflow,shared=locked"), (12, false));
     assert_eq!(fill("full=overflow,shards=3,spin=5"), (12, false));
     assert_eq!(fill("full=announce"), (12, false));
     assert_eq!(fill("full=grow"), (0, false));
