@@ -5,7 +5,7 @@ use super::hotkeys::Sampler;
 use super::lanes::Work;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::Replies;
-use super::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Write};
+use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
 use super::watch::{self, Event};
 
@@ -76,6 +76,18 @@ impl<'a> Exec<'a> {
         After::Next
     }
 
+    /// Commands that come next, of which the gets are looked up faster when all are known at once.
+    pub(crate) fn expect(&self, input: &[u8]) {
+        let ends = memchr::memchr_iter(b'\n', input).scan(0, |start, end| {
+            let line = &input[*start..end];
+            *start = end + 1;
+            Some(line)
+        });
+        // Of a value's bytes a few may be taken for a command; no harm is done.
+        let keys = ends.filter_map(|line| Some(line.strip_prefix(b"get ")?.trim_ascii_end()));
+        self.cache.store.prefetch(keys.take(PREFETCHED));
+    }
+
     /// A reply of one line, unless the client wants none.
     pub(crate) fn say(&mut self, text: &str, quiet: bool) {
         if !quiet {
@@ -99,23 +111,22 @@ impl<'a> Exec<'a> {
         let touch = touch.map(|exptime| self.expiry(exptime));
         for key in keys {
             self.note(Kind::Get, key);
-            let item = match touch {
-                None => self.cache.store.get(key, self.now),
-                touch => {
-                    self.cache.store.lookup(key, &Lookup { touch, ..Lookup::default() }, self.now).map(|hit| hit.item)
+            let found = self.cache.store.read(key, touch, self.now, |Short { flags, cas: number, value }| {
+                self.out.found(key, flags, value.len(), cas.then_some(number));
+                self.out.push(value);
+                self.out.push(b"\r\n");
+            });
+            let len = match found {
+                None => None,
+                Some(Found::Short(len)) => Some(len),
+                Some(Found::Long(item)) => {
+                    let len = item.len();
+                    self.out.found(key, item.flags(), len, cas.then_some(item.cas()));
+                    self.out.value(item);
+                    Some(len)
                 }
             };
-            self.count_get(key, touch.is_some(), item.as_ref().map(|item| item.len()));
-            let Some(item) = item else { continue };
-            self.out.push(b"VALUE ");
-            self.out.push(key);
-            self.out.field(item.flags());
-            self.out.field(item.len());
-            if cas {
-                self.out.field(item.cas());
-            }
-            self.out.push(b"\r\n");
-            self.out.value(item);
+            self.count_get(key, touch.is_some(), len);
         }
         self.out.push(b"END\r\n");
     }

@@ -56,7 +56,7 @@ pub(crate) struct Cache {
     pub(crate) lanes: lanes::Lanes,
     pub(crate) hot: hotkeys::HotKeys,
     pub(crate) details: details::Details,
-    pub(crate) watchers: watch::Watchers,
+    pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
@@ -68,13 +68,17 @@ impl Cache {
     /// An empty cache, and where a client's wish that it stop arrives.
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
+        let watchers = Arc::new(watch::Watchers::default());
+        let mut store = store::Store::new(store);
+        let tell = watchers.clone();
+        store.on_eviction(move |record, now| tell.evicted(record, now));
         let cache = Self {
-            store: store::Store::new(store),
+            store,
             clock: store::Clock::start(),
             lanes: lanes::Lanes::new(settings.threads),
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
-            watchers: watch::Watchers::default(),
+            watchers,
             clients: Arc::new(clients::Clients::new(settings.connections)),
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
@@ -112,7 +116,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
         evict: !flags.memory.disable_evictions,
-        shards: 4 * runtime.workers(),
+        // One worker shares with nobody but the maintenance, which it runs itself.
+        shards: if runtime.workers() == 1 { 1 } else { 4 * runtime.workers() },
     };
     let (mut cache, asked) = Cache::new(config, settings);
     if let Some(delimiter) = flags.allowed.prefix_delimiter {

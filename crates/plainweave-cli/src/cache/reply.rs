@@ -71,6 +71,18 @@ impl Replies {
         }
     }
 
+    /// `VALUE key flags len`, and the CAS value if it is asked for.
+    pub(crate) fn found(&mut self, key: &[u8], flags: u32, len: usize, cas: Option<u64>) {
+        self.push(b"VALUE ");
+        self.push(key);
+        self.field(flags);
+        self.field(len);
+        if let Some(cas) = cas {
+            self.field(cas);
+        }
+        self.push(b"\r\n");
+    }
+
     /// A value and its line end.
     pub(crate) fn value(&mut self, item: Item) {
         if item.len() <= COPIED {

@@ -74,6 +74,9 @@ impl Session {
             if left == 0 || exec.out.len() >= OUTPUT {
                 return (done, Step::Busy);
             }
+            if left == commands - 1 {
+                exec.expect(&input[done..]);
+            }
         }
     }
 

@@ -13,12 +13,13 @@ use plainweave::Fiber;
 use plainweave::net::TcpStream;
 
 use super::proto::Verb;
-use super::store::Stored;
+use super::store::{Record, Stored, Time};
 
-/// Bits of the kinds of events, in the order of memcached's names.
-pub(crate) const FETCHERS: u16 = 1 << 2;
-pub(crate) const MUTATIONS: u16 = 1 << 3;
-pub(crate) const CONNEVENTS: u16 = 1 << 5;
+/// Bits of the kinds of events, in the order of `WATCHES`.
+const EVICTIONS: u16 = 1 << 0;
+pub(crate) const FETCHERS: u16 = 1 << 1;
+pub(crate) const MUTATIONS: u16 = 1 << 2;
+pub(crate) const CONNEVENTS: u16 = 1 << 3;
 /// Bytes that wait for one watcher.
 const BUFFER: usize = 256 << 10;
 /// Watchers at a time.
@@ -29,6 +30,7 @@ const WATCHERS: usize = 20;
 pub(crate) enum Event<'a> {
     Get { key: &'a [u8], found: bool, client: u64, size: usize },
     Store { key: &'a [u8], stored: Stored, verb: Verb, ttl: u32, client: u64, size: usize },
+    Evicted { record: &'a Record<'a>, now: Time },
     Opened { client: u64, peer: &'a str },
     Closed { client: u64, peer: &'a str, reason: &'static str },
 }
@@ -77,6 +79,13 @@ impl Watchers {
             if wake {
                 watcher.fiber.unpark();
             }
+        }
+    }
+
+    /// The store, under a shard's lock, with an item that is about to go.
+    pub(crate) fn evicted(&self, record: &Record<'_>, now: Time) {
+        if self.kinds() & EVICTIONS != 0 {
+            self.send(EVICTIONS, &Event::Evicted { record, now });
         }
     }
 
@@ -143,6 +152,12 @@ fn worded(event: &Event<'_>, number: u64) -> String {
             let (status, verb) = (status(*stored), format!("{verb:?}").to_lowercase());
             let key = Escaped(key);
             writeln!(line, "item_store key={key} status={status} cmd={verb} ttl={ttl} clsid=0 cfd={client} size={size}")
+        }
+        Event::Evicted { record, now } => {
+            let (key, fetch) = (Escaped(record.key), if record.fetched { "yes" } else { "no" });
+            let ttl = record.expiry.time().map_or(-1, |end| i64::from(end.since(*now)));
+            let (la, class, size) = (now.since(record.access), record.class + 1, record.size);
+            writeln!(line, "eviction key={key} fetch={fetch} ttl={ttl} la={la} clsid={class} size={size}")
         }
         Event::Opened { client, peer } => writeln!(line, "conn_new {peer} cfd={client}"),
         Event::Closed { client, peer, reason } => writeln!(line, "conn_close {peer} reason={reason} cfd={client}"),

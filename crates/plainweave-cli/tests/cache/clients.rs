@@ -30,6 +30,28 @@ fn pymemcache() {
     }
 }
 
+/// Go fetches the module from its proxy; where that cannot be reached, the test says so.
+#[test]
+fn gomemcache() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache/clients/gomemcache");
+    let program = std::env::temp_dir().join(format!("plainweave-gomemcache-{}", std::process::id()));
+    let known = ["go", "/usr/local/go/bin/go"];
+    let Some(go) = known.into_iter().find(|go| Command::new(go).arg("version").output().is_ok()) else {
+        return note("skipped: there is no go");
+    };
+    let built = Command::new(go).current_dir(source).args(["build", "-mod=readonly", "-o"]).arg(&program).output();
+    let built = built.unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    if !built.status.success() && (said.contains("dial tcp") || said.contains("disabled by GOPROXY")) {
+        return note(&format!("skipped: go cannot fetch the module: {said}"));
+    }
+    assert!(built.status.success(), "{said}");
+    let server = Running::start(&[]);
+    let (code, said) = client(program.to_str().unwrap(), &[&server.address.to_string()]).unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let _ = std::fs::remove_file(program);
+}
+
 #[test]
 fn libmemcached_s_tools() {
     let server = Running::start(&[]);

@@ -3,4 +3,6 @@
 mod clients;
 mod connections;
 mod differential;
+mod memory;
 mod running;
+mod telling;

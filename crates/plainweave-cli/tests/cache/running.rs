@@ -115,6 +115,16 @@ impl Client {
         String::from_utf8_lossy(&got).into_owned()
     }
 
+    /// Receives a line, whatever it is.
+    pub(crate) fn line(&mut self) -> String {
+        let (mut got, mut byte) = (Vec::new(), [0]);
+        while byte != *b"\n" {
+            self.0.read_exact(&mut byte).unwrap();
+            got.push(byte[0]);
+        }
+        String::from_utf8_lossy(&got).into_owned()
+    }
+
     /// A figure of `stats`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let all = self.until("stats\r\n", "END");

@@ -38,18 +38,8 @@ pub(crate) enum Manage<'a> {
     },
 }
 
-/// Kinds of events, in the order of their bits.
-pub(crate) const WATCHES: [&str; 9] = [
-    "rawcmds",
-    "evictions",
-    "fetchers",
-    "mutations",
-    "sysevents",
-    "connevents",
-    "proxyreqs",
-    "proxyevents",
-    "proxyuser",
-];
+/// Kinds of events, in the order of their bits. memcached's others are of parts that are absent here.
+pub(crate) const WATCHES: [&str; 4] = ["evictions", "fetchers", "mutations", "connevents"];
 
 /// The bit of a kind of events.
 pub(crate) fn watch_bit(name: &str) -> u16 {

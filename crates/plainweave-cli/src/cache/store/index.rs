@@ -7,13 +7,14 @@
 //! **Growth.** Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time. With `2^level +
 //! split` buckets, a hash belongs to bucket `hash mod 2^(level+1)` if there is one, else to `hash mod 2^level`. Growing
 //! divides bucket `split` into itself and the new last one; that touches the items of one bucket, and is all the work
-//! there ever is. Buckets live in pages, so nothing is copied when the table grows. A page is as long as a segment, so
-//! that the allocator can give what one leaves to the other.
+//! there ever is. Buckets live in pages, so nothing is copied when the table grows. A page is as long as a segment, and
+//! a mapping of its own, so that what one leaves the other can have.
 //!
 //! Rejected: doubling with two tables needs half as much again while it lasts; links inside the records cost a cache
 //! miss for every wrong item of a bucket.
 
 use super::Time;
+use super::segment::{Table, prefetch};
 
 /// Entries of a bucket.
 const WAYS: usize = 4;
@@ -162,7 +163,7 @@ pub(super) struct Place {
 
 /// Pages of buckets. They are never copied.
 struct Pages {
-    pages: Vec<Box<[Bucket]>>,
+    pages: Vec<Table<Bucket>>,
     /// Buckets of a page, as a power of two.
     bits: u32,
 }
@@ -187,7 +188,7 @@ impl Pages {
     }
 
     fn grow(&mut self) {
-        self.pages.push(vec![Bucket([Entry::EMPTY; WAYS]); self.page()].into_boxed_slice());
+        self.pages.push(Table::filled(self.page(), Bucket([Entry::EMPTY; WAYS])));
     }
 
     fn bytes(&self) -> usize {
@@ -277,6 +278,22 @@ impl Index {
             None if bucket.0[WAYS - 1].link().is_none() => None,
             None => self.find(hash, is).map(|place| self.entry_mut(place)),
         }
+    }
+
+    /// Has the bucket of a hash fetched from memory.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(self.homes.get(self.home(hash)));
+    }
+
+    /// The places of what may be the entry with this hash, as far as its first bucket tells.
+    #[inline]
+    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = Loc> + '_ {
+        let Bucket(entries) = self.homes.get(self.home(hash));
+        let fits = move |entry: &&Entry| {
+            entry.word >> TAG_SHIFT == hash >> TAG_SHIFT && !entry.is_empty() && entry.marks() & LINK == 0
+        };
+        entries.iter().filter(fits).map(Entry::loc)
     }
 
     pub(super) fn entry(&self, place: Place) -> &Entry {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use super::index::Loc;
 use super::record::{self, Head, PIECE, TABLE};
-use super::segment::{Pin, Segment};
+use super::segment::{Pin, Segment, prefetch};
 
 /// Which records a segment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +170,13 @@ impl Log {
     pub(super) fn at(&self, loc: Loc) -> &[u8] {
         let segment = &self.slots[loc.segment() as usize].segment;
         segment.bytes(loc.offset()..segment.filled())
+    }
+
+    /// Has a record fetched from memory, as far as `bytes` from its beginning.
+    #[inline]
+    pub(super) fn prefetch(&self, loc: Loc, bytes: usize) {
+        let record = self.at(loc);
+        record[..record.len().min(bytes)].iter().step_by(64).for_each(prefetch);
     }
 
     #[inline]

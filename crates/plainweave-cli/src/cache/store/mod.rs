@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{Clock, Expiry, LONGEST_RELATIVE, Time};
 pub use item::Item;
-pub use request::{Count, Counted, Hit, Lookup, Mode, Record, Removal, Removed, Stored, Token, Write};
+pub use request::{Count, Counted, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Token, Write};
 pub use stats::{CLASSES, Class, Stats, class_of, class_size};
 
 use index::Loc;
@@ -71,6 +71,8 @@ const SEGMENTS: usize = 256;
 const SHARD_BITS: u32 = 10;
 /// No item is larger, whatever the configuration says.
 const ITEM_MAX: usize = 1 << 30;
+/// Keys that are looked for at a time.
+pub const PREFETCHED: usize = 16;
 /// Bytes that memcached counts for an item beside key and value; they decide what is too large.
 const ITEM_HEAD: usize = 59;
 
@@ -103,6 +105,15 @@ impl Store {
         Self { config, hasher, shards, cas: AtomicU64::new(1) }
     }
 
+    /// From now on `tell` is called with each item that is evicted, and the time. It runs under a lock: it must neither
+    /// suspend nor call the store.
+    pub fn on_eviction(&mut self, tell: impl Fn(&Record<'_>, Time) + Send + Sync + 'static) {
+        let tell: shard::OnEviction = std::sync::Arc::new(tell);
+        for shard in &mut self.shards {
+            shard.get_mut().unwrap_or_else(PoisonError::into_inner).on_eviction = Some(tell.clone());
+        }
+    }
+
     /// What it was made with.
     #[must_use]
     pub const fn config(&self) -> &Config {
@@ -121,6 +132,43 @@ impl Store {
     pub fn get_and_touch(&self, key: &[u8], expiry: Expiry, now: Time) -> Option<Item> {
         let (hash, mut shard) = self.shard(key);
         shard.get(hash, key, Some(expiry), now)
+    }
+
+    /// One of these two, for who wants the value's bytes at once: a value of up to 1 KiB is lent to `copy`, under a
+    /// lock (so `copy` must neither suspend nor call the store); a longer one is handed out as an item.
+    #[inline]
+    pub fn read(&self, key: &[u8], touch: Option<Expiry>, now: Time, copy: impl FnOnce(Short<'_>)) -> Option<Found> {
+        let (hash, mut shard) = self.shard(key);
+        shard.read(hash, key, touch, now, copy)
+    }
+
+    /// Has what is needed to find some keys fetched from memory, all of them at the same time: to be called when a
+    /// batch of gets is about to come. The first [`PREFETCHED`] keys count. Changes nothing.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut hashes = [0; PREFETCHED];
+        let mut len = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = shard::hash(&self.hasher, key);
+            len += 1;
+        }
+        // First all buckets, then all records: each pass finds what the one before has asked for.
+        self.pass(&hashes[..len], |shard, hash| shard.index.prefetch(hash));
+        self.pass(&hashes[..len], Shard::prefetch);
+    }
+
+    /// Keeps a lock from one hash to the next where it is the same. A shard that is busy is passed over.
+    fn pass(&self, hashes: &[u64], each: impl Fn(&Shard, u64)) {
+        let mut held: Option<(usize, MutexGuard<'_, Shard>)> = None;
+        for &hash in hashes {
+            let number = self.number(hash);
+            if held.as_ref().is_none_or(|(other, _)| *other != number) {
+                drop(held.take());
+                held = self.shards[number].try_lock().ok().map(|shard| (number, shard));
+            }
+            if let Some((_, shard)) = &held {
+                each(shard, hash);
+            }
+        }
     }
 
     /// Finds an item, does with it what `lookup` says, and hands out the token of a stale item: `mg`.
@@ -210,9 +258,13 @@ impl Store {
 
     fn shard(&self, key: &[u8]) -> (u64, MutexGuard<'_, Shard>) {
         let hash = shard::hash(&self.hasher, key);
+        (hash, lock(&self.shards[self.number(hash)]))
+    }
+
+    /// The shard of a hash.
+    const fn number(&self, hash: u64) -> usize {
         // The index takes the bits above these for tags and those at the low end for buckets.
-        let shard = (hash >> (index::TAG_SHIFT - SHARD_BITS)) as usize & (self.shards.len() - 1);
-        (hash, lock(&self.shards[shard]))
+        (hash >> (index::TAG_SHIFT - SHARD_BITS)) as usize & (self.shards.len() - 1)
     }
 }
 

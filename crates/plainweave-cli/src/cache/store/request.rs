@@ -93,6 +93,26 @@ pub struct Lookup {
     pub peek: bool,
 }
 
+/// A short value, lent by the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Short<'a> {
+    /// The client's flags.
+    pub flags: u32,
+    /// The CAS value.
+    pub cas: u64,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// What [`super::Store::read`] has found.
+#[derive(Debug)]
+pub enum Found {
+    /// A value of so many bytes, which has been lent.
+    Short(usize),
+    /// A longer one.
+    Long(Item),
+}
+
 /// What `mg` says beside an item: who is to fetch it anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Token {

@@ -270,6 +270,11 @@ impl Shard {
 
     /// Takes an item out of the index, lets its bytes die, and counts it. Its size.
     pub(super) fn discard(&mut self, place: Place, why: Why) -> usize {
+        if why == Why::Evicted
+            && let Some(tell) = &self.on_eviction
+        {
+            tell(&super::shard::listed(&self.log, self.index.entry(place)), self.now);
+        }
         let entry = self.index.remove(place);
         let loc = entry.loc();
         let size = self.log.size(loc);

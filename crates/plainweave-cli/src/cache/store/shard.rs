@@ -1,6 +1,7 @@
 //! A shard: what the commands mean, over the index and the log. All of it runs under the shard's lock.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
 use super::ghost::Ghost;
 use super::index::{Entry, FETCHED, FREQUENCY, Index, Place, SENT, STALE};
@@ -10,10 +11,17 @@ use super::put::{Facts, NoRoom};
 use super::record::{self, Head, TABLE, VALUE};
 use super::room::{Cleaning, Why};
 use super::stats::{Stats, class_of};
-use super::{Count, Counted, Expiry, Hit, Lookup, Mode, Record, Removal, Removed, Stored, Time, Token, Write};
+use super::{
+    Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
+};
 
 /// The hash of keys. Seeded at random for each store, so that nobody can choose keys that meet in a bucket.
 pub(super) type Hash = foldhash::quality::RandomState;
+
+/// A value up to so many bytes is copied under the lock: that takes less than counting a reader does.
+const SHORT: usize = 1 << 10;
+/// Bytes of a record that are fetched in advance: most keys and short values.
+const PREFETCHED_BYTES: usize = 256;
 
 /// A part of the store, with memory of its own.
 pub(super) struct Shard {
@@ -33,6 +41,28 @@ pub(super) struct Shard {
     /// The bucket that [`Self::maintain`] looked at last.
     pub(super) crawl: usize,
     pub(super) stats: Stats,
+    /// Who is told of each eviction.
+    pub(super) on_eviction: Option<OnEviction>,
+}
+
+/// What is called with an item that is about to be evicted.
+pub(super) type OnEviction = Arc<dyn Fn(&Record<'_>, Time) + Send + Sync>;
+
+/// An item for those who list items.
+pub(super) fn listed<'a>(log: &'a Log, entry: &Entry) -> Record<'a> {
+    let bytes = log.at(entry.loc());
+    let head = Head::read(bytes);
+    let size = log.size(entry.loc()) + size_of::<Entry>();
+    Record {
+        key: head.key(bytes),
+        expiry: Expiry(entry.expiry),
+        access: entry.access,
+        cas: head.cas,
+        fetched: entry.marks() & FETCHED != 0,
+        class: class_of(size),
+        size,
+        flags: head.flags,
+    }
 }
 
 impl Shard {
@@ -50,6 +80,7 @@ impl Shard {
             flush_at: None,
             crawl: 0,
             stats: Stats::default(),
+            on_eviction: None,
         }
     }
 
@@ -120,9 +151,39 @@ impl Shard {
         }
     }
 
-    /// The short way: one look at the index, one at the record.
-    #[inline]
     pub(super) fn get(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Item> {
+        self.access(hash, key, touch, now).map(|entry| self.item(&entry))
+    }
+
+    /// A short value goes to `copy`.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        touch: Option<Expiry>,
+        now: Time,
+        copy: impl FnOnce(Short<'_>),
+    ) -> Option<Found> {
+        let entry = self.access(hash, key, touch, now)?;
+        let bytes = self.log.at(entry.loc());
+        let head = Head::read(bytes);
+        if head.kind != VALUE || head.payload_len > SHORT {
+            return Some(Found::Long(self.item(&entry)));
+        }
+        copy(Short { flags: head.flags, cas: head.cas, value: &bytes[head.payload()..head.len()] });
+        Some(Found::Short(head.payload_len))
+    }
+
+    /// Has what may be the record of a key with this hash fetched from memory.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.index.candidates(hash).for_each(|loc| self.log.prefetch(loc, PREFETCHED_BYTES));
+    }
+
+    /// The short way of a get: one look at the index, one at the record. The entry as it was before.
+    #[inline]
+    fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
         self.turn(now);
         let (log, now) = (&self.log, self.now);
         let entry = self.index.get_mut(hash, |loc| log.has_key(loc, key))?;
@@ -135,7 +196,7 @@ impl Shard {
         }
         let before = *entry;
         entry.note(now, FETCHED);
-        Some(self.item(&before))
+        Some(before)
     }
 
     pub(super) fn touch(&mut self, hash: u64, key: &[u8], expiry: Expiry, now: Time) -> bool {
@@ -175,7 +236,8 @@ impl Shard {
         let sends = if won { SENT } else { 0 };
         match (lookup.peek, created) {
             (true, _) => {}
-            (false, true) => self.index.entry_mut(place).set_marks(marks | sends),
+            // Whoever created it has seen it.
+            (false, true) => self.index.entry_mut(place).set_marks(marks | sends | FETCHED),
             (false, false) => self.note(place, FETCHED | sends),
         }
         Some(Hit { item, token: Token { won, stale, sent }, created })
@@ -354,19 +416,7 @@ impl Shard {
                 if self.gone(entry).is_some() {
                     return;
                 }
-                let bytes = self.log.at(entry.loc());
-                let head = Head::read(bytes);
-                let size = self.log.size(entry.loc()) + size_of::<Entry>();
-                visit(&Record {
-                    key: head.key(bytes),
-                    expiry: Expiry(entry.expiry),
-                    access: entry.access,
-                    cas: head.cas,
-                    fetched: entry.marks() & FETCHED != 0,
-                    class: class_of(size),
-                    size,
-                    flags: head.flags,
-                });
+                visit(&listed(&self.log, entry));
             });
             place += 1;
         }

@@ -74,8 +74,8 @@ fn ends_of_connections() {
     for (sent, after) in [
         ("quit\r\n", After::Close),
         ("GET / HTTP/1.1\r\n", After::Close),
-        ("watch\r\n", After::Watch(1 << 2)),
-        ("watch mutations connevents\r\n", After::Watch(1 << 3 | 1 << 5)),
+        ("watch\r\n", After::Watch(1 << 1)),
+        ("watch mutations connevents\r\n", After::Watch(1 << 2 | 1 << 3)),
         ("lru_crawler metadump all\r\n", After::Dump),
     ] {
         let mut rig = Rig::new();

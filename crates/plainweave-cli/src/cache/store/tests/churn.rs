@@ -1,9 +1,10 @@
 //! The bound on memory, and what eviction, expiry and readers do to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{NOW, set, value};
-use crate::cache::store::{Config, Expiry, Removal, Store, Stored, Time, Write};
+use crate::cache::store::{Config, Expiry, Found, Mode, Removal, Store, Stored, Time, Write};
 
 const MEMORY: usize = 4 << 20;
 
@@ -75,6 +76,55 @@ fn expired_items_go_in_the_background() {
     store.flush(Time(111), Time(111));
     assert_eq!(store.maintain(usize::MAX, Time(111)), 500);
     assert_eq!((store.stats().items, store.stats().bytes), (0, 0));
+}
+
+#[test]
+fn an_expired_item_that_is_written_over_counts_as_reclaimed() {
+    let store = small(true);
+    for (number, mode) in [Mode::Set, Mode::Add].into_iter().enumerate() {
+        store.write(&Write { expiry: Expiry::at(Time(110)), ..Write::new(b"k", b"old") }, NOW);
+        let write = Write { mode, ..Write::new(b"k", b"new") };
+        assert!(matches!(store.write(&write, Time(110)), Stored::Stored(_)));
+        let stats = store.stats();
+        assert_eq!((stats.reclaimed, stats.crawler_reclaimed, stats.items), (number as u64 + 1, 0, 1), "{mode:?}");
+        store.remove(b"k", &Removal::default(), Time(110));
+    }
+}
+
+#[test]
+fn evictions_are_told_one_by_one() {
+    let mut store = small(true);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    store.on_eviction(move |record, now| to.lock().unwrap().push((record.key.to_vec(), now)));
+    for number in 0..500_u32 {
+        store.write(&Write::new(&number.to_le_bytes(), &[1; 20_000]), NOW);
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.len() as u64, store.stats().evictions);
+    assert!(told.len() > 200 && told.iter().all(|(key, now)| *now == NOW && store.get(key, NOW).is_none()));
+}
+
+#[test]
+fn a_batch_is_prefetched_without_a_trace() {
+    let store = Store::new(Config { memory: 16 << 20, item_max: 1 << 16, evict: true, shards: 4 });
+    let keys: Vec<_> = (0..100).map(|n| format!("key{n}").into_bytes()).collect();
+    keys.iter().step_by(2).for_each(|key| _ = store.write(&Write::new(key, key), NOW));
+    let before = store.stats();
+    for batch in keys.chunks(30) {
+        store.prefetch(batch.iter().map(Vec::as_slice));
+    }
+    assert_eq!(store.stats(), before);
+    for (n, key) in keys.iter().enumerate() {
+        let mut read = Vec::new();
+        let found = store.read(key, None, NOW, |short| read.extend_from_slice(short.value));
+        assert!(matches!(found, Some(Found::Short(_))) == (n % 2 == 0), "{n}");
+        assert!(n % 2 == 1 || read == *key);
+    }
+    store.write(&Write::new(b"long", &[7; 5000]), NOW);
+    let found = store.read(b"long", Some(Expiry::at(Time(300))), NOW, |_| panic!("it is long"));
+    assert!(matches!(found, Some(Found::Long(item)) if item.len() == 5000));
+    assert!(store.get(b"long", Time(300)).is_none(), "touched");
 }
 
 #[test]

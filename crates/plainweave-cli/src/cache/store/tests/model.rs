@@ -93,7 +93,7 @@ impl Model {
         }
         let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
         let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
-        if !lookup.peek && !created {
+        if !lookup.peek {
             entry.access = now;
             entry.fetched = true;
         }

@@ -1,0 +1,102 @@
+//! What the server tells: `watch`, `lru_crawler metadump`, and the admin address.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::running::{PATIENCE, Running};
+
+/// A page of the admin address: its status line and its body.
+fn page(address: SocketAddr, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn the_admin_address_has_health_metrics_and_hot_keys() {
+    let server = Running::start(&["--admin", "127.0.0.1:0"]);
+    let admin = server.line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let admin: SocketAddr = admin.parse().unwrap();
+    let mut client = server.connect();
+    client.ask("set hot 0 0 1\r\nx\r\n", "STORED\r\n");
+    for _ in 0..1000 {
+        client.ask("get hot\r\n", "VALUE hot 0 1\r\nx\r\nEND\r\n");
+    }
+    assert_eq!(page(admin, "GET /health"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    let (status, metrics) = page(admin, "GET /metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<f64>().unwrap()
+    };
+    assert_eq!((value("plainweave_cache_cmd_get_total"), value("plainweave_cache_cmd_set_total")), (1000.0, 1.0));
+    assert_eq!((value("plainweave_cache_items"), value("plainweave_cache_connections")), (1.0, 1.0));
+    let timed = value("plainweave_cache_command_seconds_count{command=\"get\"}");
+    assert!(timed > 10.0, "one turn in 16 is timed: {timed}");
+    assert_eq!(value("plainweave_cache_command_seconds_bucket{command=\"get\",le=\"+Inf\"}"), timed);
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        assert!(line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok()), "{line}");
+    }
+    let (_, hot) = page(admin, "GET /hotkeys");
+    assert!(hot.lines().nth(1).is_some_and(|line| line.ends_with(" hot")), "{hot}");
+    assert_eq!(page(admin, "GET /nothing").0, "HTTP/1.1 404 Not Found");
+    assert_eq!(page(admin, "DELETE /metrics").0, "HTTP/1.1 405 Method Not Allowed");
+}
+
+#[test]
+fn metadump_lists_every_item() {
+    let server = Running::start(&[]);
+    let mut client = server.connect();
+    for n in 0..1200 {
+        client.ask(format!("set key\"{n} {n} 0 3\r\nabc\r\n"), "STORED\r\n");
+    }
+    client.ask("set ends 0 1000 1\r\nx\r\nget ends\r\n", "STORED\r\nVALUE ends 0 1\r\nx\r\nEND\r\n");
+    let dump = client.until("lru_crawler metadump all\r\n", "END");
+    let lines: Vec<&str> = dump.lines().collect();
+    assert_eq!(lines.len(), 1202, "each item once, and the end");
+    assert!((0..1200).all(|n| dump.contains(&format!("key=key%22{n} exp=-1 "))), "{dump}");
+    let ends = lines.iter().find(|line| line.starts_with("key=ends ")).unwrap();
+    let words: Vec<(&str, &str)> = ends.split(' ').filter_map(|word| word.split_once('=')).collect();
+    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size"]);
+    let (exp, la) = (words[1].1.parse::<i64>().unwrap(), words[2].1.parse::<i64>().unwrap());
+    assert!((exp - la).abs_diff(1000) <= 5 && words[4].1 == "yes", "{ends}");
+    client.ask("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn watchers_see_what_they_asked_for() {
+    let server = Running::start(&["-m", "4", "-t", "1", "-I", "64k"]);
+    let (mut all, mut fetches, mut evictions) = (server.connect(), server.connect(), server.connect());
+    fetches.ask("watch\r\n", "OK\r\n");
+    evictions.ask("watch evictions\r\n", "OK\r\n");
+    all.ask("watch fetchers mutations connevents\r\n", "OK\r\n");
+    let mut client = server.connect();
+    client.ask("set a 0 100 3\r\nabc\r\nget a none\r\n", "STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n");
+    let found = (0..4).map(|_| all.line()).collect::<String>();
+    let types: Vec<&str> = found.split(" type=").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+    assert_eq!(types, ["conn_new", "item_store", "item_get", "item_get"], "{found}");
+    assert!(found.contains("key=a status=stored cmd=set ttl=100 "), "{found}");
+    assert!(found.contains("key=a status=found ") && found.contains("key=none status=not_found "), "{found}");
+    let fetched = fetches.line();
+    assert!(fetched.contains("type=item_get key=a status=found"), "{fetched}");
+    for n in 0..400 {
+        client.send(format!("set long{n} 0 0 30000 noreply\r\n{}\r\n", "v".repeat(30_000)));
+    }
+    let evicted = evictions.line();
+    assert!(evicted.contains(" type=eviction key="), "{evicted}");
+    for word in [" fetch=", " ttl=", " la=", " clsid=", " size="] {
+        assert!(evicted.contains(word), "no {word} in {evicted}");
+    }
+    client.ask("mn\r\n", "MN\r\n");
+    drop(client);
+    while !all.line().contains(" type=conn_close ") {}
+    // What is not sent here is not accepted either.
+    for kind in ["sysevents", "rawcmds", "proxyreqs", "nonsense"] {
+        server.connect().ask(format!("watch {kind}\r\n"), "ERROR\r\n");
+    }
+}
