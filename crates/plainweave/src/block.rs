@@ -8,6 +8,10 @@
 //! parker), so the suspension ends at once. The condition is looked at **first**: what has completed is delivered, and
 //! the cancellation surfaces at the next call. Wake-ups may be spurious; conditions decide.
 //!
+//! Suspension is compiled into its callers ([`until`], [`suspend`], `park`, the wait of `sync`): a processor predicts
+//! returns by the calls that it has seen, a switch of stacks leaves it with another fiber's, and so every frame between
+//! the switch and the user's code is a mispredicted return.
+//!
 //! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
 //! any other if it has thread-local storage of its own, and its panic count with it. On shared storage (D3) it would
 //! leave its panic count to the next fiber of the worker, so it waits on its thread.
@@ -122,14 +126,29 @@ pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> 
 
 /// Any thread or fiber. Waits until `condition` gives something. With `heed`, the caller's cancellation and deadline
 /// (or `limit` from now on) end the wait. `target` is the fiber waited for, if there is one.
+#[inline(always)]
 pub(crate) fn until<R>(
     reason: Reason,
     target: Option<&Header>,
     heed: bool,
     limit: Option<Duration>,
+    condition: impl FnMut() -> Option<R>,
+) -> Result<R, Interrupt> {
+    match suspendable() {
+        Some(header) => until_on_fiber(header, reason, heed, limit, condition),
+        None => until_on_thread(reason, target, heed, limit, condition),
+    }
+}
+
+/// [`until`] of a fiber that can suspend.
+#[inline(always)]
+pub(crate) fn until_on_fiber<R>(
+    header: &Header,
+    reason: Reason,
+    heed: bool,
+    limit: Option<Duration>,
     mut condition: impl FnMut() -> Option<R>,
 ) -> Result<R, Interrupt> {
-    let Some(header) = suspendable() else { return until_on_thread(reason, target, heed, limit, condition) };
     let mut deadline = NEVER;
     if heed {
         deadline = header.own.deadline.get();
@@ -154,6 +173,7 @@ pub(crate) fn until<R>(
     }
 }
 
+#[cold]
 fn until_on_thread<R>(
     reason: Reason,
     target: Option<&Header>,
@@ -214,12 +234,18 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
 /// pool's epoch, `NEVER` for none) has come. True: it has come. May return without cause.
 ///
 /// While a timer is armed the fiber stays with the worker whose wheel holds it, also where it could move.
+#[inline(always)]
 pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     header.own.reason.set(reason);
     if deadline == NEVER {
         header.switch(Switch::Park);
         return false;
     }
+    suspend_until(header, deadline)
+}
+
+#[inline(never)]
+fn suspend_until(header: &Header, deadline: u64) -> bool {
     let pin = Pin::new(header);
     header.own.timer_fired.set(false);
     let target = TimerTarget::Fiber(NonNull::from(header));
@@ -260,12 +286,16 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 }
 
 /// `park`: waits for the caller's token.
+#[inline(always)]
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     match suspendable() {
-        Some(h) => until(Reason::Park, None, true, limit, || h.take(Brings::Token).then_some(())),
-        None => {
-            let me = this_thread();
-            until(Reason::Park, None, true, limit, || me.token.swap(false, Ordering::AcqRel).then_some(()))
-        }
+        Some(header) => until_on_fiber(header, Reason::Park, true, limit, || header.take(Brings::Token).then_some(())),
+        None => park_thread(limit),
     }
+}
+
+#[cold]
+fn park_thread(limit: Option<Duration>) -> Result<(), Interrupt> {
+    let me = this_thread();
+    until_on_thread(Reason::Park, None, true, limit, || me.token.swap(false, Ordering::AcqRel).then_some(()))
 }

@@ -353,6 +353,8 @@ pub fn yield_now() {
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+// Into the caller's own frame: see `block`.
+#[inline(always)]
 pub fn park() -> io::Result<()> {
     Ok(block::park(None)?)
 }
@@ -396,6 +398,7 @@ impl Fiber {
     }
 
     /// Any thread. Leaves the token that ends the fiber's [`park`], now or when it next calls it.
+    #[inline]
     pub fn unpark(&self) {
         match &self.0 {
             // What was written before is visible to whoever takes the token.

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use slab::Slab;
 
 use crate::fiber::blocks::Blocks;
+use crate::fiber::state::anchored::Call;
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
 use crate::io::driver::{Completion, Driver, Wait};
 use crate::io::op::Waiter;
@@ -100,6 +101,13 @@ impl WorkerCtx {
 
     pub(crate) fn push_local(&self, task: FiberTask, why: Ready) -> Wake {
         self.half.push(task, why)
+    }
+
+    /// Queues a fiber that stays with this worker and has just been woken.
+    #[inline]
+    pub(crate) fn queue(&self, task: FiberTask) {
+        let wake = self.half.push(task, Ready::Woken);
+        self.pool.act_on(wake);
     }
 
     /// Cancels an operation of this worker's driver.
@@ -293,8 +301,21 @@ impl<P: Policy<FiberTask>> Worker<P> {
     #[cold]
     fn empty_inbox(&self) {
         for task in self.ctx.shared().inbox().take_all() {
-            let wake = self.half.push(task, Ready::Woken);
-            self.ctx.pool.act_on(wake);
+            if task.header().own.local.is_settled() {
+                self.read(task);
+            } else {
+                self.ctx.queue(task);
+            }
+        }
+    }
+
+    /// A message about a fiber that stays here: somebody else has woken it.
+    fn read(&self, task: FiberTask) {
+        let header = task.header();
+        match header.state.read(&header.own.local, |brings| header.bring(brings)) {
+            Call::Queue => self.ctx.queue(task),
+            Call::Nothing => {}
+            Call::Retire => self.retire(task),
         }
     }
 
@@ -397,14 +418,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 let wake = self.half.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
-            Some(Switch::Park) => {
-                // From a successful `park` on, another worker may run the fiber, and free it.
-                if !task.header().state.park() {
-                    let wake = self.half.push(task, Ready::Woken);
-                    ctx.pool.act_on(wake);
-                }
-            }
-            None => self.retire(task),
+            // If it is parked, another worker may run the fiber from here on, and free it.
+            Some(Switch::Park) if task.header().park() => {}
+            Some(Switch::Park) => ctx.queue(task),
+            None if task.finish() => self.retire(task),
+            // It stays on record until the message that is on its way to it has come.
+            None => {}
         }
     }
 

@@ -28,6 +28,7 @@ on_every_setup!(
     unpark_from_a_thread,
     stale_wake_ups_do_not_end_a_park,
     unpark_of_the_ended_is_harmless,
+    wake_ups_from_elsewhere_race_with_the_end,
     ping_pong_across_runtimes,
     local_fibers_share_an_rc,
     local_fibers_stay_on_their_worker,
@@ -275,6 +276,42 @@ fn stale_wake_ups_do_not_end_a_park(setup: Setup) {
             assert!(start.elapsed() >= ms(12));
         }
     });
+}
+
+/// Fibers that park a few times and end, while two threads go on waking them: each token ends a park, the last of them
+/// come when the fiber is ending or has ended, and the runtime ends with nobody left.
+fn wake_ups_from_elsewhere_race_with_the_end(setup: Setup) {
+    const PARKS: usize = 3;
+    let runtime = setup.workers(2);
+    for round in 0..60 {
+        let parked = Arc::new(AtomicUsize::new(0));
+        let fibers: Vec<_> = (0..4)
+            .map(|i| {
+                let parked = parked.clone();
+                runtime.spawn(move || {
+                    for _ in 0..(round + i) % (PARKS + 1) {
+                        plainweave::park().unwrap();
+                        parked.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        fibers.iter().for_each(|fiber| fiber.fiber().unpark());
+                    }
+                });
+            }
+            eventually("all have ended", || fibers.iter().all(plainweave::JoinHandle::is_finished));
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(parked.load(Ordering::Relaxed), (0..4).map(|i| (round + i) % (PARKS + 1)).sum::<usize>());
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    }
+    assert!(runtime.wait_idle(Duration::from_secs(10)));
 }
 
 fn unpark_of_the_ended_is_harmless(setup: Setup) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::blocks::Blocks;
 use super::state::Brings;
+use super::state::anchored::Call;
 use super::{FiberTask, Header, current_worker};
 use crate::policy::Ready;
 use crate::worker::WorkerCtx;
@@ -49,19 +50,32 @@ pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
 }
 
 /// [`wake`] that brings something. A fiber that waits for a grant lives until it has come: with a grant, `header` is
-/// not touched after the exchange in the state word unless that made it the caller's.
+/// not touched after it was given unless that made it the caller's.
 #[inline]
 pub(crate) fn wake_with(header: &Header, brings: Brings, here: Option<&WorkerCtx>) {
-    if header.state.wake(brings) {
-        match brings {
-            Brings::Nothing => {}
-            Brings::Token => header.own.token.set(true),
-            Brings::Grant => header.own.grant.set(true),
+    if !header.stays() {
+        if header.state.wake(brings) {
+            header.bring(brings);
+            make_ready(header, here);
         }
-        // SAFETY: `wake` gave the right to queue the fiber to this caller alone.
-        let task = unsafe { FiberTask::new(NonNull::from(header)) };
-        crate::pool::make_ready(task, Ready::Woken, here);
+    } else if let Some(ctx) = here.filter(|ctx| header.stays_on(ctx)) {
+        header.bring(brings);
+        if header.own.local.wake() == Call::Queue {
+            // SAFETY: as below; this worker found it parked.
+            let task = unsafe { FiberTask::new(NonNull::from(header)) };
+            ctx.queue(task);
+        }
+    } else if header.state.post(brings) {
+        make_ready(header, here);
     }
+}
+
+/// The caller has won the right to queue the fiber, or to send its worker a message about it.
+#[inline]
+fn make_ready(header: &Header, here: Option<&WorkerCtx>) {
+    // SAFETY: `State::wake` or `State::post` gave that right to this caller alone.
+    let task = unsafe { FiberTask::new(NonNull::from(header)) };
+    crate::pool::make_ready(task, Ready::Woken, here);
 }
 
 impl Clone for FiberHandle {

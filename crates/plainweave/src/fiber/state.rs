@@ -1,5 +1,8 @@
 //! The state word of a fiber: who owns its stack, and which queue it may be on.
 //!
+//! This is the protocol of fibers that may move at any time. A fiber that stays where it started needs fewer atomic
+//! operations: see [`anchored`].
+//!
 //! Blocking is "register where the waker will find me, then suspend". A waker on another core may come between the two,
 //! while the fiber still runs on its stack. So the *worker*, and only after the switch has saved the stack, publishes
 //! `PARKED`; a waker that comes earlier leaves `NOTIFIED` behind and the worker queues the fiber again.
@@ -27,6 +30,8 @@
 //! that does not win leaves it in the word, as a bit beside the others, from where [`State::take`] fetches it.
 //! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from parking: it may wait for something else.
 
+pub(crate) mod anchored;
+
 use crate::shim::atomic::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
@@ -40,6 +45,10 @@ const FINISHED: u32 = 4;
 const TOKEN: u32 = 8;
 /// A grant was given while the fiber was not parked.
 const GRANT: u32 = 16;
+/// Anchored fibers only: it has parked once; whoever wakes it from elsewhere tells its worker.
+const SETTLED: u32 = 32;
+/// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
+const POSTED: u32 = 64;
 
 /// What a wake-up brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

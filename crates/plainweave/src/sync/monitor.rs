@@ -107,7 +107,7 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
 
     /// Any thread or fiber; may suspend. What `section` gives, or `None` after a wait in `list` that a grant ended.
     /// With `heed`, cancellation and deadline end the wait too.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_unless<R>(
         &self,
         (list, place): (usize, Place),
@@ -118,7 +118,7 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
     }
 
     /// [`Self::wait_unless`]; `then` runs when the place is taken and the lock left, before the wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_after<R>(
         &self,
         (list, place): (usize, Place),
@@ -146,19 +146,46 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
     }
 
     /// Steps 2 and 3.
+    #[inline(always)]
     fn wait(&self, list: usize, node: Pin<&Node>, fiber: Option<&Header>, heed: bool) -> Result<(), Interrupt> {
-        let granted = || {
-            let come = match fiber {
-                Some(header) => header.take(Brings::Grant),
-                None => node.granted.load(Ordering::Acquire),
-            };
-            come.then_some(())
+        let waited = match fiber {
+            Some(header) => {
+                let granted = || header.take(Brings::Grant).then_some(());
+                block::until_on_fiber(header, Reason::Sync, heed, None, granted)
+            }
+            None => Self::wait_on_thread(node, heed),
         };
-        let Err(interrupt) = block::until(Reason::Sync, None, heed, None, granted) else { return Ok(()) };
+        match waited {
+            Ok(()) => Ok(()),
+            Err(interrupt) => self.give_up(list, node, fiber, interrupt),
+        }
+    }
+
+    #[cold]
+    fn wait_on_thread(node: Pin<&Node>, heed: bool) -> Result<(), Interrupt> {
+        let granted = || node.granted.load(Ordering::Acquire).then_some(());
+        block::until(Reason::Sync, None, heed, None, granted)
+    }
+
+    /// Step 3.
+    #[cold]
+    fn give_up(
+        &self,
+        list: usize,
+        node: Pin<&Node>,
+        fiber: Option<&Header>,
+        interrupt: Interrupt,
+    ) -> Result<(), Interrupt> {
         if self.with(|inside| inside.lists[list].leave(node)) {
             return Err(interrupt);
         }
-        block::until(Reason::Sync, None, false, None, granted)
+        match fiber {
+            Some(header) => {
+                let granted = || header.take(Brings::Grant).then_some(());
+                block::until_on_fiber(header, Reason::Sync, false, None, granted)
+            }
+            None => Self::wait_on_thread(node, false),
+        }
     }
 }
 

@@ -39,7 +39,8 @@ impl Semaphore {
     /// # Errors
     /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
     /// it waited. A permit that is there is given also to a cancelled caller.
-    #[inline]
+    // Into the caller's own frame: see `block`.
+    #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
         // The list is empty whenever there are permits: `release` sees to it.
         self.0.wait_unless((0, Place::Back), true, |inside| {

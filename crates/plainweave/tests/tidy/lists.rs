@@ -10,6 +10,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/fiber/handle.rs",
     "crates/plainweave/src/fiber/join.rs",
     "crates/plainweave/src/fiber/mod.rs",
+    "crates/plainweave/src/fiber/task.rs",
     "crates/plainweave/src/fs.rs",
     "crates/plainweave/src/io/driver.rs",
     "crates/plainweave/src/io/epoll.rs",
@@ -69,6 +70,7 @@ pub(crate) const LOCK_FREE: &[&str] = &[
     "crates/plainweave/src/queue/",
     "crates/plainweave/src/park.rs",
     "crates/plainweave/src/fiber/state.rs",
+    "crates/plainweave/src/fiber/state/anchored.rs",
     "crates/plainweave/src/fiber/join.rs",
     "crates/plainweave/src/sync/spin.rs",
 ];

@@ -70,8 +70,8 @@ impl<S: Shim> Bells<S> {
 
     /// Thread `i`.
     #[inline]
-    pub(super) async fn wait(&self, i: usize) {
-        S::wait(self.bells[i].get().expect("hung at its beginning")).await;
+    pub(super) fn wait(&self, i: usize) -> impl Future<Output = ()> + Send {
+        S::wait(self.bells[i].get().expect("hung at its beginning"))
     }
 
     /// Thread `i`, after a wait: when it was rung.

@@ -1,5 +1,8 @@
 //! Fibers of Plainweave.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use plainweave::sync::{Mutex, Semaphore, channel};
 use plainweave::{Fiber, JoinHandle, Runtime};
 
@@ -28,8 +31,8 @@ impl Shim for Fibers {
         join.join().expect("a thread of a workload");
     }
     #[inline]
-    async fn yield_now() {
-        plainweave::yield_now();
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        Yield
     }
     fn bell() -> Fiber {
         plainweave::current()
@@ -39,8 +42,8 @@ impl Shim for Fibers {
         bell.unpark();
     }
     #[inline]
-    async fn wait(_: &Fiber) {
-        plainweave::park().expect("not cancelled");
+    fn wait(_: &Fiber) -> impl Future<Output = ()> + Send {
+        Wait
     }
     fn semaphore() -> Semaphore {
         Semaphore::new(0)
@@ -50,8 +53,8 @@ impl Shim for Fibers {
         semaphore.release();
     }
     #[inline]
-    async fn acquire(semaphore: &Semaphore) {
-        semaphore.acquire().expect("not cancelled").forget();
+    fn acquire(semaphore: &Semaphore) -> impl Future<Output = ()> + Send {
+        Acquire(semaphore)
     }
     fn try_acquire(semaphore: &Semaphore) -> bool {
         semaphore.try_acquire().map(|permit| permit.forget()).is_some()
@@ -60,8 +63,8 @@ impl Shim for Fibers {
         Mutex::new(0)
     }
     #[inline]
-    async fn add(lock: &Mutex<u64>) {
-        *lock.lock().expect("not cancelled") += 1;
+    fn add(lock: &Mutex<u64>) -> impl Future<Output = ()> + Send {
+        Add(lock)
     }
     async fn total(lock: &Mutex<u64>) -> u64 {
         *lock.lock_always()
@@ -74,5 +77,49 @@ impl Shim for Fibers {
     }
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().ok()
+    }
+}
+
+// Calls that block, as futures. Each is compiled into the workload, as a call of a library function would be; the
+// futures of `async fn` become functions of their own when several workloads use them.
+
+struct Yield;
+struct Wait;
+struct Acquire<'a>(&'a Semaphore);
+struct Add<'a>(&'a Mutex<u64>);
+
+impl Future for Yield {
+    type Output = ();
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        plainweave::yield_now();
+        Poll::Ready(())
+    }
+}
+
+impl Future for Wait {
+    type Output = ();
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        plainweave::park().expect("not cancelled");
+        Poll::Ready(())
+    }
+}
+
+impl Future for Acquire<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        self.0.acquire().expect("not cancelled").forget();
+        Poll::Ready(())
+    }
+}
+
+impl Future for Add<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        *self.0.lock().expect("not cancelled") += 1;
+        Poll::Ready(())
     }
 }

@@ -1,0 +1,175 @@
+//! A ready fiber, as run queues hold it, and the switch into it.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+use corosensei::{Coroutine, Yielder};
+
+use super::blocks::Blocks;
+use super::handle::release;
+use super::{CURRENT, Coro, Header, NEVER, NOWHERE, Switch, set_current};
+use crate::policy::{Task, WorkerId};
+use crate::queue::inbox::{Link, Linked};
+use crate::stack::Stack;
+use crate::tls;
+use crate::worker::WorkerCtx;
+
+/// A fiber that is ready to run, as run queues hold it: dropping it leaks the fiber.
+///
+/// Whoever holds it is the only one to do so, and has the right to run the fiber.
+pub struct FiberTask(NonNull<Header>);
+
+// SAFETY: it stands for the fiber's reference on itself, and a fiber's parts are handed over with the state word.
+unsafe impl Send for FiberTask {}
+
+impl FiberTask {
+    /// # Safety
+    /// The caller has won the right to queue the fiber: by spawning it, by `State::wake`, or as its worker.
+    pub(crate) unsafe fn new(header: NonNull<Header>) -> Self {
+        Self(header)
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: a fiber that has not ended holds a reference on itself.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Gives the fiber a stack and perhaps storage of its own. Its worker, before the first resume.
+    pub(crate) fn start(&self, stack: Stack, block: Option<tls::Block>) {
+        stack.set_owner(self.0.as_ptr().cast());
+        let header = self.0;
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Switch>, ()| {
+            // SAFETY: the header outlives the coroutine, and this is the fiber's first and only start.
+            unsafe {
+                if header.as_ref().owns_storage() {
+                    set_current(header.as_ptr());
+                }
+                header.as_ref().own.yielder.set(yielder);
+                (header.as_ref().vtable.run)(header);
+            }
+        });
+        // SAFETY: the fiber does not run; this worker owns it.
+        unsafe {
+            *self.header().own.coroutine.get() = Some(coroutine);
+            *self.header().own.block.get() = block;
+        }
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        // SAFETY: whoever holds the task owns the fiber's parts.
+        unsafe { (*self.header().own.coroutine.get()).is_some() }
+    }
+
+    /// Its worker. Runs the fiber until it switches back; `None`: it has ended.
+    #[inline]
+    pub(crate) fn resume(&self, ctx: &WorkerCtx) -> Option<Switch> {
+        let header = self.header();
+        header.own.worker.set(ctx);
+        header.last_worker.store(ctx.id as u32, Ordering::Relaxed);
+        // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
+        let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
+        // SAFETY: as above; it does not change before the fiber has ended.
+        if let Some(block) = unsafe { &*header.own.block.get() } {
+            // SAFETY: the fiber's block; this worker has the right to run it.
+            return unsafe { tls::resume(coroutine, block.base(), ctx.home) }.as_yield();
+        }
+        CURRENT.with(|c| c.set(header));
+        let switch = coroutine.resume(()).as_yield();
+        CURRENT.with(|c| c.set(ptr::null()));
+        switch
+    }
+
+    /// Its worker, when the fiber has ended. False: a message about it is on its way, and it is to be retired when that
+    /// has come.
+    #[inline]
+    pub(crate) fn finish(&self) -> bool {
+        let header = self.header();
+        if header.stays() {
+            return header.state.finish_anchored(&header.own.local);
+        }
+        header.state.finish();
+        true
+    }
+
+    /// Its worker, after `finish`: frees the fiber and returns its stack and its storage.
+    pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<tls::Block>) {
+        let header = self.header();
+        // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
+        let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };
+        let stack = coroutine.map(Coro::into_stack);
+        header.own.node.take();
+        // SAFETY: gives up the fiber's reference on itself.
+        unsafe { release(self.0, Some(blocks)) };
+        (stack, block)
+    }
+
+    /// A worker: the fiber cannot have a stack. Its joiner gets the error, its closure is dropped.
+    pub(crate) fn refuse(self, error: std::io::Error, blocks: &Blocks) {
+        // SAFETY: not started, owned by this worker; `retire` then gives up the reference.
+        unsafe { (self.header().vtable.refuse)(self.0, error) };
+        let no_message = self.finish();
+        debug_assert!(no_message, "a fiber that has not started is not settled");
+        self.retire(blocks);
+    }
+}
+
+impl Task for FiberTask {
+    #[inline]
+    fn anchor(&self) -> Option<WorkerId> {
+        self.header().anchor()
+    }
+
+    fn last_worker(&self) -> Option<WorkerId> {
+        let w = self.header().last_worker.load(Ordering::Relaxed);
+        (w != NOWHERE).then_some(w as usize)
+    }
+
+    fn stamp(&self) -> u64 {
+        self.header().stamp.load(Ordering::Relaxed)
+    }
+
+    fn set_stamp(&self, now: u64) {
+        self.header().stamp.store(now, Ordering::Relaxed);
+    }
+
+    fn priority(&self) -> u8 {
+        self.header().urgency.priority
+    }
+
+    /// The earlier of the deadline that it was given for policies and the one that its blocking calls heed.
+    fn deadline(&self) -> Option<u64> {
+        // Whoever holds the task owns the fiber's parts.
+        let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
+        (deadline != NEVER).then_some(deadline)
+    }
+
+    fn weight(&self) -> u32 {
+        self.header().urgency.weight
+    }
+}
+
+impl fmt::Debug for FiberTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header().fmt(f)
+    }
+}
+
+// SAFETY: a task owns its header; the link is used by the one inbox it is in.
+unsafe impl Linked for FiberTask {
+    type Node = Header;
+
+    fn into_node(self) -> NonNull<Header> {
+        self.0
+    }
+
+    unsafe fn from_node(node: NonNull<Header>) -> Self {
+        Self(node)
+    }
+
+    unsafe fn link<'a>(node: NonNull<Header>) -> &'a Link<Header> {
+        // SAFETY: the node is alive while it is queued, by the caller's promise.
+        unsafe { &(*node.as_ptr()).link }
+    }
+}
