@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,6 +50,17 @@ impl Group {
     pub(crate) fn limit(&self, share: f64) -> io::Result<()> {
         let quota = (share * 100_000.0) as u64;
         self.set("cpu", "cpu.cfs_quota_us", &quota.to_string())
+    }
+
+    /// A fresh group with so many bytes of memory, and so many bytes a second to read from the disk that `at` lies on.
+    /// `None`: not to be had here.
+    pub(crate) fn confined(name: &str, at: &Path, memory: usize, disk: u64) -> Option<Self> {
+        let group = Self::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
+        let device = fs::metadata(at).ok()?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        group.set("memory", "memory.limit_in_bytes", &memory.to_string()).ok()?;
+        group.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {disk}")).ok()?;
+        Some(group)
     }
 
     /// Writes one of a controller's files.

@@ -6,6 +6,7 @@ mod c2c;
 mod cache;
 mod cgroup;
 mod echo;
+mod files;
 mod machine;
 mod micro;
 mod mode;
@@ -39,6 +40,9 @@ enum Experiment {
     Cache(cache::Flags),
     Store(store::Flags),
     Web(web::Flags),
+    Files(files::Flags),
+    #[command(hide = true)]
+    FilesChild(files::ChildFlags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
 }
@@ -53,6 +57,8 @@ fn main() -> ExitCode {
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
+        Experiment::Files(flags) => files::run(&flags),
+        Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
     };
     match done {

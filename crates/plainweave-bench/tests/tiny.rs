@@ -112,6 +112,16 @@ fn echo() {
     assert!(rows.iter().any(|r| r[4] == "ratio_to_raw"));
 }
 
+/// Sinks look at the bytes that come.
+#[test]
+fn files() {
+    let rows = rows("files", &["--runs", "1", "--seconds", "0.3", "--files", "20", "--streams", "4"]);
+    for method in ["sendfile", "splice", "linked-splice", "linked-splice-capped", "read-send"] {
+        let row = rows.iter().find(|r| r[1] == "memory" && r[2] == method && r[4] == "mib_per_s");
+        assert!(row.is_some_and(|row| row[6].parse::<f64>().unwrap() > 0.0), "{method}: {rows:?}");
+    }
+}
+
 /// Its servers are other programs: they are measured where they are.
 #[test]
 fn cache() {

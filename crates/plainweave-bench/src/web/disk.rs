@@ -6,7 +6,6 @@
 //! loop over the large ones. What a worker that waits for the disk does to the others is the second p99.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             continue;
         }
         let name = format!("disk-{}", kind.name().replace(' ', "-"));
-        let Some(group) = confined(&name, &bench.site, memory) else {
+        let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
             bench.missing(CASE, "no cgroups of version 1 for memory and blkio are to be had here");
             return Ok(());
         };
@@ -146,16 +145,6 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
 
 fn start(mut command: Command) -> anyhow::Result<Child> {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run plainweave load")
-}
-
-/// A group with so many bytes of memory, and `DISK` bytes a second of the device that the site lies on.
-fn confined(name: &str, site: &Site, memory: usize) -> Option<Group> {
-    let group = Group::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
-    let device = std::fs::metadata(site.dir()).ok()?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    group.set("memory", "memory.limit_in_bytes", &memory.to_string()).ok()?;
-    group.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {DISK}")).ok()?;
-    Some(group)
 }
 
 /// Has the page cache forget a file.

@@ -124,6 +124,9 @@ fn accept(listener: &net::TcpListener, server: &Arc<WebServer>, seats: &Arc<Seat
             }
             None => first_step(server, Seated { stream, _seat: seat }),
         }
+        // Those that are connected come before those that are not: under overload a server that takes in all who come
+        // spends its time on accepting, and serves them when they have left.
+        plainweave::yield_now();
     }
 }
 

@@ -1,0 +1,147 @@
+//! The two methods on io_uring. A splice there always runs on a kernel thread (io-wq); a read that finds its pages in
+//! memory completes at once, and otherwise when they have come.
+//!
+//! `unsafe` once, in `Ring::push`. Memory that an entry names belongs to the caller's frame, in which the ring is
+//! declared behind it: so the ring goes first, and does not go before all entries have completed.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{Context, ensure};
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{IoUring, opcode, types};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::SIZE;
+use super::child::{Course, PIECE, Sender};
+
+struct Ring {
+    ring: IoUring,
+    /// Entries pushed and not completed.
+    pending: usize,
+}
+
+impl Ring {
+    fn new(streams: usize) -> anyhow::Result<Self> {
+        let entries = (2 * streams).next_power_of_two() as u32;
+        Ok(Self { ring: IoUring::new(entries).context("no io_uring is to be had here")?, pending: 0 })
+    }
+
+    fn push(&mut self, entry: &Entry) -> anyhow::Result<()> {
+        // SAFETY: the only memory that an entry of this file names are the buffers of `read_send`. They are declared
+        // before the ring, not resized, and lent to one entry at a time; the ring's `drop` waits for all entries.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        ensure!(pushed.is_ok(), "the ring has no room for two entries a stream");
+        self.pending += 1;
+        Ok(())
+    }
+
+    /// Submits, waits for a completion, and gives all there are: user data and result.
+    fn wait(&mut self) -> anyhow::Result<Vec<(u64, i32)>> {
+        self.ring.submit_and_wait(1)?;
+        let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        self.pending -= done.len();
+        Ok(done)
+    }
+}
+
+impl Drop for Ring {
+    /// Waits for what is pending.
+    fn drop(&mut self) {
+        while self.pending > 0 {
+            if self.wait().is_err() {
+                // The kernel may still write to memory that is about to be freed.
+                std::process::abort();
+            }
+        }
+    }
+}
+
+/// The second one of a chain.
+const OUT: u64 = 1 << 32;
+
+/// File to pipe and pipe to socket, linked, a chain at a time for each stream. `cap`: kernel threads at most.
+pub(super) fn linked_splice(course: &mut Course, senders: &mut [Sender], cap: Option<u32>) -> anyhow::Result<()> {
+    let pipes = senders.iter().map(|_| pipe_with(PipeFlags::CLOEXEC)).collect::<Result<Vec<_>, _>>()?;
+    let mut ring = Ring::new(senders.len())?;
+    if let Some(cap) = cap {
+        ring.ring.submitter().register_iowq_max_workers(&mut [cap, cap])?;
+    }
+    // What each pipe holds; less than asked for can go in, or out.
+    let mut held = vec![0; senders.len()];
+    for (number, pipe) in pipes.iter().enumerate() {
+        chain(&mut ring, &senders[number], pipe, 0, number as u64)?;
+    }
+    while course.looks_again() {
+        let done = ring.wait()?;
+        course.looking();
+        for (data, result) in done {
+            let number = (data & (OUT - 1)) as usize;
+            if data & OUT == 0 {
+                ensure!(result > 0, "a splice from a file gave {result}");
+                held[number] += result as usize;
+                continue;
+            }
+            // A first half that was short has cancelled the second, which then starts anew.
+            if result != -rustix::io::Errno::CANCELED.raw_os_error() {
+                ensure!(result > 0, "a splice to a socket gave {result}");
+                held[number] -= result as usize;
+                course.sent(&mut senders[number], result as usize)?;
+            }
+            chain(&mut ring, &senders[number], &pipes[number], held[number], number as u64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the pipe if it is empty, and empties it.
+fn chain(ring: &mut Ring, sender: &Sender, pipe: &(OwnedFd, OwnedFd), held: usize, data: u64) -> anyhow::Result<()> {
+    let (read, write) = (types::Fd(pipe.0.as_raw_fd()), types::Fd(pipe.1.as_raw_fd()));
+    let len = if held > 0 { held } else { (SIZE - sender.offset as usize).min(PIECE) } as u32;
+    if held == 0 {
+        let file = types::Fd(sender.file.as_raw_fd());
+        let fill = opcode::Splice::new(file, sender.offset as i64, write, -1, len).build();
+        ring.push(&fill.flags(Flags::IO_LINK).user_data(data))?;
+    }
+    let socket = types::Fd(sender.socket.as_raw_fd());
+    ring.push(&opcode::Splice::new(read, -1, socket, -1, len).build().user_data(data | OUT))
+}
+
+/// Reads into a buffer and sends from it, in turn, for each stream.
+pub(super) fn read_send(course: &mut Course, senders: &mut [Sender]) -> anyhow::Result<()> {
+    let mut buffers = vec![vec![0; PIECE]; senders.len()];
+    let mut ring = Ring::new(senders.len())?;
+    // What of the buffer is to be sent.
+    let mut filled = vec![0..0; senders.len()];
+    for number in 0..senders.len() {
+        read(&mut ring, &senders[number], &mut buffers[number], number)?;
+    }
+    while course.looks_again() {
+        let done = ring.wait()?;
+        course.looking();
+        for (data, result) in done {
+            let number = (data & (OUT - 1)) as usize;
+            ensure!(result > 0, "a read or a send gave {result}");
+            let filled = &mut filled[number];
+            if data & OUT == 0 {
+                *filled = 0..result as usize;
+            } else {
+                filled.start += result as usize;
+                course.sent(&mut senders[number], result as usize)?;
+            }
+            if filled.start == filled.end {
+                read(&mut ring, &senders[number], &mut buffers[number], number)?;
+                continue;
+            }
+            let (socket, piece) = (types::Fd(senders[number].socket.as_raw_fd()), &buffers[number][filled.clone()]);
+            let send = opcode::Send::new(socket, piece.as_ptr(), piece.len() as u32).build();
+            ring.push(&send.user_data(number as u64 | OUT))?;
+        }
+    }
+    Ok(())
+}
+
+fn read(ring: &mut Ring, sender: &Sender, buffer: &mut [u8], number: usize) -> anyhow::Result<()> {
+    let len = (SIZE - sender.offset as usize).min(PIECE) as u32;
+    let read = opcode::Read::new(types::Fd(sender.file.as_raw_fd()), buffer.as_mut_ptr(), len);
+    ring.push(&read.offset(sender.offset).build().user_data(number as u64))
+}
