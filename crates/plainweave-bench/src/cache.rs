@@ -3,9 +3,11 @@
 //! The servers run at once, each with one worker in a process of its own on CPU 0. A closed-loop client on CPU 1 drives
 //! them in turn, some thousand requests a turn, so that all see the same machine in the same minute; one round warms
 //! up. What counts is the ratio to memcached in the same round. Two more cases ask what a cache keeps: the hit ratio of
-//! a skewed trace of mixed sizes, and the number of small items in 64 MB.
+//! a skewed trace of mixed sizes, and the number of small items in 64 MB. The last one measures latency where CPU is
+//! short.
 
 mod client;
+mod quota;
 mod server;
 mod trace;
 
@@ -61,20 +63,20 @@ const fn case(name: &'static str, what: &'static str, connections: usize, depth:
     Case { name, what, connections, mix: Mix { depth, updates } }
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 4] = [
     case("64", "64 connections, one request under way on each, 3 % updates", 64, 1, 3),
     case("512", "512 connections, one request under way on each, 3 % updates", 512, 1, 3),
     case("64x16", "64 connections, 16 requests under way on each, 3 % updates", 64, 16, 3),
-    case("updates-5", "64 connections, one request under way on each, 5 % updates", 64, 1, 5),
-    case("updates-10", "64 connections, one request under way on each, 10 % updates", 64, 1, 10),
-    case("updates-50", "64 connections, one request under way on each, 50 % updates", 64, 1, 50),
     case("15360", "15,360 connections (or as --connections says), one request under way on each", 0, 1, 3),
 ];
+/// Sets among a hundred requests; what they cost is compared with the first.
+const UPDATES: [u64; 4] = [3, 5, 10, 50];
+const UPDATE: (&str, &str) = ("updates", "64 connections, 3, 5, 10 and 50 % updates in turn, each beside 3 %");
 const HIT_RATIO: (&str, &str) = ("hit-ratio", "hits of a Zipf(0.99) trace of 400,000 keys of 32 B to 4 KB in 64 MB");
 const ITEMS: (&str, &str) = ("items", "items of 11 B keys and 32 B values that 64 MB hold");
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let all = || CASES.iter().map(|case| (case.name, case.what)).chain([HIT_RATIO, ITEMS]);
+    let all = || CASES.iter().map(|case| (case.name, case.what)).chain([UPDATE, HIT_RATIO, ITEMS, quota::CASE]);
     if flags.list {
         all().for_each(|(name, what)| report::say(&format!("{name:<12} {what}")));
         return Ok(());
@@ -84,10 +86,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         bail!("there is no case '{wrong}'; there are {}", names.join(", "));
     }
     let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name);
-    let (systems, absent) = available();
+    let (systems, mut absent) = available();
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         rows.extend(cost(case, flags, &systems)?);
+    }
+    if wanted(UPDATE.0) {
+        rows.extend(updates(flags, &systems)?);
     }
     if wanted(HIT_RATIO.0) {
         rows.extend(kept(HIT_RATIO.0, "hit_ratio", "1", &systems, |server| {
@@ -99,6 +104,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(kept(ITEMS.0, "items", "1", &systems, |server| {
             trace::items(server.address, flags.iterations.get() * 20)
         })?);
+    }
+    if wanted(quota::CASE.0) {
+        match quota::run(flags, &systems)? {
+            Ok(found) => rows.extend(found),
+            Err(why) => absent.push((quota::CASE.0.to_owned(), why.to_owned())),
+        }
     }
     let parameters = vec![
         ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
@@ -150,6 +161,34 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
             rows.push(row(case.name, *system, "ratio_to_memcached", "1", ratios));
         }
         rows.push(row(case.name, *system, "resident_bytes", "B", vec![server.resident()]));
+    }
+    Ok(rows)
+}
+
+/// CPU time per request by the share of sets, and its ratio to that of the first share in the same round.
+fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::Parked)) {
+        let server = Server::start(*system, 64)?;
+        Client::fill(server.address)?;
+        let mut client = Client::connect(server.address, 64)?;
+        let mut costs: [Vec<f64>; UPDATES.len()] = Default::default();
+        for round in 0..=flags.runs.get() {
+            report::progress(&format!("cache: {}, {}, round {round} of {}", UPDATE.0, system.name(), flags.runs));
+            for (updates, costs) in UPDATES.into_iter().zip(&mut costs) {
+                let before = server.cpu()?;
+                let answered = client.drive(flags.iterations.get(), Mix { depth: 1, updates })?;
+                if round > 0 {
+                    costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
+                }
+            }
+        }
+        for (updates, found) in UPDATES.iter().zip(&costs) {
+            let name = format!("{}-{updates}", UPDATE.0);
+            rows.push(row(&name, *system, "cpu_us_per_request", "us", found.clone()));
+            let ratios = found.iter().zip(&costs[0]).map(|(own, first)| own / first).collect();
+            rows.push(row(&name, *system, "ratio_to_3_percent", "1", ratios));
+        }
     }
     Ok(rows)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::cgroup::Group;
 use crate::machine;
 
 /// Who serves.
@@ -35,11 +36,18 @@ impl System {
 pub(super) struct Server {
     child: Child,
     pub(super) address: SocketAddr,
+    /// Dropped after the process has ended.
+    _group: Option<Group>,
 }
 
 impl Server {
     /// Starts one with so much memory, on CPU 0, and waits until it answers.
     pub(super) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
+        Self::start_in(system, megabytes, None)
+    }
+
+    /// The same in a control group.
+    pub(super) fn start_in(system: System, megabytes: usize, group: Option<Group>) -> anyhow::Result<Self> {
         // The port is free now; should somebody take it meanwhile, the server does not start, and says so.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
         let mut command = match system {
@@ -60,11 +68,15 @@ impl Server {
         };
         command.args(["-t", "1", "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
         command.args(["-m", &megabytes.to_string()]);
+        if let Some(group) = &group {
+            command = group.around(&command);
+        }
         // The child inherits the affinity of the thread that starts it.
         machine::pin_to(0);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         machine::pin_to(1);
-        let mut server = Self { child: child.with_context(|| format!("cannot start {}", system.name()))?, address };
+        let child = child.with_context(|| format!("cannot start {}", system.name()))?;
+        let mut server = Self { child, address, _group: group };
         let end = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).is_err() {
             if server.child.try_wait()?.is_some() || Instant::now() > end {
@@ -94,7 +106,7 @@ impl Drop for Server {
 }
 
 /// The program beside this one.
-fn plainweave() -> anyhow::Result<PathBuf> {
+pub(super) fn plainweave() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("plainweave");
     if !path.exists() {
         bail!("{} is missing: build it with cargo build --release -p plainweave-cli", path.display());

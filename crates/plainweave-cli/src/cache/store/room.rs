@@ -313,16 +313,18 @@ impl Shard {
         }
     }
 
-    /// Looks at about `budget` items of the index and drops those that have expired or were flushed. How many.
+    /// Looks at about `budget` items of the index and drops those that have expired or were flushed. How many. Nothing
+    /// expires within a second, so a bucket is looked at once in each, unless there was a flush.
     pub(super) fn maintain(&mut self, budget: usize, now: Time) -> usize {
         self.turn(now);
         let mut found = Vec::new();
         let (mut seen, mut removed) = (0, 0);
-        // The table shrinks as items go, so its size is asked each time; no bucket is looked at twice.
-        for _ in 0..self.index.buckets() {
-            if seen >= budget {
-                break;
-            }
+        if self.round.0 != Some(self.now) {
+            self.round = (Some(self.now), self.index.buckets());
+        }
+        // The table shrinks as items go, so its size is asked each time.
+        while self.round.1 > 0 && seen < budget {
+            self.round.1 -= 1;
             self.crawl = if self.crawl + 1 < self.index.buckets() { self.crawl + 1 } else { 0 };
             seen += 1;
             self.index.visit(self.crawl, |entry| {

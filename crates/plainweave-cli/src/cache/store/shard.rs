@@ -40,6 +40,8 @@ pub(super) struct Shard {
     flush_at: Option<Time>,
     /// The bucket that [`Self::maintain`] looked at last.
     pub(super) crawl: usize,
+    /// The second in which it did, and how many buckets it has yet to look at in that second.
+    pub(super) round: (Option<Time>, usize),
     pub(super) stats: Stats,
     /// Who is told of each eviction.
     pub(super) on_eviction: Option<OnEviction>,
@@ -79,6 +81,7 @@ impl Shard {
             now: Time::START,
             flush_at: None,
             crawl: 0,
+            round: (None, 0),
             stats: Stats::default(),
             on_eviction: None,
         }
@@ -93,6 +96,7 @@ impl Shard {
         self.now = self.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.now) {
             self.flush_at = None;
+            self.round = (None, 0);
             self.log.flush();
         }
     }

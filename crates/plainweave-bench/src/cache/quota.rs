@@ -1,0 +1,86 @@
+//! Latency when CPU is short: each server may use a quarter of a core, and gets 30, 60 and 90 % of the load that
+//! memcached can bear there. Open loop: what queues while the quota is used up counts with its waiting time.
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use super::server::{Server, System, plainweave};
+use super::{Flags, row};
+use crate::cgroup::Group;
+use crate::report;
+use crate::sample::Row;
+
+pub(super) const CASE: (&str, &str) =
+    ("quota-p99", "64 connections, a quarter of a core each, at 30, 60 and 90 % of memcached's peak, Poisson");
+/// Of one CPU.
+const SHARE: f64 = 0.25;
+/// Of memcached's peak, in percent.
+const LOADS: [u32; 3] = [30, 60, 90];
+
+/// Rows, or why there are none.
+pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Vec<Row>, &'static str>> {
+    if systems.first() != Some(&System::Memcached) {
+        return Ok(Err("there is no memcached whose peak would be the measure"));
+    }
+    let mut servers = Vec::new();
+    for system in systems {
+        let group = Group::new(&format!("cache-{}", system.name().replace(' ', "-")), &["cpu", "cpuacct"]);
+        let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
+            return Ok(Err("no cgroup of version 1 with a CPU quota is to be had here"));
+        };
+        servers.push(Server::start_in(*system, 64, Some(group))?);
+    }
+    let csv = std::env::temp_dir().join(format!("plainweave-bench-cache-{}.csv", std::process::id()));
+    // One run of the load generator; a turn of 60,000 requests lasts three seconds.
+    let length = format!("{}ms", (flags.iterations.get() / 20).max(200));
+    let load = |server: &Server, more: &[&str]| -> anyhow::Result<String> {
+        let mut command = Command::new(plainweave()?);
+        command.args(["load", "cache", &server.address.to_string(), "--set-ratio", "0.03", "--workers", "1"]);
+        command.args(["--warm-up", "500ms", "--duration", &length]).arg("--csv").arg(&csv).args(more);
+        let output = command.output().context("cannot run plainweave load")?;
+        ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
+        let figures = std::fs::read_to_string(&csv)?;
+        ensure!(figure(&figures, "errors")? == 0.0, "errors under load: {figures}");
+        Ok(figures)
+    };
+    let mut peak = 0.0;
+    for server in &servers {
+        // All warm up; the first is memcached.
+        let rate = figure(&load(server, &[])?, "rate")?;
+        peak = if peak == 0.0 { rate } else { peak };
+    }
+    let mut rows = Vec::new();
+    for percent in LOADS {
+        let rate = (peak * f64::from(percent) / 100.0).to_string();
+        let more = ["--no-load", "--rate", &rate, "--arrivals", "poisson"];
+        let mut found = vec![[const { Vec::new() }; 2]; servers.len()];
+        for round in 1..=flags.runs.get() {
+            report::progress(&format!("cache: {}, {percent} %, round {round} of {}", CASE.0, flags.runs));
+            for (server, [p50, p99]) in servers.iter().zip(&mut found) {
+                let figures = load(server, &more)?;
+                p50.push(figure(&figures, "latency_p50")?);
+                p99.push(figure(&figures, "latency_p99")?);
+            }
+        }
+        let name = format!("{}-{percent}", CASE.0);
+        for (system, [p50, p99]) in systems.iter().zip(&found) {
+            rows.push(row(&name, *system, "p99_us", "us", p99.clone()));
+            rows.push(row(&name, *system, "p50_us", "us", p50.clone()));
+            if *system != System::Memcached {
+                let ratios = p99.iter().zip(&found[0][1]).map(|(own, theirs)| own / theirs).collect();
+                rows.push(row(&name, *system, "ratio_to_memcached", "1", ratios));
+            }
+        }
+    }
+    let _ = std::fs::remove_file(csv);
+    rows.push(row(CASE.0, System::Memcached, "peak_per_s", "1/s", vec![peak]));
+    Ok(Ok(rows))
+}
+
+/// A figure of `plainweave load`, by name.
+fn figure(csv: &str, metric: &str) -> anyhow::Result<f64> {
+    let line = csv.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
+    let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
+    value.with_context(|| format!("no {metric} among {csv}"))
+}
