@@ -17,6 +17,7 @@ use plainweave::net::{self, TcpStream};
 use super::conn::{Conn, Next};
 use super::listen::Listeners;
 use super::{Cache, admin, dump};
+use crate::admin::Admin;
 use crate::stop::Stop;
 
 /// Pause after an accept that failed for want of descriptors or memory.
@@ -52,7 +53,7 @@ impl Server {
         stop: Stop,
         asked: mpsc::Receiver<()>,
         grace: Duration,
-    ) -> io::Result<bool> {
+    ) -> anyhow::Result<bool> {
         let Self { runtime, shared } = self;
         let runtime = Arc::new(runtime);
         let mut open = Vec::new();
@@ -62,12 +63,9 @@ impl Server {
             let shared = shared.clone();
             runtime.spawn(move || shared.accept(&listener));
         }
-        if let Some(listener) = listeners.admin {
-            let listener = net::TcpListener::from_std(listener)?;
-            open.push(listener.try_clone()?);
-            let cache = shared.cache.clone();
-            runtime.spawn(move || admin::serve(&listener, cache));
-        }
+        let cache = shared.cache.clone();
+        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, path));
+        let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtime.spawn(move || maintain(&cache));
         let socket = listeners.unix.as_ref().map(|(_, path)| path.clone());
