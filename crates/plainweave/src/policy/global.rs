@@ -12,11 +12,13 @@ use crate::queue::sharded::Sharded;
 
 /// See the module's page.
 pub struct GlobalFifo<T> {
+    alone: bool,
     queue: Sharded<T>,
 }
 
 /// A worker's half of [`GlobalFifo`].
 pub struct GlobalLocal<T> {
+    /// Tasks that stay; with one worker, all that it pushes.
     anchored: VecDeque<T>,
     turn: bool,
 }
@@ -25,8 +27,8 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     type Params = ();
     type Local = GlobalLocal<T>;
 
-    fn new((): (), _: &Topology) -> Self {
-        Self { queue: Sharded::lock_free(1) }
+    fn new((): (), topology: &Topology) -> Self {
+        Self { alone: topology.workers == 1, queue: Sharded::lock_free(1) }
     }
 
     fn attach(&self, _: WorkerId) -> GlobalLocal<T> {
@@ -36,7 +38,7 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     fn push(&self, _: &mut Cx, local: Option<&mut GlobalLocal<T>>, task: T, why: Ready) -> Wake {
         let mut alone = false;
         if let Some(local) = local {
-            if task.anchor().is_some() {
+            if self.alone || task.anchor().is_some() {
                 local.anchored.push_back(task);
                 return Wake::None;
             }
