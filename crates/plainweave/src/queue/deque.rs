@@ -71,8 +71,8 @@
 //!
 //! **Rejected.** *Chase and Lev's deque as it is:* a thief copies before it claims, which is a data race for tasks that
 //! are more than a word; and it takes one task. *Everything in one word, the length too:* simpler, no gate; but then a
-//! push is a read-modify-write: 27 ns instead of 15 for a push and a pop (see `docs/queues.md`). *A lock around a
-//! `VecDeque`:* 40 ns, and a thief that the kernel stops while it holds the lock stops the owner.
+//! push is a read-modify-write: 27 ns instead of 17 for a push and a pop (see `docs/queues.md`). *A lock around a
+//! `VecDeque`:* 38 ns, and a thief that the kernel stops while it holds the lock stops the owner.
 
 #[cfg(all(test, loom))]
 mod models;
