@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Running, rest};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const STYLES: [&[&str]; 4] = [
     &["--io", "epoll", "--workers", "2"],
@@ -152,5 +153,54 @@ fn out_of_descriptors_it_pauses_and_goes_on() {
         });
         server.signal();
         assert_eq!(server.end().0, Some(0));
+    }
+}
+
+/// The bound on connections leaves room; somebody else may take it away.
+#[test]
+fn a_limit_lowered_meanwhile_is_said_once() {
+    for style in STYLES {
+        let server = Running::start(style);
+        let mut first = server.connect();
+        first.write_all(GET).unwrap();
+        answer(&mut first).expect("an answer");
+        let pid = Some(Pid::from_child(&server.child));
+        let limit = |current| prlimit(pid, Resource::Nofile, Rlimit { current, maximum: Some(1024) }).unwrap();
+        limit(Some(5));
+        let mut second = server.connect();
+        second.write_all(GET).unwrap();
+        // Meanwhile who is connected is served, from memory.
+        thread::sleep(Duration::from_millis(200));
+        first.write_all(GET).unwrap();
+        answer(&mut first).expect("an answer");
+        limit(Some(1024));
+        answer(&mut second).expect("an answer, once there are descriptors");
+        server.signal();
+        let (code, said) = server.end();
+        assert!(code == Some(0) && said.contains("cannot accept connections: Too many open files"), "{said}");
+        assert_eq!(said.lines().count(), 1, "once a minute: {said}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_gone_is_said_and_answered() {
+    for style in STYLES {
+        let root = std::env::temp_dir().join(format!("plainweave-gone-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("f"), "here").unwrap();
+        let server = Running::start_in(&root, &[style, &["--staleness", "0s"]].concat());
+        let mut stream = server.connect();
+        let mut ask = |status: &str| {
+            stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            assert!(answer(&mut stream).is_some_and(|head| head.contains(status)), "{style:?} {status}");
+        };
+        ask("200 OK");
+        std::fs::remove_dir_all(&root).unwrap();
+        ask("503 ");
+        ask("503 ");
+        server.signal();
+        let (code, said) = server.end();
+        assert!(code == Some(0) && said.contains("\"/f\" is answered 503: the served directory is gone"), "{said}");
+        assert_eq!(said.lines().count(), 1, "once a minute: {said}");
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod content;
 mod counters;
+mod faults;
 mod flags;
 mod line;
 mod observe;
@@ -21,6 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use crate::stop::Stop;
+use faults::Faults;
 pub(crate) use flags::Flags;
 use observe::Observers;
 use seats::Seats;
@@ -35,8 +37,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let caching = flags.caching.caching();
     let seats = Seats::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
-    let files = flags.content.apply(files.with_caching(caching))?;
+    let faults = Arc::new(Faults::new());
+    let told = (faults.clone(), faults.clone());
+    let files = files.with_caching(caching).on_fault(move |status, path| told.0.file(status, path));
+    let files = flags.content.apply(files)?;
     let server = Server::new(files).with_limits(flags.limits.limits());
+    let server = server.on_error(move |error| told.1.exchange(error));
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation)?;
     let server = Arc::new(observers.watch(server));
@@ -48,7 +54,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let stop = Stop::install().context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &seats, &observers)?);
     let observation = observers.open(&server, &seats, engine.runtime())?;
-    let finished = engine.run(&server, &seats, listeners, stop, flags.grace)?;
+    let finished = engine.run(&server, (&seats, &faults), listeners, stop, flags.grace)?;
     drop(observation);
     engine.end();
     if !finished {

@@ -17,6 +17,7 @@ use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
+use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::seats::{Seat, Seats};
 use crate::engine::{self, Described};
@@ -75,7 +76,7 @@ impl Engine {
     pub(super) fn run(
         &self,
         server: &Arc<WebServer>,
-        seats: &Arc<Seats>,
+        (seats, faults): (&Arc<Seats>, &Arc<Faults>),
         listeners: Vec<TcpListener>,
         stop: Stop,
         grace: Duration,
@@ -83,9 +84,10 @@ impl Engine {
         let idle = Arc::new(Idle::default());
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
-            let (listener, server, seats) = (listener.try_clone()?, server.clone(), seats.clone());
+            let (listener, server) = (listener.try_clone()?, server.clone());
+            let (seats, faults) = (seats.clone(), faults.clone());
             let idle = self.fiber_per_connection.then(|| idle.clone());
-            self.runtime.spawn(move || accept(&listener, &server, &seats, idle.as_ref()));
+            self.runtime.spawn(move || accept(&listener, &server, (&seats, &faults), idle.as_ref()));
         }
         stop.wait()?;
         server.stop();
@@ -97,20 +99,27 @@ impl Engine {
 }
 
 /// Accepts until the listener is closed. `idle`: a fiber per connection.
-fn accept(listener: &net::TcpListener, server: &Arc<WebServer>, seats: &Arc<Seats>, idle: Option<&Arc<Idle>>) {
+fn accept(
+    listener: &net::TcpListener,
+    server: &Arc<WebServer>,
+    (seats, faults): (&Arc<Seats>, &Faults),
+    idle: Option<&Arc<Idle>>,
+) {
     while !server.is_stopping() {
         if seats.wait_for_one().is_err() {
             return;
         }
-        let Ok((stream, peer)) = listener.accept() else {
-            if server.is_stopping() {
-                return;
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(_) if server.is_stopping() => return,
+            Err(error) => {
+                seats.failed.fetch_add(1, Relaxed);
+                faults.accept(&error);
+                if plainweave::time::sleep(BACK_OFF).is_err() {
+                    return;
+                }
+                continue;
             }
-            seats.failed.fetch_add(1, Relaxed);
-            if plainweave::time::sleep(BACK_OFF).is_err() {
-                return;
-            }
-            continue;
         };
         let mut seat = seats.take();
         if !seat.assign(peer) {

@@ -21,6 +21,7 @@ mod pieces;
 mod range;
 mod variant;
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,8 +45,10 @@ pub use pieces::{Blocking, Inline};
 const INDEX: &[u8] = b"index.html";
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
+/// Told of a status and a path.
+type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
+
 /// Serves the regular files beneath a directory.
-#[derive(Debug)]
 pub struct StaticFiles<B = Inline> {
     root: Arc<Root>,
     blocking: B,
@@ -53,6 +56,7 @@ pub struct StaticFiles<B = Inline> {
     precompressed: bool,
     listings: Option<Listings>,
     pages: Pages,
+    on_fault: Option<FaultHook>,
 }
 
 impl StaticFiles {
@@ -67,7 +71,15 @@ impl<B: Blocking> StaticFiles<B> {
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(Root::open(root.as_ref())?);
         let cache = Cache::new(Caching::default());
-        Ok(Self { root, blocking, cache, precompressed: false, listings: None, pages: Pages::default() })
+        Ok(Self {
+            root,
+            blocking,
+            cache,
+            precompressed: false,
+            listings: None,
+            pages: Pages::default(),
+            on_fault: None,
+        })
     }
 
     /// Keeps other amounts in memory, or for another time.
@@ -107,6 +119,12 @@ impl<B: Blocking> StaticFiles<B> {
         Ok(self)
     }
 
+    /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked up or read for a
+    /// reason that lies with this server: the directory is gone, no descriptor is left, the disk fails.
+    pub fn on_fault(self, hook: impl Fn(StatusCode, &str) + Send + Sync + 'static) -> Self {
+        Self { on_fault: Some(Box::new(hook)), ..self }
+    }
+
     fn get(&self, head: &RequestHead<'_>) -> Response {
         let path = match FilePath::decode(head.path()) {
             Ok(path) => path,
@@ -123,6 +141,9 @@ impl<B: Blocking> StaticFiles<B> {
             Found::Directory => StatusCode::NOT_FOUND,
             Found::Nothing(status) => *status,
         };
+        if let Some(hook) = self.on_fault.as_ref().filter(|_| status.is_server_error()) {
+            hook(status, head.path());
+        }
         match &self.listings {
             Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
                 let listed = self.list(listings, &path, head, fields);
@@ -166,6 +187,12 @@ impl<B: Blocking> StaticFiles<B> {
             _ => partial::content(file, 0..size, &self.blocking),
         };
         Response::ok(body).with_lines(file.lines())
+    }
+}
+
+impl<B> fmt::Debug for StaticFiles<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticFiles").field("root", &self.root).field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 

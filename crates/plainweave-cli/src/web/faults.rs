@@ -1,0 +1,93 @@
+//! What goes wrong with the server itself, told on standard error: one line a minute for each kind, for a fault that
+//! lasts comes with every request. What clients do wrong is in the access log and in the metrics.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use plainweave_http::{Error, StatusCode};
+
+use super::say;
+
+/// Between two lines of a kind.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Accept,
+    Files,
+    Body,
+    Panic,
+}
+
+/// When each kind was last told.
+#[derive(Debug)]
+pub(super) struct Faults {
+    start: Instant,
+    /// Milliseconds after `start`, plus one; 0: never.
+    told: [AtomicU64; 4],
+}
+
+impl Faults {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), told: Default::default() }
+    }
+
+    /// A connection could not be accepted.
+    pub(super) fn accept(&self, error: &io::Error) {
+        self.tell(Kind::Accept, || {
+            format!(
+                "cannot accept connections: {error}; it is tried again, and who is connected is served \
+                 (more descriptors: ulimit -n; fewer: --max-connections, --open-files)"
+            )
+        });
+    }
+
+    /// A file could not be looked up or read; its answer has this status.
+    pub(super) fn file(&self, status: StatusCode, path: &str) {
+        let why = match status {
+            StatusCode::SERVICE_UNAVAILABLE => "the served directory is gone, or descriptors or memory ran out",
+            _ => "the file could not be read",
+        };
+        self.tell(Kind::Files, || format!("{path:?} is answered {}: {why}", status.as_u16()));
+    }
+
+    /// An exchange has failed. Tells what is not the client's doing.
+    pub(super) fn exchange(&self, error: &Error) {
+        if error.is_panic() {
+            self.tell(Kind::Panic, || format!("{error}; one connection was lost by it, others go on"));
+        } else if error.is_response_body() {
+            let why = "a file became shorter while it was sent, or could not be read";
+            self.tell(Kind::Body, || format!("an answer was cut off: {error} ({why})"));
+        }
+    }
+
+    fn tell(&self, kind: Kind, line: impl FnOnce() -> String) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1;
+        let told = &self.told[kind as usize];
+        let last = told.load(Ordering::Relaxed);
+        let due = last == 0 || u128::from(now - last.min(now)) >= QUIET.as_millis();
+        // Of several at once one tells.
+        if due && told.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            say(io::stderr(), &format!("plainweave web: {}", line()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lasting_fault_is_told_once() {
+        let (faults, mut lines) = (Faults::new(), 0);
+        for _ in 0..10 {
+            faults.tell(Kind::Panic, || {
+                lines += 1;
+                String::new()
+            });
+        }
+        assert_eq!(lines, 1);
+    }
+}
