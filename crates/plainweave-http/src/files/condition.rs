@@ -23,7 +23,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn of(stat: &Stat) -> Self {
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
+        let changed = (stat.st_ctime, nanos(stat.st_ctime_nsec));
         Self { device: stat.st_dev, inode: stat.st_ino, changed, version: Version::of(stat) }
     }
 }
@@ -38,7 +38,7 @@ pub(super) struct Version {
 
 impl Version {
     pub(super) fn of(stat: &Stat) -> Self {
-        Self { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec, size: stat.st_size.try_into().unwrap_or(0) }
+        Self { seconds: stat.st_mtime, nanos: nanos(stat.st_mtime_nsec), size: stat.st_size.try_into().unwrap_or(0) }
     }
 
     /// Sent as a strong validator. It is as good as the file system's clock: before Linux 6.13 two writes of one size
@@ -58,6 +58,11 @@ impl Version {
     pub(super) fn modified(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds.max(0).unsigned_abs())
     }
+}
+
+/// Of a second. Their type is one with rustix's own system calls, and another through libc, as under Miri.
+fn nanos(value: impl TryInto<u64>) -> u64 {
+    value.try_into().unwrap_or(0)
 }
 
 /// What a client's validators are compared with.
