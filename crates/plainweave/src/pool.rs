@@ -108,7 +108,14 @@ impl WorkerShared {
         let _ = self.wakeup.set(wakeup);
     }
 
-    /// Any thread. Ends the worker's sleep in its driver.
+    /// The worker. Sleeps without its driver, at most so long.
+    pub(crate) fn doze(&self, limit: Option<Duration>) {
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.doze(limit);
+        }
+    }
+
+    /// Any thread. Ends the worker's sleep.
     pub(crate) fn signal(&self) {
         if let Some(wakeup) = self.wakeup.get() {
             wakeup.wake();

@@ -17,6 +17,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -123,7 +124,12 @@ impl WorkerCtx {
 
     /// Looks at driver and timers; sleeps in the driver as `wait` says. Whatever has happened becomes ready.
     fn turn(&self, wait: Wait) {
-        if wait != Wait::No || self.driver.borrow().wants_poll() {
+        if wait != Wait::No && self.driver.borrow().rests() {
+            self.shared().doze(match wait {
+                Wait::Until(time) => Some(Duration::from_nanos(time.saturating_sub(self.now()))),
+                _ => None,
+            });
+        } else if wait != Wait::No || self.driver.borrow().wants_poll() {
             let mut done = self.done.take();
             if let Err(error) = self.driver.borrow_mut().poll(wait, &mut done) {
                 // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.

@@ -88,47 +88,53 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
-#[repr(C)]
+///
+/// In the order of use: the first cache line is for birth and end (and for others' queues), the next two are what a
+/// park, a wake-up and a resume touch, the rest is for policies that ask.
+#[repr(C, align(64))]
 pub(crate) struct Header {
     /// First: the overflow handler reads it through the stack's owner word.
     info: OverflowInfo,
-    pub(crate) state: State,
     refs: AtomicUsize,
     link: Link<Header>,
     vtable: &'static VTable,
+    /// Bytes of stack wanted, 0 for the pool's default.
+    pub(crate) stack_size: usize,
+    stamp: AtomicU64,
+
     /// Alive as long as the fiber has not ended: a pool outlives its fibers or is leaked with them.
     pool: NonNull<PoolShared>,
     anchor: AtomicU32,
     last_worker: AtomicU32,
+    pub(crate) state: State,
     movement: Movement,
-    stamp: AtomicU64,
-    urgency: Urgency,
     pub(crate) cancel: Word,
-    /// Bytes of stack wanted, 0 for the pool's default.
-    pub(crate) stack_size: usize,
     pub(crate) own: Own,
+
+    urgency: Urgency,
     name: Option<Box<str>>,
 }
 
 /// What only the fiber and the worker that runs it touch.
+#[repr(C)]
 pub(crate) struct Own {
-    pub(crate) worker: Cell<*const WorkerCtx>,
-    yielder: Cell<*const Yielder<(), Switch>>,
-    coroutine: UnsafeCell<Option<Coro>>,
-    /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
-    block: UnsafeCell<Option<tls::Block>>,
-    pub(crate) node: RefCell<Option<Arc<Node>>>,
-    /// Nanoseconds since the pool's epoch, `NEVER` for none.
-    pub(crate) deadline: Cell<u64>,
-    pub(crate) timer_fired: Cell<bool>,
     /// Where it is, if it does not move: see `state/anchored`.
     pub(crate) local: Local,
     /// What the waker that won the fiber brought: see `state`.
     token: Cell<bool>,
     grant: Cell<bool>,
+    pub(crate) reason: Cell<Reason>,
+    pub(crate) timer_fired: Cell<bool>,
+    pub(crate) worker: Cell<*const WorkerCtx>,
+    yielder: Cell<*const Yielder<(), Switch>>,
+    /// Nanoseconds since the pool's epoch, `NEVER` for none.
+    pub(crate) deadline: Cell<u64>,
+    pub(crate) node: RefCell<Option<Arc<Node>>>,
+    coroutine: UnsafeCell<Option<Coro>>,
+    /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
+    block: UnsafeCell<Option<tls::Block>>,
     /// Where it is on record: its worker's list, or the pool's if it may move.
     pub(crate) registered: Cell<usize>,
-    pub(crate) reason: Cell<Reason>,
 }
 
 /// What depends on the fiber's types.

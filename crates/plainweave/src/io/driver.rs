@@ -74,6 +74,11 @@ pub(crate) trait Driver {
     /// Whether a non-waiting `poll` could find anything: lets a busy worker skip the call. May be true in vain.
     fn wants_poll(&self) -> bool;
 
+    /// Whether nothing is pending, so that the worker may sleep on its [`Wakeup`] alone.
+    fn rests(&self) -> bool {
+        self.in_flight() == 0
+    }
+
     /// Flushes submissions, sleeps as `wait` says, appends what has completed.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()>;
 

@@ -85,6 +85,11 @@ impl Driver for Sim {
         true
     }
 
+    /// Time passes in `poll`.
+    fn rests(&self) -> bool {
+        false
+    }
+
     fn poll(&mut self, wait: Wait, _done: &mut Vec<Completion>) -> io::Result<()> {
         let woken = self.woken(wait == Wait::Forever)?;
         self.now = match wait {
