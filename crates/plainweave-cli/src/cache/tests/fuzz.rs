@@ -148,6 +148,10 @@ fn in_step(rig: &mut Rig) -> bool {
         if got == b"ERROR\r\n".repeat(200) {
             return rig.feed(b"mn\r\n") == b"MN\r\n";
         }
+        if got.first() == Some(&0x81) {
+            // These bytes have completed the head of a first request in the binary protocol, which is refused.
+            return rig.ended.is_some();
+        }
         if !well_formed(&got) {
             return false;
         }
