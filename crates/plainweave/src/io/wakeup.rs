@@ -17,9 +17,10 @@ use rustix::thread::futex;
 /// visible to the worker afterwards.
 ///
 /// Dozing: 1. the worker sets `dozing`, fences, and waits in the kernel while `pending` is 0. 2. A waker sets
-/// `pending`, then reads `dozing`: set, it wakes the futex; else it writes the eventfd. If the kernel saw 0, the waker's
-/// swap came after it, so it sees `dozing`. 3. The worker takes back `dozing`, then `pending`: who sets that from now on
-/// sees that nobody dozes. A waker in between wakes in vain, and the worker, which is about to look, needs no telling.
+/// `pending`, then reads `dozing`: set, it wakes the futex; else it writes the eventfd. If the kernel saw 0, the
+/// waker's swap came after it, so it sees `dozing`. 3. The worker takes back `dozing`, then `pending`: who sets that
+/// from now on sees that nobody dozes. A waker in between wakes in vain, and the worker, which is about to look, needs
+/// no telling.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     fd: OwnedFd,
