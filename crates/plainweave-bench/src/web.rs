@@ -24,7 +24,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::machine;
@@ -216,7 +216,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     };
     let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     for case in CASES.iter().filter(chosen) {
-        (case.run)(&mut bench)?;
+        (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
     }
     let mut parameters = vec![
         ("rounds", format!("{}, the systems in turn, {} s a turn", flags.runs, flags.seconds)),

@@ -12,6 +12,8 @@ use crate::{machine, report};
 
 const CASE: &str = "client";
 const CONNECTIONS: usize = 64;
+/// What `plainweave load` calls answers that no load excuses.
+const WRONG: [&str; 4] = ["bad status", "garbage", "wrong length", "closed within an answer"];
 
 /// The figures of one run of `plainweave load`, by name.
 pub(super) struct Figures(String);
@@ -27,6 +29,19 @@ impl Figures {
         let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
         value.with_context(|| format!("no {metric} among {}", self.0))
     }
+
+    /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others keep busy, are told of
+    /// and left out of the figures.
+    pub(super) fn check(&self, who: &str) -> anyhow::Result<()> {
+        let kinds = self.0.lines().filter_map(|line| line.strip_prefix("errors: ")?.split_once(",1,"));
+        let told: Vec<_> = kinds.clone().map(|(kind, count)| format!("{count} of {kind}")).collect();
+        let wrong = kinds.clone().any(|(kind, _)| WRONG.contains(&kind));
+        ensure!(!wrong, "wrong answers from {who}: {}", told.join(", "));
+        if !told.is_empty() {
+            report::note(&format!("warning: errors under load from {who}: {}", told.join(", ")));
+        }
+        Ok(())
+    }
 }
 
 /// `plainweave load http` with one worker on this driver.
@@ -35,6 +50,13 @@ pub(super) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: 
     command.args(["load", "http", url, "--workers", "1", "--io", driver]);
     command.args(["--duration", &format!("{}ms", length.as_millis())]).arg("--csv").arg(csv).args(more);
     Ok(command)
+}
+
+/// Runs it to its end; more load than can be borne may leave every request without an answer.
+pub(super) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
+    let _ = std::fs::remove_file(csv);
+    let output = command.output().context("cannot run plainweave load")?;
+    Figures::read(csv).with_context(|| format!("plainweave load: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// Runs it to its end.
@@ -74,7 +96,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                     let connections = CONNECTIONS.to_string();
                     let mut command = load(driver, &url, bench.turn, &csv, &["--connections", &connections])?;
                     let figures = run_load(&mut command, &csv)?;
-                    ensure!(figures.get("errors")? == 0.0, "{name} saw errors");
+                    figures.check(name)?;
                     figures.get("requests")?
                 }
             };

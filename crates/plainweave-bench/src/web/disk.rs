@@ -124,7 +124,7 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
         let more = ["--urls", &hot, "--connections", "32", "--rate", RATE, "--arrivals", "poisson"];
         let more = [&more[..], &["--warm-up", &warm_up]].concat();
         let figures = run_load(&mut load("epoll", &url, length, &csv, &more)?, &csv)?;
-        ensure!(figures.get("errors")? == 0.0, "errors under load from {}", server.kind.name());
+        figures.check(server.kind.name())?;
         Ok(figures)
     };
     turns.alone.push(ask()?.get("latency_p99")?);
@@ -138,7 +138,7 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
     let output = reader.wait_with_output()?;
     ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
     let figures = Figures::read(&other)?;
-    ensure!(figures.get("errors")? == 0.0, "errors under load from {}", server.kind.name());
+    figures.check(server.kind.name())?;
     turns.megabytes.push(figures.get("rate")? * LARGE as f64 / 1e6);
     Ok(())
 }

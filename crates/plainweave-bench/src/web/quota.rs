@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
-
 use super::client::{load, run_load};
 use super::server::{Kind, Server};
 use super::{Bench, site};
@@ -56,7 +54,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
             let mut command = load("epoll", &url, bench.turn.max(Duration::from_secs(1)), &csv, &more)?;
             let figures = run_load(&mut command, &csv)?;
-            ensure!(figures.get("errors")? == 0.0, "errors under load from {}", server.kind.name());
+            figures.check(server.kind.name())?;
             match (round, server.kind) {
                 // The first round warms up, and finds what nginx can bear.
                 (0, Kind::Nginx) => peak = figures.get("rate")?,

@@ -196,7 +196,7 @@ impl Drop for Server {
 
 /// nginx on a free port, everything of it below the site's directory.
 fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no port")?;
+    let address = free_address().context("no free port")?;
     let dir = site.dir().join(format!("nginx-{}", address.port()));
     std::fs::create_dir_all(&dir)?;
     let config = dir.join("nginx.conf");
@@ -205,6 +205,13 @@ fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
     Ok((command, address))
+}
+
+/// One below the ports that the kernel hands to connections, so that none has it by the time it is bound.
+fn free_address() -> Option<SocketAddr> {
+    let first = 10_000 + (std::process::id() % 10_000) as u16;
+    let addresses = (first..30_000).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    addresses.into_iter().find(|address| TcpListener::bind(address).is_ok())
 }
 
 fn nginx_config(dir: &Path, root: &Path, address: SocketAddr, aio: &str) -> String {

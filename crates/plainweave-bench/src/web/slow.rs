@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::catalog::Catalog;
 use super::client::{load, run_load};
@@ -75,7 +75,7 @@ fn ask(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
     let url = format!("http://{}{}", server.address, site::path(0));
     let more = ["--connections", FAST, "--rate", RATE, "--arrivals", "poisson", "--warm-up", "300ms"];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
-    ensure!(figures.get("errors")? == 0.0, "fast clients met errors at {}", server.kind.name());
+    figures.check(server.kind.name())?;
     figures.get("latency_p99")
 }
 
@@ -92,7 +92,8 @@ fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, serv
     for _ in 0..count / 2 {
         drippers.push((connect()?, 0));
         let mut stream = connect()?;
-        stream.write_all(whole.as_bytes())?;
+        // A server that sheds load may have closed it already.
+        let _ = stream.write_all(whole.as_bytes());
         deaf.push(stream);
     }
     while !ended.load(Ordering::Relaxed) {
