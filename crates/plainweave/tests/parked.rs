@@ -16,6 +16,8 @@ use plainweave::{Runtime, is_cancelled};
 on_every_setup!(
     readable,
     readable_at_once,
+    a_connection_tells_whether_a_read_would_wait,
+    a_listener_tells_how_many_wait,
     idle_time_out,
     end_of_stream,
     closed_by_another_handle,
@@ -64,6 +66,31 @@ fn readable_at_once(setup: Setup) {
         outcome.expect("readable");
         assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 6);
     }
+}
+
+fn a_connection_tells_whether_a_read_would_wait(setup: Setup) {
+    let (conn, mut theirs) = connected();
+    setup.runtime().run(|| {
+        assert!(!conn.is_readable());
+        theirs.write_all(b"data").expect("write");
+        eventually("the data is there", || conn.is_readable());
+        assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 4);
+        assert!(!conn.is_readable());
+        drop(theirs);
+        eventually("the end is there", || conn.is_readable());
+        assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 0);
+    });
+}
+
+fn a_listener_tells_how_many_wait(setup: Setup) {
+    let listener = listener();
+    listener.set_backlog(2).expect("listen");
+    let address = listener.local_addr().expect("address");
+    assert_eq!(listener.queued().expect("asked"), 0);
+    let _clients: Vec<_> = (0..2).map(|_| std::net::TcpStream::connect(address).expect("connect")).collect();
+    eventually("both wait", || listener.queued().expect("asked") == 2);
+    setup.runtime().run(|| listener.accept()).expect("accept");
+    assert_eq!(listener.queued().expect("asked"), 1);
 }
 
 fn idle_time_out(setup: Setup) {

@@ -1,14 +1,19 @@
-//! More than a server can bear: it may use a quarter of a core, and is offered one and a half times and twice the rate
-//! that it reaches there, a connection for each request, by clients that give up after a second.
+//! More than a server can bear: it may use an eighth of a core, and is offered one and a half times and twice the rate
+//! that it reaches there, a connection for each request, by clients that give up after a second. (An eighth, for the
+//! client has one core, and makes some 13,000 connections a second on it.)
 //!
 //! Each server's own peak is found by a closed loop. Then clients come by the clock, whether or not others were
-//! answered (open loop). Counted are the answers in time, the share of clients that got none, and, twice a second, the
-//! server's descriptors and its connections in CLOSE-WAIT: clients that have gone and that it has not noticed, or not
-//! accepted yet. A second after the load they are counted again.
+//! answered (open loop): at multiples of the server's own peak, which shows what overload does to it, and at the same
+//! rates for all, multiples of nginx's peak, for otherwise a faster server is offered more. Counted are the answers in
+//! time, the share of clients that got none, and, twice a second, the server's descriptors and its connections in
+//! CLOSE-WAIT: clients that have gone and that it has not noticed, or not accepted yet. A second after the load they
+//! are counted again. The next turn begins when the server has no connection left.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
 
 use super::client::{load, run_load, run_overload};
 use super::server::{Kind, Server};
@@ -18,8 +23,8 @@ use crate::report;
 
 const CASE: &str = "overload";
 /// Of one CPU.
-const SHARE: f64 = 0.25;
-/// Offered, as multiples of the server's peak.
+const SHARE: f64 = 0.125;
+/// Offered, as multiples of a peak.
 const OFFERED: [f64; 2] = [1.5, 2.0];
 /// What a client waits for its answer.
 const PATIENCE: &str = "1s";
@@ -28,10 +33,17 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// For what is left to be closed.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// For the last connections to end.
+const DRAIN: Duration = Duration::from_secs(20);
+
 /// What a turn came to.
 #[derive(Default)]
 struct Turn {
     goodput: f64,
+    /// Of those who were answered, if anybody was.
+    p99: Option<f64>,
+    /// How late the client's requests started, p99.
+    lateness: Option<f64>,
     failed: f64,
     descriptors: f64,
     memory: f64,
@@ -61,39 +73,81 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         };
         servers.push(Server::start(kind, &bench.site, Some(group))?);
     }
-    let mut turns: Vec<Vec<[Turn; 2]>> = servers.iter().map(|_| Vec::new()).collect();
-    let mut peaks = vec![Vec::new(); servers.len()];
+    let mut turns: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..=bench.runs {
+        let mut nginx = None;
         for (n, server) in servers.iter().enumerate() {
             report::progress(&format!("web: {CASE}, round {round} of {}, {}", bench.runs, server.kind.name()));
-            let peak = peak(bench, server)?;
+            let peak = peak(bench, server).with_context(|| format!("the peak of {}", server.kind.name()))?;
+            // nginx is the first.
+            if server.kind == Kind::Nginx {
+                nginx = Some(peak);
+            }
             // The first round warms up.
             if round > 0 {
-                let offered = OFFERED.map(|factor| turn(bench, server, peak * factor));
-                let [half_more, twice] = offered;
-                turns[n].push([half_more?, twice?]);
-                peaks[n].push(peak);
+                turns[n].push(Round::run(bench, server, peak, nginx)?);
             }
         }
     }
     let fact = format!("{SHARE} of a CPU; a connection a request, {} at a time, {PATIENCE} of patience", bench.idle);
     bench.facts.push((CASE, fact));
-    for ((server, turns), peaks) in servers.iter().zip(&turns).zip(&peaks) {
-        let name = server.kind.name();
-        bench.row(CASE, name, "peak_per_second", "1/s", peaks.clone());
-        for (step, factor) in OFFERED.iter().enumerate() {
-            let case = format!("{CASE}-{factor}x");
-            let of = |what: &dyn Fn(&Turn) -> f64| turns.iter().map(|turn| what(&turn[step])).collect::<Vec<_>>();
-            let kept = of(&|turn| turn.goodput).iter().zip(peaks).map(|(good, peak)| good / peak).collect();
-            bench.row(&case, name, "goodput_to_peak", "1", kept);
-            bench.row(&case, name, "failed_share", "1", of(&|turn| turn.failed));
-            bench.row(&case, name, "descriptors_max", "1", of(&|turn| turn.descriptors));
-            bench.row(&case, name, "memory_max", "B", of(&|turn| turn.memory));
-            bench.row(&case, name, "close_wait_max", "1", of(&|turn| turn.close_wait));
-            bench.row(&case, name, "close_wait_after", "1", of(&|turn| turn.left));
-        }
+    for (server, rounds) in servers.iter().zip(&turns) {
+        tell(bench, server.kind.name(), rounds);
     }
     Ok(())
+}
+
+/// A server's round.
+struct Round {
+    peak: f64,
+    /// At the multiples of its own peak.
+    own: Vec<Turn>,
+    /// At those of nginx's, if it is there.
+    same: Vec<Turn>,
+}
+
+impl Round {
+    fn run(bench: &Bench, server: &Server, peak: f64, nginx: Option<f64>) -> anyhow::Result<Self> {
+        let turns = |peak: f64| OFFERED.iter().map(|factor| turn(bench, server, peak * factor)).collect();
+        let same = nginx.filter(|_| server.kind != Kind::Nginx).map_or(Ok(Vec::new()), turns)?;
+        Ok(Self { peak, own: turns(peak)?, same })
+    }
+}
+
+/// A server's rows. What nginx does at multiples of its own peak is what it does at nginx's.
+fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
+    bench.row(CASE, name, "peak_per_second", "1/s", rounds.iter().map(|round| round.peak).collect());
+    for (step, factor) in OFFERED.iter().enumerate() {
+        let case = format!("{CASE}-{factor}x");
+        let kept = rounds.iter().map(|round| round.own[step].goodput / round.peak).collect();
+        bench.row(&case, name, "goodput_to_peak", "1", kept);
+        rows(bench, &case, name, &rounds.iter().map(|round| &round.own[step]).collect::<Vec<_>>());
+        let same: Vec<_> = rounds.iter().filter_map(|round| round.same.get(step)).collect();
+        if !same.is_empty() {
+            rows(bench, &format!("{CASE}-{factor}x-of-nginx"), name, &same);
+        }
+    }
+}
+
+/// The rows of one load.
+fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
+    let of = |what: &dyn Fn(&Turn) -> f64| turns.iter().map(|turn| what(turn)).collect::<Vec<_>>();
+    bench.row(case, name, "goodput_per_second", "1/s", of(&|turn| turn.goodput));
+    bench.row(case, name, "failed_share", "1", of(&|turn| turn.failed));
+    bench.row(case, name, "descriptors_max", "1", of(&|turn| turn.descriptors));
+    bench.row(case, name, "memory_max", "B", of(&|turn| turn.memory));
+    bench.row(case, name, "close_wait_max", "1", of(&|turn| turn.close_wait));
+    bench.row(case, name, "close_wait_after", "1", of(&|turn| turn.left));
+    let timed = [
+        ("answered_p99_us", (|turn| turn.p99) as fn(&Turn) -> Option<f64>),
+        ("client_lateness_p99_us", |turn| turn.lateness),
+    ];
+    for (metric, of) in timed {
+        let values: Vec<f64> = turns.iter().filter_map(|turn| of(turn)).collect();
+        if !values.is_empty() {
+            bench.row(case, name, metric, "us", values);
+        }
+    }
 }
 
 /// Requests a second in a closed loop.
@@ -120,7 +174,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
             while !ended.load(Ordering::Relaxed) {
                 turn.descriptors = turn.descriptors.max(server.descriptors() as f64);
                 turn.memory = turn.memory.max(server.memory().unwrap_or(0.0));
-                turn.close_wait = turn.close_wait.max(close_wait(server.address) as f64);
+                turn.close_wait = turn.close_wait.max(standing(server.address, &[CLOSE_WAIT]) as f64);
                 std::thread::sleep(LOOKS);
             }
         });
@@ -130,18 +184,31 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     })?;
     turn.goodput = figures.get("rate")?;
     turn.failed = figures.get("errors")? / figures.get("requests")?.max(1.0);
+    turn.p99 = figures.get("latency_p99").ok();
+    turn.lateness = figures.get("lateness_p99").ok();
     std::thread::sleep(SETTLE);
-    turn.left = close_wait(server.address) as f64;
+    turn.left = standing(server.address, &[CLOSE_WAIT]) as f64;
+    // What is left of it would be the next turn's load.
+    let start = Instant::now();
+    while standing(server.address, &[ESTABLISHED, CLOSE_WAIT]) > 0 && start.elapsed() < DRAIN {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     Ok(turn)
 }
 
-/// Connections to this address whose client has closed and whose server has not.
-fn close_wait(address: SocketAddr) -> usize {
+/// States of a connection, as `/proc/net/tcp` writes them.
+const ESTABLISHED: &str = "01";
+/// The client has closed, the server has not.
+const CLOSE_WAIT: &str = "08";
+
+/// The server's connections in one of these states, accepted or not.
+fn standing(address: SocketAddr, states: &[&str]) -> usize {
     let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let port = format!(":{:04X}", address.port());
     let of = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some("08")
+        let local = words.next().is_some_and(|local| local.ends_with(&port));
+        local && words.nth(1).is_some_and(|state| states.contains(&state))
     };
     text.lines().filter(of).count()
 }

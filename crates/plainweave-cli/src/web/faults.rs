@@ -16,6 +16,7 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Accept,
+    Overload,
     Files,
     Body,
     Panic,
@@ -26,7 +27,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    told: [AtomicU64; 4],
+    told: [AtomicU64; 5],
 }
 
 impl Faults {
@@ -40,6 +41,16 @@ impl Faults {
             format!(
                 "cannot accept connections: {error}; it is tried again, and who is connected is served \
                  (more descriptors: ulimit -n; fewer: --max-connections, --open-files)"
+            )
+        });
+    }
+
+    /// More come than can be served.
+    pub(super) fn overload(&self, limit: u32) {
+        self.tell(Kind::Overload, || {
+            format!(
+                "more clients come than can be served; at most {limit} wait to be accepted, others have to try again \
+                 (more CPU, or --workers)"
             )
         });
     }

@@ -1,6 +1,7 @@
 //! `plainweave web`: the static web server.
 
 mod access;
+mod backlog;
 mod content;
 mod counters;
 mod faults;

@@ -129,6 +129,8 @@ fn connections(mut figures: Figures, seats: &Seats, log: Option<&AccessLog>) -> 
     ] {
         figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count.load(Relaxed));
     }
+    let help = "Connections that the kernel may hold until they are accepted; less than 4096: overload.";
+    figures.one("plainweave_connections_backlog", "gauge", help, seats.backlog.load(Relaxed));
     if let Some(log) = log {
         let name = "plainweave_access_log_dropped_lines_total";
         figures.one(name, "counter", "Lines that the disk was too slow or too full for.", log.dropped());

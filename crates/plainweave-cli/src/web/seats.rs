@@ -28,6 +28,8 @@ pub(super) struct Seats {
     pub(super) failed: AtomicU64,
     /// Times that all seats were taken.
     pub(super) full: AtomicU64,
+    /// How many the kernel may hold until they are accepted; see `backlog`.
+    pub(super) backlog: AtomicU64,
 }
 
 /// One connection's; given back when dropped.
@@ -50,6 +52,7 @@ impl Seats {
             refused: zero(),
             failed: zero(),
             full: zero(),
+            backlog: AtomicU64::new(super::backlog::MOST.into()),
         })
     }
 

@@ -17,6 +17,7 @@ use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
+use super::backlog::{self, Backlog};
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::seats::{Seat, Seats};
@@ -105,6 +106,7 @@ fn accept(
     (seats, faults): (&Arc<Seats>, &Faults),
     idle: Option<&Arc<Idle>>,
 ) {
+    let mut backlog = Backlog::new(listener);
     while !server.is_stopping() {
         if seats.wait_for_one().is_err() {
             return;
@@ -121,6 +123,12 @@ fn accept(
                 continue;
             }
         };
+        if let Some(limit) = backlog.accepted(listener) {
+            seats.backlog.store(limit.into(), Relaxed);
+            if limit < backlog::MOST {
+                faults.overload(limit);
+            }
+        }
         let mut seat = seats.take();
         if !seat.assign(peer) {
             continue;
@@ -133,8 +141,7 @@ fn accept(
             }
             None => first_step(server, Seated { stream, _seat: seat }),
         }
-        // Those that are connected come before those that are not: under overload a server that takes in all who come
-        // spends its time on accepting, and serves them when they have left.
+        // Those that are connected come before those that are not; see `backlog`.
         plainweave::yield_now();
     }
 }
@@ -151,9 +158,18 @@ impl net::HasStream for Seated {
     }
 }
 
-/// Opens a connection and waits for its first byte without a fiber.
+/// Opens a connection and waits for its first byte without a fiber. If it is there already, as it is when connections
+/// have queued, it is answered before the next one is accepted: what is accepted and not answered would be a second
+/// queue, without the first one's bound.
 fn first_step(server: Arc<WebServer>, mut connection: Seated) {
-    if let Ok(state) = server.open(&mut connection.stream) {
+    let Ok(mut state) = server.open(&mut connection.stream) else { return };
+    if connection.stream.is_readable() {
+        plainweave::spawn(move || {
+            if let Next::Park(limit) = server.serve_ready(&mut connection.stream, &mut state) {
+                park(server, connection, state, limit);
+            }
+        });
+    } else {
         let limit = server.limits().header_timeout;
         park(server, connection, state, limit);
     }

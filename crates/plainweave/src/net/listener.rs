@@ -87,6 +87,31 @@ impl TcpListener {
         Ok((TcpStream::of(Source::new(fd)), peer))
     }
 
+    /// How many connections the kernel may hold until they are accepted (`listen(2)`; it cuts this to
+    /// `net.core.somaxconn`). When it holds so many it ignores who comes, until the client tries again, a second later.
+    /// What it holds already stays.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
+        rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX)).map_err(io::Error::from)
+    }
+
+    /// How many connections wait in the kernel to be accepted, now.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn queued(&self) -> io::Result<u32> {
+        // SAFETY: all zeroes are a value of this struct of integers.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let at = (&raw mut info).cast();
+        // SAFETY: the kernel writes at most `len` bytes.
+        let got = unsafe { libc::getsockopt(self.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut len) };
+        // The kernel shows it in a field that listening sockets have no other use for.
+        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(info.tcpi_unacked) }
+    }
+
     /// `accept`, again and again.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
 use crate::block;
-use crate::io::op::Op;
+use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::io::source::Source;
 use crate::io::wait::perform;
 
@@ -190,9 +190,21 @@ impl TcpStream {
     /// # Errors
     /// As a read.
     pub fn wait_readable(&self) -> io::Result<()> {
-        let op = Op::Poll(crate::io::op::Interest::Read);
+        let op = Op::Poll(Interest::Read);
         // SAFETY: no pointers.
         unsafe { perform(self.source(), op, self.read_timeout()) }.map(drop)
+    }
+
+    /// Any thread or fiber. Whether a read would find something at once, or the end of the stream, or an error. For a
+    /// connection that was just accepted: if its first request is there already, waiting for it at the driver would
+    /// only be in the way.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let found = readable_or_writable(self.as_raw_fd(), Interest::Read);
+        if found {
+            self.source().note_readable();
+        }
+        found
     }
 
     /// Waits until a write would be taken.
@@ -200,7 +212,7 @@ impl TcpStream {
     /// # Errors
     /// As a write.
     pub fn wait_writable(&self) -> io::Result<()> {
-        let op = Op::Poll(crate::io::op::Interest::Write);
+        let op = Op::Poll(Interest::Write);
         // SAFETY: no pointers.
         unsafe { perform(self.source(), op, self.write_timeout()) }.map(drop)
     }
