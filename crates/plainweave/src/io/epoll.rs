@@ -49,12 +49,16 @@ use slab::Slab;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome, readable_or_writable};
+use super::parked::Parked;
+use super::prefetch::prefetch;
 use super::source::Source;
 use super::waiters::{List, Waiters};
 use super::wakeup::Wakeup;
 
-/// Events taken from the kernel by one call.
-const BATCH: usize = 256;
+/// Events taken from the kernel by one call. What they wake runs before the next ones are asked for, so this bounds how
+/// much a batch pushes out of the caches before it is used: with 512 connections, 256 events cost the cache server 7 %
+/// more CPU a request than 32. Fewer gain nothing.
+const BATCH: usize = 32;
 /// The event data of the wake-up descriptor: no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything one registration asks for. EPOLLPRI only tells that an urgent mark may cut a receive short.
@@ -270,6 +274,19 @@ impl Epoll {
         }
     }
 
+    /// Has what the first `count` events lead to fetched from memory, step by step, each for all of them at a time:
+    /// slots, the entries of those who wait, their operations.
+    fn fetch(&self, count: usize) {
+        let slot = |event: &libc::epoll_event| self.slots.get((event.u64 & u64::from(u32::MAX)) as usize);
+        let reader = |event| slot(event).and_then(|slot| slot.sides[0].waiting.first());
+        let events = &self.events[..count];
+        events.iter().filter_map(slot).for_each(|slot| prefetch(slot, size_of::<Slot>()));
+        events.iter().filter_map(reader).for_each(|entry| self.waiters.fetch(entry));
+        // A parked connection lies around its operation.
+        let op = |entry| prefetch(self.waiters.op(entry).as_ptr(), size_of::<Parked>());
+        events.iter().filter_map(reader).for_each(op);
+    }
+
     /// One call of epoll_wait. `nanoseconds` is the longest sleep, `None` for ever.
     fn wait(&mut self, nanoseconds: Option<u64>) -> io::Result<usize> {
         let epoll = self.fd.as_raw_fd();
@@ -343,6 +360,9 @@ impl Driver for Epoll {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
+            if count > 1 {
+                self.fetch(count);
+            }
             let mut woken = false;
             for n in 0..count {
                 let libc::epoll_event { events, u64: data } = self.events[n];

@@ -52,6 +52,8 @@ use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome};
+use super::parked::Parked;
+use super::prefetch::prefetch;
 use super::ring::{Gate, build};
 use super::wakeup::Wakeup;
 
@@ -64,6 +66,9 @@ const FIRST_ADDRESS: u64 = 4096;
 const POLLING: u64 = 1;
 /// `Operation::note`: a cancellation was asked for, so the operation is not tried another time.
 const CANCELLED: u64 = 2;
+
+/// Completions taken at a time: see the epoll driver.
+const BATCH: usize = 64;
 
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -84,6 +89,8 @@ pub(crate) struct Uring {
     /// Entries that a full queue has not taken, in order.
     backlog: VecDeque<Entry>,
     in_flight: usize,
+    /// Completions on their way; empty between calls.
+    taken: Vec<cqueue::Entry>,
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
     polls_only: bool,
@@ -106,6 +113,7 @@ impl Uring {
             multishot: true,
             backlog: VecDeque::new(),
             in_flight: 0,
+            taken: Vec::with_capacity(BATCH),
             #[cfg(test)]
             polls_only: false,
             _not_send: PhantomData,
@@ -170,12 +178,16 @@ impl Uring {
         }
     }
 
-    /// Takes what the completion queue holds. Returns whether a wake-up was among it.
+    /// Takes what the completion queue holds, [`BATCH`] at most. Returns whether a wake-up was among it.
     fn reap(&mut self, done: &mut Vec<Completion>) -> bool {
         let mut woken = false;
-        let present = self.ring.completion().len();
-        for _ in 0..present {
-            let Some(entry) = self.ring.completion().next() else { break };
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.extend(self.ring.completion().take(BATCH));
+        for entry in taken.iter().filter(|entry| entry.user_data() >= FIRST_ADDRESS) {
+            // A parked connection lies around its operation.
+            prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), size_of::<Parked>());
+        }
+        for entry in taken.drain(..) {
             match entry.user_data() {
                 WAKE => {
                     woken = true;
@@ -186,6 +198,7 @@ impl Uring {
                 address => self.complete(address, entry.result(), done),
             }
         }
+        self.taken = taken;
         woken
     }
 

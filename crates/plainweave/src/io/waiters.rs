@@ -7,6 +7,7 @@
 use slab::Slab;
 
 use super::driver::OpRef;
+use super::prefetch::prefetch;
 
 const NONE: u32 = u32::MAX;
 
@@ -66,6 +67,13 @@ impl Waiters {
 
     pub(crate) fn op(&self, number: u32) -> OpRef {
         self.entries[number as usize].op
+    }
+
+    /// Has an entry fetched from memory.
+    pub(crate) fn fetch(&self, number: u32) {
+        if let Some(entry) = self.entries.get(number as usize) {
+            prefetch(entry, size_of::<Entry>());
+        }
     }
 
     pub(crate) fn place(&self, number: u32) -> u64 {

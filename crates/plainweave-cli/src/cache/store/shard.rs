@@ -190,7 +190,11 @@ impl Shard {
     fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
         self.turn(now);
         let (log, now) = (&self.log, self.now);
-        let entry = self.index.get_mut(hash, |loc| log.has_key(loc, key))?;
+        let entry = self.index.get_mut(hash, |loc| {
+            // The value is wanted as soon as the key is found to be the right one.
+            log.prefetch(loc, PREFETCHED_BYTES);
+            log.has_key(loc, key)
+        })?;
         if Expiry(entry.expiry).passed(now) || log.flushed(entry.loc()) {
             self.find(hash, key, now);
             return None;
