@@ -45,6 +45,9 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(super) meaningless: Meaningless,
+
+    #[command(flatten)]
+    pub(super) absent: Absent,
 }
 
 /// Where to listen.
@@ -171,9 +174,9 @@ pub(super) struct EngineFlags {
     #[arg(short = 't', long = "threads", visible_alias = "workers", value_name = "NUM")]
     pub(super) threads: Option<NonZeroUsize>,
 
-    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
-    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
-    pub(super) io: Option<Io>,
+    /// I/O driver; one that is not available is an error. (io_uring takes more CPU for requests as short as these)
+    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", default_value = "epoll")]
+    pub(super) io: Io,
 
     /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = crate::engine::policy)]
@@ -214,6 +217,67 @@ impl Meaningless {
             (self.enable_largepages, "-L (the kernel gives large pages by itself)"),
         ];
         all.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
+    }
+}
+
+/// Flags of memcached's that ask for what is not here: refused, each with its remedy.
+#[derive(Args, Debug)]
+pub(super) struct Absent {
+    #[arg(short = 'd', long = "daemon", hide = true)]
+    daemon: bool,
+
+    #[arg(short = 'u', long = "user", hide = true)]
+    user: Option<String>,
+
+    #[arg(short = 'k', long = "lock-memory", hide = true)]
+    lock_memory: bool,
+
+    #[arg(short = 'r', long = "enable-coredumps", hide = true)]
+    enable_coredumps: bool,
+
+    #[arg(short = 'C', long = "disable-cas", hide = true)]
+    disable_cas: bool,
+
+    #[arg(short = 'S', long = "enable-sasl", hide = true)]
+    enable_sasl: bool,
+
+    #[arg(short = 'Y', long = "auth-file", hide = true)]
+    auth_file: Option<String>,
+
+    #[arg(short = 'Z', long = "enable-ssl", hide = true)]
+    enable_ssl: bool,
+
+    #[arg(short = 'e', long = "memory-file", hide = true)]
+    memory_file: Option<String>,
+
+    #[arg(short = 'B', long = "protocol", hide = true, value_parser = protocol)]
+    protocol: Option<String>,
+}
+
+impl Absent {
+    /// The first that was given, and what to do instead.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let all = [
+            (self.daemon, "-d is not here: start it by the service manager, which also puts it in the background"),
+            (self.user.is_some(), "-u is not here: have the service manager start it as that user (User= of systemd)"),
+            (self.lock_memory, "-k is not here: let the service manager lock memory, or switch swapping off"),
+            (self.enable_coredumps, "-r is not here: use `ulimit -c unlimited`, or LimitCORE= of systemd"),
+            (self.disable_cas, "-C is not here: items always have a CAS value"),
+            (self.enable_sasl, "-S is not here: there is no authentication; listen on a Unix socket or on 127.0.0.1"),
+            (self.auth_file.is_some(), "-Y is not here: no authentication; listen on a Unix socket or on 127.0.0.1"),
+            (self.enable_ssl, "-Z is not here: there is no TLS; put a TLS proxy such as stunnel before it"),
+            (self.memory_file.is_some(), "-e is not here: there is no warm restart"),
+        ];
+        all.into_iter().find(|(given, _)| *given).map(|(_, remedy)| remedy)
+    }
+}
+
+/// Only the binary protocol is absent.
+fn protocol(text: &str) -> Result<String, String> {
+    match text {
+        "auto" | "ascii" => Ok(text.to_owned()),
+        "binary" => Err("there is no binary protocol: use a client that speaks the text or the meta protocol".into()),
+        _ => Err("write auto or ascii".into()),
     }
 }
 
@@ -266,6 +330,18 @@ mod tests {
         );
         assert_eq!((flags.limits.conn_limit.get(), flags.limits.max_reqs_per_event.get()), (1024, 20));
         assert_eq!((flags.listen.unix_mask, flags.listen.listen_backlog, flags.verbose), (0o700, 1024, 0));
+    }
+
+    #[test]
+    fn what_is_absent_is_refused_with_a_remedy() {
+        for (flag, line) in
+            [("-d", "cache -d"), ("-u", "cache -m 64 -u memcache"), ("-Z", "cache -Z"), ("-S", "cache -S")]
+        {
+            let remedy = parse(line).unwrap().absent.given().unwrap();
+            assert!(remedy.starts_with(flag) && remedy.contains(": "), "{line}: {remedy}");
+        }
+        assert!(parse("cache -B binary").is_err());
+        assert_eq!(parse("cache -B auto").unwrap().absent.given(), None);
     }
 
     #[test]

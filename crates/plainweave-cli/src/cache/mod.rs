@@ -32,7 +32,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::stop::Stop;
 use crate::web::say;
@@ -46,6 +47,9 @@ macro_rules! version {
     };
 }
 pub(crate) use version;
+
+/// Descriptors beside those of connections: listeners, standard streams, the admin address; a worker has its own.
+const OTHER_DESCRIPTORS: usize = 32;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -110,8 +114,12 @@ impl Cache {
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = &flags.engine;
-    let runtime = crate::engine::start("cache", engine.threads, engine.io, engine.policy.as_deref())?;
-    let settings = Settings::of(flags, runtime.workers());
+    if let Some(remedy) = flags.absent.given() {
+        bail!("{remedy}");
+    }
+    let runtime = crate::engine::start("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
+    let mut settings = Settings::of(flags, runtime.workers());
+    settings.connections = connections(settings.connections, runtime.workers());
     let config = store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
@@ -144,6 +152,30 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), "plainweave cache: stopped with commands in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// Raises the limit on descriptors to what `wanted` connections take. Says so if they do not fit, and how many do.
+fn connections(wanted: usize, workers: usize) -> usize {
+    let others = OTHER_DESCRIPTORS + 3 * workers;
+    let needed = wanted.saturating_add(others) as u64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|now| now < needed) {
+        // Only root may raise the upper limit, too.
+        let root = Rlimit { current: Some(needed), maximum: limit.maximum.map(|most| most.max(needed)) };
+        if setrlimit(Resource::Nofile, root).is_err() {
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        }
+    }
+    let allowed = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let fit = wanted.min(allowed.saturating_sub(others).max(1));
+    if fit < wanted {
+        let text = format!("plainweave cache: -c {wanted} needs {needed} descriptors, and {allowed} are allowed");
+        say(
+            io::stderr(),
+            &format!("{text}: {fit} connections at a time (raise `ulimit -n`, or LimitNOFILE= of systemd)"),
+        );
+    }
+    fit
 }
 
 #[cfg(test)]
