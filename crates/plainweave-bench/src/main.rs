@@ -7,12 +7,14 @@ mod cache;
 mod cgroup;
 mod echo;
 mod files;
+mod go;
 mod machine;
 mod micro;
 mod mode;
 mod queues;
 mod report;
 mod sample;
+mod stall;
 mod store;
 mod web;
 
@@ -37,6 +39,7 @@ enum Experiment {
     #[command(hide = true)]
     QueuesChild(queues::ChildFlags),
     Echo(echo::Flags),
+    Stall(stall::Flags),
     Cache(cache::Flags),
     Store(store::Flags),
     Web(web::Flags),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Experiment::Queues(flags) => queues::run(&flags),
         Experiment::QueuesChild(flags) => queues::run_child(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::Stall(flags) => stall::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),

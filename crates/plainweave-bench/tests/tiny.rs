@@ -114,6 +114,17 @@ fn echo() {
 
 /// Sinks look at the bytes that come.
 #[test]
+fn stall() {
+    let load = ["--connections", "4", "--requests", "5", "--think", "2", "--slow", "3", "--one-in", "4", "--runs", "1"];
+    let rows = rows("stall", &load);
+    for system in ["parked epoll before-start", "fibers epoll anytime", "threads", "tokio"] {
+        for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us"] {
+            assert!(rows.iter().any(|row| row[2] == system && row[4] == metric), "{system}: {rows:?}");
+        }
+    }
+}
+
+#[test]
 fn files() {
     let rows = rows("files", &["--runs", "1", "--seconds", "0.3", "--files", "20", "--streams", "4"]);
     for method in ["sendfile", "splice", "linked-splice", "linked-splice-capped", "read-send"] {

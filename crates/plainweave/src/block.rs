@@ -249,17 +249,24 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
     let pin = Pin::new(header);
     header.own.timer_fired.set(false);
     let target = TimerTarget::Fiber(NonNull::from(header));
-    let key = header.worker().timers.borrow_mut().insert(deadline, target);
-    header.switch(Switch::Park);
-    let fired = header.own.timer_fired.get();
-    if !fired {
-        header.worker().timers.borrow_mut().remove(key);
+    {
+        let io = header.worker().io();
+        let timer = io.timers.borrow_mut().insert(deadline, target);
+        header.own.timer.set(Some(timer));
     }
-    drop(pin);
+    header.switch(Switch::Park);
+    // Only with the worker's claim: a monitor may just be at it. (If it has moved the fiber here, it is done with it.)
+    let io = header.worker().io();
+    let fired = header.own.timer_fired.get();
+    if let Some(timer) = header.own.timer.take() {
+        io.timers.borrow_mut().remove(timer);
+    }
+    drop((io, pin));
     fired
 }
 
-/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation.
+/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation. (A monitor that
+/// wakes the fiber in a stalled worker's place takes both away, and the bond.)
 pub(crate) struct Pin<'a>(Option<&'a Header>);
 
 impl<'a> Pin<'a> {

@@ -21,6 +21,8 @@ mod io;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
+mod monitor;
+#[cfg(not(loom))]
 pub mod net;
 mod park;
 #[cfg(not(loom))]
@@ -52,6 +54,10 @@ mod timer;
 mod tls;
 #[cfg(not(loom))]
 mod worker;
+#[cfg(loom)]
+mod worker {
+    pub(crate) mod claim;
+}
 
 #[cfg(not(loom))]
 mod api {

@@ -25,6 +25,10 @@ pub struct Metrics {
     pub stacks_in_use: usize,
     /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
     pub stack_high_water: usize,
+    /// Workers found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
+    pub stalls: u64,
+    /// Fibers and idle connections that waited with such a worker and were given to another.
+    pub rescued: u64,
     /// Blocks of thread-local storage for fibers that have their own: of the whole process, free ones included.
     pub storage_blocks: usize,
 }
@@ -45,6 +49,8 @@ impl Metrics {
             sleeping_workers: pool.idle.sleepers(),
             stacks_in_use,
             stack_high_water,
+            stalls: pool.counts.stalls.load(Ordering::Relaxed),
+            rescued: pool.counts.rescued.load(Ordering::Relaxed),
             storage_blocks: tls::blocks(),
         }
     }

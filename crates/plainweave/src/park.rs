@@ -143,7 +143,12 @@ impl Idle {
 
     /// Any thread, for reports.
     pub(crate) fn sleepers(&self) -> usize {
-        self.asleep.iter().map(|w| w.load(Ordering::Relaxed).count_ones() as usize).sum()
+        self.asleep.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
+    }
+
+    /// Any thread, for reports: whether it sleeps or is about to.
+    pub(crate) fn is_asleep(&self, worker: usize) -> bool {
+        self.asleep[worker / 64].load(Ordering::Relaxed) & bit(worker) != 0
     }
 }
 

@@ -17,9 +17,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -30,12 +31,14 @@ use crate::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::io::release::Released;
 use crate::io::wakeup::Wakeup;
+use crate::monitor::Bell;
 use crate::park::Idle;
 use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
 use crate::queue::inbox::Inbox;
 use crate::stack::{Stack, StackConfig, StackPool};
 use crate::tls::Storage;
 use crate::worker::WorkerCtx;
+use crate::worker::reach::Reach;
 
 /// What all threads may touch of a pool.
 pub(crate) struct PoolShared {
@@ -60,6 +63,8 @@ pub(crate) struct PoolShared {
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
     pub(crate) blocking: BlockingPool,
+    pub(crate) monitor: Bell,
+    pub(crate) counts: Counts,
 }
 
 /// What all threads may touch of a worker.
@@ -78,6 +83,48 @@ pub(crate) struct WorkerShared {
     /// Connections parked in the worker's driver; written by the worker alone.
     pub(crate) parked: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
+    /// While the worker's loop runs.
+    door: Mutex<Option<Door>>,
+}
+
+/// The way to a worker's driver, timers and parked connections.
+pub(crate) struct Door {
+    reach: NonNull<Reach>,
+    watched: Option<OwnedFd>,
+}
+
+// SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
+// at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses nothing.
+unsafe impl Send for Door {}
+
+impl Door {
+    pub(crate) fn reach(&self) -> &Reach {
+        // SAFETY: open, so the worker's loop runs, and does not end before the lock is given back.
+        unsafe { self.reach.as_ref() }
+    }
+
+    /// Another name of the driver's descriptor, if others may poll the driver.
+    pub(crate) fn watched(&self) -> Option<&OwnedFd> {
+        self.watched.as_ref()
+    }
+}
+
+/// Closes the door of a worker when dropped.
+pub(crate) struct OpenDoor<'a>(&'a WorkerShared);
+
+impl Drop for OpenDoor<'_> {
+    fn drop(&mut self) {
+        *self.0.door() = None;
+    }
+}
+
+/// What the monitor has counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Workers that were found held up.
+    pub(crate) stalls: AtomicU64,
+    /// Fibers and connections that others then ran.
+    pub(crate) rescued: AtomicU64,
 }
 
 /// A fiber on record: alive, because it is removed under the same lock before it is freed.
@@ -97,7 +144,21 @@ impl WorkerShared {
             sleeps: AtomicU64::new(0),
             parked: AtomicU64::new(0),
             driver_name: OnceLock::new(),
+            door: Mutex::default(),
         }
+    }
+
+    /// The worker, before its loop: lets the monitor in until the result is dropped.
+    pub(crate) fn open_door(&self, reach: &Reach) -> OpenDoor<'_> {
+        // Without a descriptor to spare the monitor can only do what it does for a driver that is bound to its thread.
+        let watched = reach.watched().and_then(Result::ok);
+        *self.door() = Some(Door { reach: NonNull::from(reach), watched });
+        OpenDoor(self)
+    }
+
+    /// The monitor. The worker's loop does not end while it holds this.
+    pub(crate) fn door(&self) -> MutexGuard<'_, Option<Door>> {
+        self.door.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {
@@ -191,6 +252,8 @@ impl PoolShared {
             movable: Mutex::default(),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
+            monitor: Bell::default(),
+            counts: Counts::default(),
         }))
     }
 

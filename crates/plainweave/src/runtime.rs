@@ -1,8 +1,10 @@
 //! Building a runtime, running code on it, and ending it.
 
+mod machine;
 mod mode;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
@@ -11,13 +13,15 @@ use std::time::{Duration, Instant};
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
-use crate::policy::{Choice, PRESETS, Policy, Topology, Visitor};
+use crate::monitor::Monitor;
+use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::pool::{PoolConfig, PoolShared};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use crate::tls::Storage;
 use crate::worker::{self, Worker};
+use machine::{available_cpus, topology};
 
 /// The most threads that serve `blocking` calls, unless the builder says otherwise.
 const BLOCKING_THREADS: usize = 64;
@@ -25,6 +29,8 @@ const BLOCKING_THREADS: usize = 64;
 const MAX_WORKERS: usize = 1024;
 /// How long a dropped runtime waits for its fibers after cancelling them.
 const SHUTDOWN: Duration = Duration::from_secs(10);
+const STALL_AFTER: Duration = Duration::from_millis(10);
+const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 /// Settings of a runtime to be built. See [`Runtime::builder`].
 #[derive(Clone, Debug)]
@@ -40,6 +46,7 @@ pub struct RuntimeBuilder {
     stack: StackConfig,
     blocking_threads: usize,
     shutdown: Duration,
+    stall_after: Option<Duration>,
     seed: u64,
     name: String,
 }
@@ -56,6 +63,7 @@ impl RuntimeBuilder {
             stack: StackConfig::default(),
             blocking_threads: BLOCKING_THREADS,
             shutdown: SHUTDOWN,
+            stall_after: Some(STALL_AFTER),
             seed: 0,
             name: "plainweave".to_owned(),
         }
@@ -105,6 +113,16 @@ impl RuntimeBuilder {
     /// How long a dropped runtime waits for its cancelled fibers before it leaves them behind. Default: 10 s.
     pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
         self.shutdown = limit;
+        self
+    }
+
+    /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
+    /// monitor thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that may
+    /// move at any time go on elsewhere. (On io_uring only the connections do: nobody but the worker can fetch
+    /// completions. Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor, and there is none with
+    /// one worker or on virtual time. Default: 10 ms. [`Metrics::stalls`] counts.
+    pub fn stall_after(mut self, limit: Option<Duration>) -> Self {
+        self.stall_after = limit;
         self
     }
 
@@ -159,12 +177,18 @@ impl RuntimeBuilder {
         let mut runtime = Runtime {
             pool,
             threads: Vec::with_capacity(workers),
+            monitor: None,
             shutdown: self.shutdown,
             driver: "none",
             fallback: None,
             policy: self.policy.clone(),
         };
         self.start_workers(&mut runtime, choice, seed, &policy)?;
+        if let Some(limit) = self.stall_after.filter(|_| workers > 1 && !config.virtual_time) {
+            let monitor = Monitor::new(runtime.pool.clone(), limit);
+            let thread = std::thread::Builder::new().name(format!("{}-monitor", self.name));
+            runtime.monitor = Some(thread.spawn(|| monitor.run())?);
+        }
         Ok(runtime)
     }
 
@@ -177,6 +201,9 @@ impl RuntimeBuilder {
         }
         if sim && workers != 1 {
             return Err(invalid(format!("workers: the simulated driver runs one worker, not {workers}")));
+        }
+        if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
+            return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
         }
         if self.blocking_threads == 0 {
             return Err(invalid("blocking_threads: at least 1".to_owned()));
@@ -241,19 +268,6 @@ impl Visitor<FiberTask> for Named {
     }
 }
 
-/// Workers and the caches that they share, if the kernel tells: how many processors share the last-level cache of the
-/// first one.
-fn topology(workers: usize) -> Topology {
-    let shared = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map").ok();
-    let bits = shared.map(|map| map.chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum::<u32>());
-    Topology { workers, group: bits.map_or(workers, |bits| (bits as usize).clamp(1, workers)) }
-}
-
-/// CPUs by affinity mask and cgroup quota.
-fn available_cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
-}
-
 /// A pool of workers that run fibers.
 ///
 /// Dropping it cancels every fiber, waits for them (ten seconds, or [`RuntimeBuilder::shutdown_timeout`]) and ends the
@@ -265,6 +279,7 @@ fn available_cpus() -> usize {
 pub struct Runtime {
     pool: Arc<PoolShared>,
     threads: Vec<OsJoinHandle<usize>>,
+    monitor: Option<OsJoinHandle<()>>,
     shutdown: Duration,
     driver: &'static str,
     fallback: Option<String>,
@@ -410,6 +425,11 @@ impl Runtime {
         self.pool.cancel_all();
         let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
         self.pool.stop();
+        if let Some(monitor) = self.monitor.take() {
+            monitor.thread().unpark();
+            // If it has panicked it has said so.
+            let _ = monitor.join();
+        }
         self.pool.blocking.close();
         for thread in self.threads.drain(..) {
             // With all fibers ended the workers are about to leave; else give the stuck ones no more time.

@@ -9,7 +9,9 @@
 //! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
 //! the length of one call that runs no user code.
 
+mod claim;
 mod means;
+pub(crate) mod reach;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,16 +26,16 @@ use slab::Slab;
 use crate::fiber::blocks::Blocks;
 use crate::fiber::state::anchored::Call;
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
-use crate::io::driver::{Completion, Driver, Wait};
-use crate::io::op::Waiter;
+use crate::io::driver::{Driver, Wait};
 use crate::io::parked::{self, Parked};
 use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::pool::{PoolShared, WorkerShared, bump};
 use crate::stack;
-use crate::timer::Wheel;
 use crate::tls;
+use claim::Inside;
 use means::Means;
+use reach::{At, Guard, Io, Reach};
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
@@ -55,9 +57,8 @@ pub(crate) struct WorkerCtx {
     pool: Arc<PoolShared>,
     /// Marks sources that this worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
-    pub(crate) driver: RefCell<Box<dyn Driver>>,
-    pub(crate) timers: RefCell<Wheel<TimerTarget>>,
-    pub(crate) parked: RefCell<parked::List>,
+    /// Driver, timers and parked connections: by [`Self::io`] alone.
+    reach: Reach,
     /// Stacks and storage for its fibers.
     means: Means,
     /// Memory of ended fibers.
@@ -67,7 +68,6 @@ pub(crate) struct WorkerCtx {
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
     /// list.)
     anchored: RefCell<Slab<NonNull<Header>>>,
-    done: RefCell<Vec<Completion>>,
     half: Rc<dyn PushLocal>,
     /// The clock, as of the last look at driver and timers.
     clock: Cell<u64>,
@@ -88,10 +88,23 @@ impl WorkerCtx {
         &self.pool.workers[self.id]
     }
 
+    /// Its driver, timers and parked connections, for the length of one call that runs no user code and does not
+    /// suspend.
+    #[inline]
+    pub(crate) fn io(&self) -> Guard<'_, Inside<'_>> {
+        self.reach.enter()
+    }
+
+    /// What happens at `io`, which is this worker's.
+    #[inline]
+    pub(crate) fn at<'a>(&'a self, io: &'a Io) -> At<'a> {
+        At { io, pool: &self.pool, id: self.id, here: Some(self) }
+    }
+
     /// Nanoseconds since the pool's epoch, read now.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.driver.borrow().now()
+        self.io().driver.borrow().now()
     }
 
     /// The same as of the worker's last look at driver and timers.
@@ -111,78 +124,32 @@ impl WorkerCtx {
         self.pool.act_on(wake);
     }
 
-    /// Cancels an operation of this worker's driver.
-    ///
-    /// # Safety
-    /// As for [`Driver::cancel`].
-    pub(crate) unsafe fn cancel(&self, op: crate::io::driver::OpRef) {
-        let mut done = self.done.take();
-        // SAFETY: the caller's promise.
-        unsafe { self.driver.borrow_mut().cancel(op, &mut done) };
-        self.deliver(done);
-    }
-
-    /// Looks at driver and timers; sleeps in the driver as `wait` says. Whatever has happened becomes ready.
-    fn turn(&self, wait: Wait) {
-        if wait != Wait::No && self.driver.borrow().rests() {
+    /// Looks at driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Whatever has happened
+    /// becomes ready after that, so that those who are woken for it are others.
+    fn turn(&self, wait: Wait, awake: impl FnOnce()) {
+        let io = self.io();
+        let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
+        parked::end_taken(self.at(&io));
+        let (rests, wants_poll) = {
+            let driver = io.driver.borrow();
+            (driver.rests(), driver.wants_poll())
+        };
+        if wait != Wait::No && rests {
             self.shared().doze(match wait {
                 Wait::Until(time) => Some(Duration::from_nanos(time.saturating_sub(self.now()))),
                 _ => None,
             });
-        } else if wait != Wait::No || self.driver.borrow().wants_poll() {
-            let mut done = self.done.take();
-            if let Err(error) = self.driver.borrow_mut().poll(wait, &mut done) {
-                // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.
-                debug_assert!(false, "driver poll: {error}");
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            self.deliver(done);
+            awake();
+        } else if wait != Wait::No || wants_poll {
+            self.at(&io).poll(wait, awake);
+        } else {
+            awake();
         }
-        self.shared().released.drain(|source| self.driver.borrow_mut().forget(source, None));
+        self.shared().released.drain(|source| io.driver.borrow_mut().forget(source, None));
         let now = self.now();
         self.half.set_now(now);
         self.clock.set(now);
-        if self.timers.borrow().next_wake().is_some_and(|t| t <= now) {
-            // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
-            let mut expired = Vec::new();
-            self.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
-            expired.into_iter().for_each(|t| self.expire(t));
-        }
-    }
-
-    fn expire(&self, target: TimerTarget) {
-        match target {
-            TimerTarget::Fiber(header) => {
-                // SAFETY: the fiber is suspended in the call that armed the timer.
-                let header = unsafe { header.as_ref() };
-                header.own.timer_fired.set(true);
-                fiber::wake(header, Some(self));
-            }
-            // SAFETY: it removes its timer before it is freed.
-            TimerTarget::Parked(parked) => unsafe { Parked::expired(parked, self) },
-        }
-    }
-
-    /// Hands completions to those who wait, and gives the empty list back.
-    fn deliver(&self, mut done: Vec<Completion>) {
-        for Completion { op, result } in done.drain(..) {
-            // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
-            let waiter = unsafe {
-                op.as_ref().result.set(Some(result));
-                op.as_ref().waiter.get()
-            };
-            match waiter {
-                Waiter::Nobody => {}
-                // SAFETY: the operation lies in the frame of that fiber, which has not ended.
-                Waiter::Fiber(header) => fiber::wake(unsafe { header.cast().as_ref() }, Some(self)),
-                // SAFETY: the operation lies in that box, which this call consumes.
-                Waiter::Parked(parked) => unsafe { Parked::completed(parked.cast(), result, self) },
-            }
-        }
-        // Keep the larger buffer: a delivery may itself have cancelled something.
-        if self.done.borrow().capacity() < done.capacity() {
-            self.done.replace(done);
-        }
+        self.at(&io).expire(now);
     }
 }
 
@@ -251,14 +218,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let ctx = WorkerCtx {
             id,
             driver_tag,
-            driver: RefCell::new(driver),
-            timers: RefCell::new(Wheel::new()),
-            parked: RefCell::default(),
+            reach: Reach::new(driver),
             means: Means::new(&pool),
             blocks: Blocks::default(),
             home: if pool.storage == tls::Storage::Own { tls::base() } else { 0 },
             anchored: RefCell::default(),
-            done: RefCell::default(),
             half: half.clone(),
             clock: Cell::new(0),
             pool,
@@ -278,6 +242,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Runs until the pool stops. Returns the operations still in flight.
     pub(crate) fn run(self) -> usize {
         let pool = self.ctx.pool.clone();
+        let door = self.ctx.shared().open_door(&self.ctx.reach);
         while !pool.is_stopping() {
             self.take_inbox();
             self.look_if_due();
@@ -287,7 +252,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 None => self.idle(),
             }
         }
-        let in_flight = self.ctx.driver.borrow().in_flight();
+        // The monitor looks in no longer: everything is about to go.
+        drop(door);
+        let in_flight = self.ctx.io().driver.borrow().in_flight();
         let Self { ctx, half, .. } = self;
         drop(ctx);
         if let Ok(half) = Rc::try_unwrap(half).map_err(|_| ()) {
@@ -310,6 +277,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             if task.header().own.local.is_settled() {
                 self.read(task);
             } else {
+                self.ctx.at(&self.ctx.io()).release(task.header());
                 self.ctx.queue(task);
             }
         }
@@ -343,7 +311,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
         self.budget.set(self.stride.get());
-        self.ctx.turn(Wait::No);
+        self.ctx.turn(Wait::No, || ());
         self.last_turn.set(now);
         self.end_if_told();
     }
@@ -353,7 +321,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
         if told {
-            parked::cancel_all(&self.ctx);
+            parked::cancel_all(self.ctx.at(&self.ctx.io()));
         }
         let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
         if closing {
@@ -377,16 +345,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let work = !ctx.shared().inbox().is_empty() || self.half.policy.maybe_ready(ctx.id);
         if work || pool.is_stopping() || self.end_if_told() {
             pool.idle.cancel_sleep(ctx.id);
+            pool.monitor.notice();
             self.searching.set(true);
             // What the look saw may be in another thief's hands: let it finish.
             std::hint::spin_loop();
             self.settle();
             return;
         }
-        let next = earlier(ctx.timers.borrow().next_wake(), ctx.means.tidy(&ctx.pool, || ctx.last_reading()));
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.means.tidy(&ctx.pool, || ctx.last_reading()));
         bump(&ctx.shared().sleeps);
-        ctx.turn(next.map_or(Wait::Forever, Wait::Until));
-        self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
+        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
+            self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
+            pool.monitor.notice();
+        });
         self.last_turn.set(ctx.last_reading());
         self.budget.set(self.stride.get());
         self.settle();
@@ -407,7 +378,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// A searching worker runs what it found; the last searcher sees to it that others search on.
     fn found(&self, task: FiberTask) {
         let pool = &self.ctx.pool;
-        if pool.idle.end_search() && self.half.policy.maybe_ready(self.ctx.id) {
+        // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
+        let more = |worker| self.half.policy.maybe_ready(worker);
+        if pool.idle.end_search() && (more(self.ctx.id) || more((self.ctx.id + 1) % pool.workers.len())) {
             pool.act_on(Wake::Any);
         }
         self.resume(task);

@@ -1,12 +1,10 @@
-//! Go as a program of its own, built from the source beside this crate where `go` is installed.
+//! The workloads in Go, a program of its own.
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 
 use super::child;
 use super::{Figure, Size};
+use crate::go::Program;
 
 const SOURCES: [(&str, &str); 4] = [
     ("go.mod", include_str!("../../peers/go/go.mod")),
@@ -15,28 +13,14 @@ const SOURCES: [(&str, &str); 4] = [
     ("semaphore.s", include_str!("../../peers/go/semaphore.s")),
 ];
 
-/// The built program; its folder goes with it.
-pub(super) struct Go {
-    dir: PathBuf,
-}
+/// The built program.
+pub(super) struct Go(Program);
 
 impl Go {
     /// # Errors
     /// `go` is not installed, or does not build the program.
     pub(super) fn build() -> anyhow::Result<Self> {
-        let dir = std::env::temp_dir().join(format!("plainweave-bench-go-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let go = Self { dir };
-        for (name, text) in SOURCES {
-            std::fs::write(go.dir.join(name), text)?;
-        }
-        let usual = "/usr/local/go/bin/go";
-        let program = if std::path::Path::new(usual).exists() { usual } else { "go" };
-        let built = Command::new(program).args(["build", "-o", "peer", "."]).current_dir(&go.dir).output();
-        let built = built.context("go is not installed")?;
-        let errors = String::from_utf8_lossy(&built.stderr);
-        ensure!(built.status.success(), "go build failed: {}", errors.trim());
-        Ok(go)
+        Program::build(&SOURCES).map(Self)
     }
 
     /// One repetition.
@@ -55,16 +39,10 @@ impl Go {
             "spawn-join" | "spawn-join-1" | "ping-pong" => (case, vec![]),
             other => bail!("Go has no case '{other}'"),
         };
-        let mut command = Command::new(self.dir.join("peer"));
+        let mut command = self.0.command();
         command.arg(format!("-case={name}")).arg(format!("-workers={workers}"));
         command.arg(format!("-seconds={}", size.seconds));
         command.args(more.iter().map(|(flag, value)| format!("-{flag}={value}")));
         child::figures(command, size)
-    }
-}
-
-impl Drop for Go {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -65,16 +65,16 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
 }
 
-/// The same for a fiber that nobody waits for. `here`: what the calling thread's worker keeps.
+/// The same for a fiber that nobody waits for. `here`: what the calling thread's worker keeps, if it is one's.
 ///
 /// # Safety
 /// As for [`create`].
-pub(crate) unsafe fn create_detached<F: FnOnce()>(birth: Birth, here: &Blocks, f: F) -> FiberTask {
+pub(crate) unsafe fn create_detached<F: FnOnce()>(birth: Birth, here: Option<&Blocks>, f: F) -> FiberTask {
     let mut header = Header::new(birth, &Types::<(), F>::VTABLE);
     *header.refs.get_mut() = 1;
     let packet: Packet<()> = Packet { header, join: Join::abandoned(), scope: None, result: UnsafeCell::new(None) };
     // SAFETY: new, and the caller's to queue.
-    unsafe { FiberTask::new(place(packet, f, Some(here)).cast()) }
+    unsafe { FiberTask::new(place(packet, f, here).cast()) }
 }
 
 /// Moves a fiber's parts into a block. The header is the first field of the first field of `repr(C)` structs.

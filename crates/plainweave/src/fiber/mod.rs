@@ -32,6 +32,7 @@ use crate::policy::{self, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::Link;
 use crate::stack::{OverflowInfo, Stack};
+use crate::timer::TimerKey;
 use crate::tls;
 use crate::worker::WorkerCtx;
 use blocks::Blocks;
@@ -125,6 +126,8 @@ pub(crate) struct Own {
     grant: Cell<bool>,
     pub(crate) reason: Cell<Reason>,
     pub(crate) timer_fired: Cell<bool>,
+    /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
+    pub(crate) timer: Cell<Option<TimerKey>>,
     pub(crate) worker: Cell<*const WorkerCtx>,
     yielder: Cell<*const Yielder<(), Switch>>,
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
@@ -205,6 +208,7 @@ impl Header {
                 node: RefCell::new(birth.node),
                 deadline: Cell::new(birth.deadline),
                 timer_fired: Cell::new(false),
+                timer: Cell::new(None),
                 local: Local::new(),
                 token: Cell::new(false),
                 grant: Cell::new(false),

@@ -1,6 +1,7 @@
 //! What a driver is: it takes operations, reports each one's single completion, and sleeps for the worker.
 //!
-//! One driver belongs to one worker and is called on that worker's thread only. The contract that makes borrowed
+//! One driver belongs to one worker and is called on that worker's thread, or under its claim (`worker/claim`) on the
+//! monitor's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed
 //! buffers sound, and that the common test list checks for every driver:
 //!
 //! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).
@@ -14,6 +15,7 @@
 //! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting `poll` ends it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -79,15 +81,21 @@ pub(crate) trait Driver {
         self.in_flight() == 0
     }
 
-    /// Flushes submissions, sleeps as `wait` says, appends what has completed.
-    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()>;
+    /// Flushes submissions, sleeps as `wait` says, appends what has completed. Whether a wake-up had come.
+    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool>;
+
+    /// A descriptor that becomes readable when a `poll` would find something, if any thread that has the worker's claim
+    /// may make that call. `None`: only the worker can.
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// The handle by which other threads end a sleep.
     fn wakeup(&self) -> Arc<Wakeup>;
 
     /// A source that this driver holds state for is gone; its descriptor number may be reused.
     /// The descriptor may still be open elsewhere when `leave` is set: the kernel must then be told.
-    fn forget(&mut self, source: u64, leave: Option<std::os::fd::BorrowedFd<'_>>);
+    fn forget(&mut self, source: u64, leave: Option<BorrowedFd<'_>>);
 
     /// Operations answered `Pending` and not yet reported.
     fn in_flight(&self) -> usize;

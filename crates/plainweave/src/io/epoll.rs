@@ -40,7 +40,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -347,7 +347,7 @@ impl Driver for Epoll {
         self.waiters.len() > 0
     }
 
-    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool> {
         let before = done.len();
         loop {
             let timeout = match wait {
@@ -377,9 +377,13 @@ impl Driver for Epoll {
             // An edge that nobody waited for is no reason to return.
             let in_vain = count > 0 && !woken && done.len() == before;
             if !in_vain || wait == Wait::No {
-                return Ok(());
+                return Ok(woken);
             }
         }
+    }
+
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {

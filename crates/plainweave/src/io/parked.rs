@@ -6,6 +6,11 @@
 //! before it starts, so requests on long-lived connections spread over the workers although started fibers stay where
 //! they are.
 //!
+//! A worker that a fiber holds up hears of none of this. Then the monitor looks at its connections in its place: on
+//! epoll at the driver itself, on io_uring, whose completions only the worker can fetch, with poll(2). There it
+//! **takes** the connection: what it consists of goes into a new box, and the old one stays behind, empty, until the
+//! driver lets go of its operation ([`end_taken`]).
+//!
 //! A closure that is called each time (`Resume::Each`) keeps the box: its fiber parks the same box again, and a request
 //! allocates nothing but its fiber, from the worker's kept blocks.
 
@@ -13,6 +18,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use slab::Slab;
 
@@ -24,6 +30,7 @@ use crate::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, NEVER, body};
 use crate::pool::{bump, lower};
 use crate::timer::TimerKey;
+use crate::worker::reach::At;
 use crate::worker::{TimerTarget, WorkerCtx};
 
 /// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading for
@@ -39,6 +46,8 @@ pub(crate) enum Resume {
     Once(Box<dyn FnOnce(io::Result<()>) + Send>),
     /// And parks the connection again if told to go on.
     Each(Box<dyn FnMut(io::Result<()>) -> ControlFlow<()> + Send>),
+    /// Nothing: the connection has been taken away.
+    Taken,
 }
 
 /// See the module's page. Pinned in its box while the driver has the operation.
@@ -61,7 +70,20 @@ unsafe impl Send for Serving {}
 
 /// A worker's parked connections, so that shutdown finds them.
 #[derive(Default)]
-pub(crate) struct List(Slab<NonNull<Parked>>);
+pub(crate) struct List {
+    all: Slab<NonNull<Parked>>,
+    /// What was taken, and is still at the driver.
+    taken: Vec<NonNull<Parked>>,
+}
+
+impl List {
+    /// At most `most` of them: where they are and what they wait for. `from`: the key to begin with.
+    pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Source>)> {
+        let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
+        // SAFETY: on the list, so alive; whoever calls has the worker's claim.
+        some.map(|(key, parked)| (key, unsafe { parked.as_ref() }.source.clone())).collect()
+    }
+}
 
 /// A fiber of `ctx`'s worker. Parks the connection until it is readable or `idle_ns` has passed.
 pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: Resume) {
@@ -74,67 +96,111 @@ fn again(ctx: &WorkerCtx, mut parked: Box<Parked>) {
     parked.op = Operation::new(Op::Poll(Interest::Read), &parked.source);
     parked.interrupt = None;
     let mut parked = NonNull::from(Box::leak(parked));
-    // SAFETY: leaked just now; this worker's alone until the operation completes.
+    let io = ctx.io();
+    // SAFETY: leaked just now; whoever has the claim is alone with it until the operation completes.
     let p = unsafe { parked.as_mut() };
     p.op.waiter.set(Waiter::Parked(parked.cast()));
-    p.key = ctx.parked.borrow_mut().0.insert(parked);
+    p.key = io.parked.borrow_mut().all.insert(parked);
     if p.idle_ns != NEVER {
         let now = if p.idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
         let deadline = now.saturating_add(p.idle_ns);
-        p.timer = Some(ctx.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
+        p.timer = Some(io.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
     }
     bump(&ctx.shared().parked);
     let op = NonNull::from(&p.op);
     // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
-    let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
+    let submitted = unsafe { io.driver.borrow_mut().submit(op) };
     match submitted {
         // SAFETY: done, so the driver no longer has the operation.
-        Submitted::Done(result) => unsafe { Parked::completed(parked, result, ctx) },
+        Submitted::Done(result) => unsafe { Parked::completed(parked, result, ctx.at(&io)) },
         Submitted::Pending if ctx.pool().no_parking() => {
             let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
             // SAFETY: pending.
-            unsafe { Parked::end(parked, shutdown, ctx) };
+            unsafe { Parked::end(parked, shutdown, ctx.at(&io)) };
         }
         Submitted::Pending => {}
     }
 }
 
 /// The worker, when its pool parks connections no longer.
-pub(crate) fn cancel_all(ctx: &WorkerCtx) {
-    let all: Vec<_> = ctx.parked.borrow().0.iter().map(|(key, p)| (key, *p)).collect();
+pub(crate) fn cancel_all(at: At) {
+    let all: Vec<_> = at.io.parked.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
     for (key, parked) in all {
         // A completion may have freed it meanwhile; then it is no longer on the list.
-        if ctx.parked.borrow().0.get(key) == Some(&parked) {
+        if at.io.parked.borrow().all.get(key) == Some(&parked) {
             // SAFETY: on the list, so alive and at the driver.
-            unsafe { Parked::end(parked, Interrupt::Cancelled(CancelReason::Shutdown), ctx) };
+            unsafe { Parked::end(parked, Interrupt::Cancelled(CancelReason::Shutdown), at) };
         }
     }
 }
 
+/// The worker, before it looks at its driver: ends the operations of connections that were taken from it.
+pub(crate) fn end_taken(at: At) {
+    loop {
+        let Some(parked) = at.io.parked.borrow_mut().taken.pop() else { return };
+        // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
+        unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
+    }
+}
+
+/// The monitor, in the place of a worker that is held up: the connection under this key has been seen to be readable.
+pub(crate) fn take(at: At, key: usize, source: &Arc<Source>) {
+    let Some(mut parked) = at.io.parked.borrow().all.get(key).copied() else { return };
+    // SAFETY: on the list, so alive, and with the claim this caller's.
+    let p = unsafe { parked.as_mut() };
+    if !Arc::ptr_eq(&p.source, source) || p.interrupt.is_some() {
+        return; // Another has that place by now, or it is ending anyway.
+    }
+    let source = p.source.clone();
+    let resume = std::mem::replace(&mut p.resume, Resume::Taken);
+    let op = Operation::new(Op::Poll(Interest::Read), &source);
+    let serving =
+        Serving(Box::new(Parked { op, source, resume, idle_ns: p.idle_ns, timer: None, interrupt: None, key }));
+    if let Some(timer) = p.timer.take() {
+        at.io.timers.borrow_mut().remove(timer);
+    }
+    let mut list = at.io.parked.borrow_mut();
+    list.all.remove(key);
+    list.taken.push(parked);
+    drop(list);
+    launch(at, serving, Ok(()));
+}
+
+/// The connection's fresh fiber.
+fn launch(at: At, serving: Serving, outcome: io::Result<()>) {
+    if at.here.is_none() {
+        at.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
+    }
+    let birth = at.pool.birth(at.here, None, NEVER);
+    // SAFETY: the closure is 'static and Send.
+    let task = unsafe { body::create_detached(birth, at.here.map(|ctx| &ctx.blocks), move || serving.serve(outcome)) };
+    at.pool.launch(task, at.here);
+}
+
 impl Parked {
     /// # Safety
-    /// The connection is parked at `ctx`'s driver.
-    unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, ctx: &WorkerCtx) {
-        // SAFETY: alive until completed, which only this worker does.
+    /// The connection is parked at this driver.
+    unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, at: At) {
+        // SAFETY: alive until completed, which takes the claim that the caller has.
         let (op, first) = unsafe {
             let p = this.as_mut();
             (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
         };
         if first {
             // SAFETY: pending, by the caller's promise; cancelled once.
-            unsafe { ctx.cancel(op) };
+            unsafe { at.cancel(op) };
         }
     }
 
     /// Its idle time is over.
     ///
     /// # Safety
-    /// The connection is parked at `ctx`'s driver, and its timer has just left the wheel.
-    pub(crate) unsafe fn expired(mut this: NonNull<Self>, ctx: &WorkerCtx) {
+    /// The connection is parked at this driver, and its timer has just left the wheel.
+    pub(crate) unsafe fn expired(mut this: NonNull<Self>, at: At) {
         // SAFETY: alive, by the caller's promise.
         unsafe {
             this.as_mut().timer = None;
-            Self::end(this, Interrupt::TimedOut, ctx);
+            Self::end(this, Interrupt::TimedOut, at);
         }
     }
 
@@ -150,27 +216,25 @@ impl Parked {
     /// The operation is over: a fresh fiber takes the connection.
     ///
     /// # Safety
-    /// Called once, when the driver has let go of the operation, on its worker.
-    pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, ctx: &WorkerCtx) {
-        // SAFETY: made by `Box::leak` in `park`; nobody else uses it any more.
+    /// Called once, when the driver has let go of the operation.
+    pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, at: At) {
+        // SAFETY: made by `Box::leak` in `again`; nobody else uses it any more.
         let mut parked = unsafe { Box::from_raw(this.as_ptr()) };
         parked.fetch();
-        if let Some(timer) = parked.timer.take() {
-            ctx.timers.borrow_mut().remove(timer);
+        if !matches!(parked.resume, Resume::Taken) {
+            if let Some(timer) = parked.timer.take() {
+                at.io.timers.borrow_mut().remove(timer);
+            }
+            at.io.parked.borrow_mut().all.remove(parked.key);
+            let outcome = match (result, parked.interrupt) {
+                (0.., _) => Ok(()),
+                (_, Some(interrupt)) => Err(interrupt.into()),
+                (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
+            };
+            launch(at, Serving(parked), outcome);
         }
-        ctx.parked.borrow_mut().0.remove(parked.key);
-        let outcome = match (result, parked.interrupt) {
-            (0.., _) => Ok(()),
-            (_, Some(interrupt)) => Err(interrupt.into()),
-            (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
-        };
-        let birth = ctx.pool().birth(Some(ctx), None, NEVER);
-        let serving = Serving(parked);
-        // SAFETY: the closure is 'static and Send.
-        let task = unsafe { body::create_detached(birth, &ctx.blocks, move || serving.serve(outcome)) };
-        ctx.pool().launch(task, Some(ctx));
         // Only now: a closing pool must see the connection or the fiber that has it.
-        lower(&ctx.shared().parked);
+        lower(&at.pool.workers[at.id].parked);
     }
 }
 
@@ -184,6 +248,7 @@ impl Serving {
                     return;
                 }
             }
+            Resume::Taken => return,
             Resume::Once(_) => {
                 let Parked { source, resume, .. } = *parked;
                 // What the closure has may be the connection's last handle.

@@ -90,13 +90,13 @@ impl Driver for Sim {
         false
     }
 
-    fn poll(&mut self, wait: Wait, _done: &mut Vec<Completion>) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait, _done: &mut Vec<Completion>) -> io::Result<bool> {
         let woken = self.woken(wait == Wait::Forever)?;
         self.now = match wait {
             Wait::Until(time) if !woken => self.now.max(time),
             _ => self.now.saturating_add(self.poll_cost),
         };
-        Ok(())
+        Ok(woken)
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {

@@ -93,8 +93,9 @@ impl Source {
             return;
         }
         if let Some(ctx) = crate::fiber::current_worker()
-            && let Ok(mut driver) = ctx.driver.try_borrow_mut()
             && tags == 1 << (ctx.driver_tag % 64)
+            && let io = ctx.io()
+            && let Ok(mut driver) = io.driver.try_borrow_mut()
         {
             driver.forget(self.id, None);
             if ctx.driver_tag < 64 {

@@ -359,10 +359,10 @@ impl Driver for Uring {
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow() || !completion.is_empty()
     }
 
-    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool> {
         let before = done.len();
         loop {
-            let woken = self.reap(done);
+            let mut woken = self.reap(done);
             self.flush_backlog();
             let found = woken || done.len() > before;
             let timeout = match wait {
@@ -375,9 +375,9 @@ impl Driver for Uring {
                 // The last look, or no look at all: only if there is something to hand over or to fetch.
                 if !self.ring.submission().is_empty() || self.kernel_holds_completions() {
                     self.enter(0, None)?;
-                    self.reap(done);
+                    woken |= self.reap(done);
                 }
-                return Ok(());
+                return Ok(woken);
             }
             // With a backlog there is more to submit before a sleep.
             self.enter(u32::from(self.backlog.is_empty()), timeout)?;

@@ -66,7 +66,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     let op = NonNull::from(operation);
     operation.waiter.set(Waiter::Fiber(NonNull::from(header).cast()));
     // SAFETY: this frame does not end before the completion has been seen.
-    let submitted = unsafe { ctx.driver.borrow_mut().submit(op) };
+    let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
         Submitted::Done(result) => outcome(result, None),
         Submitted::Pending => {
@@ -84,6 +84,8 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
     let mut interrupt = None;
     let mut late = false;
     loop {
+        // Look and cancellation in one: a monitor may complete the operation in between.
+        let io = header.worker().io();
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);
         }
@@ -92,10 +94,11 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
             if interrupt.is_some() {
                 deadline = NEVER;
                 // SAFETY: no completion has been seen, so it is pending, and cancelled once.
-                unsafe { header.worker().cancel(NonNull::from(operation)) };
+                unsafe { header.worker().at(&io).cancel(NonNull::from(operation)) };
                 continue;
             }
         }
+        drop(io);
         late = block::suspend(header, Reason::Io, deadline);
     }
 }

@@ -55,6 +55,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/tls/own/block.rs",
     "crates/plainweave/src/tls/own/glibc.rs",
     "crates/plainweave/src/worker.rs",
+    "crates/plainweave/src/worker/reach.rs",
 ];
 
 /// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason about.
@@ -75,6 +76,7 @@ pub(crate) const LOCK_FREE: &[&str] = &[
     "crates/plainweave/src/fiber/state/anchored.rs",
     "crates/plainweave/src/fiber/join.rs",
     "crates/plainweave/src/sync/spin.rs",
+    "crates/plainweave/src/worker/claim.rs",
 ];
 
 /// Lines in a file.

@@ -23,7 +23,7 @@ fn looking_takes_a_little_time() {
     sim.poll(Wait::No, &mut Vec::new()).unwrap();
     assert_eq!(sim.now(), 1_000);
     let mut sim = Sim::new().unwrap().poll_cost(7);
-    (0..3).for_each(|_| sim.poll(Wait::No, &mut Vec::new()).unwrap());
+    (0..3).for_each(|_| sim.poll(Wait::No, &mut Vec::new()).map(drop).unwrap());
     assert_eq!(sim.now(), 21);
     assert!(sim.wants_poll());
 }

@@ -114,7 +114,7 @@ fn a_wake_up_poll_that_ended_is_armed_again() {
         wakeup.wake();
         uring.poll(Wait::Forever, &mut Vec::new()).unwrap();
         // Nothing is left over that would end the next sleep.
-        (0..3).for_each(|_| uring.poll(Wait::No, &mut Vec::new()).unwrap());
+        (0..3).for_each(|_| uring.poll(Wait::No, &mut Vec::new()).map(drop).unwrap());
         let time = uring.now() + 2_000_000;
         uring.poll(Wait::Until(time), &mut Vec::new()).unwrap();
         assert!(uring.now() >= time, "woken by nobody");

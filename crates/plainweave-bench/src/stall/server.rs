@@ -1,0 +1,187 @@
+//! The servers: ours in several modes, threads, Tokio, Go.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::ControlFlow;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use plainweave::net;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::WORKERS;
+use crate::mode::Mode;
+
+/// A system that is measured.
+pub(super) struct System {
+    pub(super) name: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Driver, mode, and whether idle connections are parked (else each has its fiber).
+    Ours(plainweave::Io, &'static str, bool),
+    Threads,
+    Tokio,
+    Go,
+}
+
+const fn ours(name: &'static str, io: plainweave::Io, mode: &'static str, parked: bool) -> System {
+    System { name, kind: Kind::Ours(io, mode, parked) }
+}
+
+pub(super) const SYSTEMS: [System; 9] = [
+    ours("parked epoll before-start", plainweave::Io::Epoll, "before-start/shared", true),
+    ours("parked uring before-start", plainweave::Io::Uring, "before-start/shared", true),
+    ours("parked epoll anytime", plainweave::Io::Epoll, "anytime/own", true),
+    ours("fibers epoll anytime", plainweave::Io::Epoll, "anytime/own", false),
+    ours("fibers uring anytime", plainweave::Io::Uring, "anytime/own", false),
+    ours("fibers epoll before-start", plainweave::Io::Epoll, "before-start/own", false),
+    System { name: "threads", kind: Kind::Threads },
+    System { name: "tokio", kind: Kind::Tokio },
+    System { name: "go", kind: Kind::Go },
+];
+
+/// A running server; ends with this value.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    _running: Running,
+}
+
+/// What keeps it running.
+#[expect(dead_code, reason = "held for what dropping it does")]
+enum Running {
+    Fibers(plainweave::Runtime),
+    Tasks(tokio::runtime::Runtime),
+    /// Its threads end with their connections, and the acceptor with the process.
+    Threads,
+    Program(Program),
+}
+
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    /// # Errors
+    /// The system is not to be had here; why not.
+    pub(super) fn start(system: &System, slow: Duration) -> anyhow::Result<Self> {
+        match system.kind {
+            Kind::Ours(io, mode, parked) => fibers(io, mode, parked, slow),
+            Kind::Threads => threads(slow),
+            Kind::Tokio => tasks(slow),
+            Kind::Go => go(slow),
+        }
+    }
+}
+
+/// What a request costs.
+fn handle(byte: u8, slow: Duration) {
+    let start = Instant::now();
+    while byte == b'S' && start.elapsed() < slow {
+        std::hint::spin_loop();
+    }
+}
+
+fn fibers(io: plainweave::Io, mode: &str, parked: bool, slow: Duration) -> anyhow::Result<Server> {
+    let runtime = Mode::parse(mode)?.builder().workers(WORKERS).io(io).build()?;
+    let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    runtime.spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            if parked {
+                park(stream, slow);
+            } else {
+                plainweave::spawn(move || keep(stream, slow));
+            }
+        }
+    });
+    Ok(Server { address, _running: Running::Fibers(runtime) })
+}
+
+/// A fiber a connection.
+fn keep(mut stream: net::TcpStream, slow: Duration) {
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() {
+        handle(byte[0], slow);
+        if stream.write_all(&byte).is_err() {
+            return;
+        }
+    }
+}
+
+/// A fiber a request.
+fn park(stream: net::TcpStream, slow: Duration) {
+    net::each_readable(stream, None, move |stream, outcome| {
+        let mut byte = [0];
+        if outcome.is_err() || stream.read_exact(&mut byte).is_err() {
+            return ControlFlow::Break(());
+        }
+        handle(byte[0], slow);
+        stream.write_all(&byte).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+    });
+}
+
+/// A thread a connection: the kernel shares the CPUs out.
+fn threads(slow: Duration) -> anyhow::Result<Server> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).is_ok() {
+                    handle(byte[0], slow);
+                    if stream.write_all(&byte).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok(Server { address, _running: Running::Threads })
+}
+
+fn tasks(slow: Duration) -> anyhow::Result<Server> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_io().build()?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    runtime.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).await.is_ok() {
+                    handle(byte[0], slow);
+                    if stream.write_all(&byte).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok(Server { address, _running: Running::Tasks(runtime) })
+}
+
+const GO: [(&str, &str); 2] = [
+    ("go.mod", include_str!("../../peers/go-stall/go.mod")),
+    ("main.go", include_str!("../../peers/go-stall/main.go")),
+];
+
+fn go(slow: Duration) -> anyhow::Result<Server> {
+    let program = crate::go::Program::build(&GO)?;
+    let mut command = program.command();
+    command.arg(format!("-workers={WORKERS}")).arg(format!("-slow={}ms", slow.as_millis()));
+    let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
+    let address = line.trim().parse();
+    ensure!(address.is_ok(), "the Go program did not start");
+    Ok(Server { address: address?, _running: Running::Program(child) })
+}

@@ -1,0 +1,231 @@
+//! A worker's side of the kernel: its driver, its timers, its parked connections, and what happens when one of them has
+//! news. It is the worker's; while a fiber holds the worker up, the monitor acts in its place ([`Claim`]).
+//!
+//! Both do the same, at [`At`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
+//! monitor hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
+//! parked connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
+//! waits for, and unbound when that has come ([`At::unbind`]).
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use super::claim::{Claim, Claimed, Inside};
+use super::{TimerTarget, WorkerCtx};
+use crate::fiber::state::Brings;
+use crate::fiber::{self, FiberTask, Header, Movement, Reason};
+use crate::io::driver::{Completion, Driver, OpRef, Wait};
+use crate::io::op::Waiter;
+use crate::io::parked::{self, Parked};
+use crate::policy::{Ready, WorkerId};
+use crate::pool::{self, PoolShared};
+use crate::timer::Wheel;
+
+/// See the module's page. Each `RefCell` is borrowed for the length of one call that runs no user code.
+pub(crate) struct Io {
+    pub(crate) driver: RefCell<Box<dyn Driver>>,
+    pub(crate) timers: RefCell<Wheel<TimerTarget>>,
+    pub(crate) parked: RefCell<parked::List>,
+    done: RefCell<Vec<Completion>>,
+    /// The monitor has taken in a wake-up that was the worker's, which may be on its way to sleep.
+    owed: Cell<bool>,
+}
+
+impl Io {
+    /// The worker, which has the claim and is about to sleep. Whether it was woken before it could.
+    pub(super) fn was_woken(&self) -> bool {
+        self.owed.take()
+    }
+}
+
+/// An [`Io`] and who may use it.
+pub(crate) struct Reach {
+    claim: Claim,
+    io: Io,
+}
+
+impl Reach {
+    pub(super) fn new(driver: Box<dyn Driver>) -> Self {
+        let io = Io {
+            driver: RefCell::new(driver),
+            timers: RefCell::new(Wheel::new()),
+            parked: RefCell::default(),
+            done: RefCell::default(),
+            owed: Cell::new(false),
+        };
+        Self { claim: Claim::new(), io }
+    }
+
+    /// The worker. As [`Driver::watched`], under another name.
+    pub(crate) fn watched(&self) -> Option<io::Result<OwnedFd>> {
+        Some(self.enter().driver.borrow().watched()?.try_clone_to_owned())
+    }
+
+    /// The worker.
+    #[inline]
+    pub(super) fn enter(&self) -> Guard<'_, Inside<'_>> {
+        Guard { _held: self.claim.enter(), io: &self.io }
+    }
+
+    /// The monitor. `None`: the worker is using it.
+    pub(crate) fn try_claim(&self) -> Option<Guard<'_, Claimed<'_>>> {
+        Some(Guard { _held: self.claim.try_claim()?, io: &self.io })
+    }
+}
+
+/// The right to use an [`Io`], by way of `H`.
+pub(crate) struct Guard<'a, H> {
+    _held: H,
+    io: &'a Io,
+}
+
+impl<H> Deref for Guard<'_, H> {
+    type Target = Io;
+
+    #[inline]
+    fn deref(&self) -> &Io {
+        self.io
+    }
+}
+
+/// Where something happens: at whose driver, and on whose thread.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    /// In the caller's hands.
+    pub(crate) io: &'a Io,
+    pub(crate) pool: &'a PoolShared,
+    /// The worker whose it is.
+    pub(crate) id: WorkerId,
+    /// That worker, if it acts itself; `None` for the monitor.
+    pub(crate) here: Option<&'a WorkerCtx>,
+}
+
+impl At<'_> {
+    /// Looks at the driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes ready
+    /// after that. Whether a wake-up had come.
+    pub(super) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
+        let mut done = self.io.done.take();
+        let woken = self.io.driver.borrow_mut().poll(wait, &mut done).unwrap_or_else(|error| {
+            // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.
+            debug_assert!(false, "driver poll: {error}");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            false
+        });
+        awake();
+        self.deliver(done);
+        woken
+    }
+
+    /// Cancels an operation of this driver.
+    ///
+    /// # Safety
+    /// As for [`Driver::cancel`].
+    pub(crate) unsafe fn cancel(self, op: OpRef) {
+        let mut done = self.io.done.take();
+        // SAFETY: the caller's promise.
+        unsafe { self.io.driver.borrow_mut().cancel(op, &mut done) };
+        self.deliver(done);
+    }
+
+    /// The monitor. What the worker would do at its next look.
+    pub(crate) fn look(self, now: u64) {
+        if self.poll(Wait::No, || ()) {
+            self.io.owed.set(true);
+        }
+        self.expire(now);
+    }
+
+    /// Timers that are due by `now`.
+    pub(super) fn expire(self, now: u64) {
+        if self.io.timers.borrow().next_wake().is_some_and(|t| t <= now) {
+            // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
+            let mut expired = Vec::new();
+            self.io.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
+            expired.into_iter().for_each(|target| self.expired(target));
+        }
+    }
+
+    fn expired(self, target: TimerTarget) {
+        match target {
+            TimerTarget::Fiber(header) => {
+                // SAFETY: the fiber is suspended in the call that armed the timer, or about to come back to it: it
+                // enters this worker's claim before it goes on.
+                let header = unsafe { header.as_ref() };
+                header.own.timer.set(None);
+                header.own.timer_fired.set(true);
+                self.wake(header, false);
+            }
+            // SAFETY: it removes its timer before it is freed.
+            TimerTarget::Parked(parked) => unsafe { Parked::expired(parked, self) },
+        }
+    }
+
+    /// Hands completions to those who wait, and gives the empty list back.
+    fn deliver(self, mut done: Vec<Completion>) {
+        for Completion { op, result } in done.drain(..) {
+            // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
+            let waiter = unsafe {
+                op.as_ref().result.set(Some(result));
+                op.as_ref().waiter.get()
+            };
+            match waiter {
+                Waiter::Nobody => {}
+                // SAFETY: the operation lies in the frame of that fiber, which has not ended: it enters this worker's
+                // claim before it looks at the result.
+                Waiter::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
+                // SAFETY: the operation lies in that box, which this call consumes.
+                Waiter::Parked(parked) => unsafe { Parked::completed(parked.cast(), result, self) },
+            }
+        }
+        // Keep the larger buffer: a delivery may itself have cancelled something.
+        if self.io.done.borrow().capacity() < done.capacity() {
+            self.io.done.replace(done);
+        }
+    }
+
+    /// Wakes a fiber that waits here. `over`: its operation is.
+    #[inline]
+    fn wake(self, header: &Header, over: bool) {
+        if header.movement() == Movement::Anytime {
+            self.move_on(header, over);
+        } else {
+            fiber::wake(header, self.here);
+        }
+    }
+
+    /// Wakes a fiber that may move: unbound, so that it need not wait for this worker if that gets no round to it.
+    fn move_on(self, header: &Header, over: bool) {
+        if !header.state.wake(Brings::Nothing) {
+            return; // It is awake: its worker will run it, and it finds out.
+        }
+        // The fiber is this call's now. While its operation is still pending only its own worker can cancel that.
+        if over || header.own.reason.get() != Reason::Io {
+            self.unbind(header);
+        }
+        // SAFETY: `State::wake` gave the right to queue it to this caller alone.
+        pool::make_ready(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, self.here);
+    }
+
+    /// Of a fiber that may move and is in the caller's hands: this worker has nothing of it any more.
+    pub(crate) fn unbind(self, header: &Header) {
+        if let Some(timer) = header.own.timer.take() {
+            self.io.timers.borrow_mut().remove(timer);
+        }
+        header.set_anchor(None);
+        if self.here.is_none() {
+            self.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A fiber from this worker's inbox, which somebody has woken: unbinds it if it may move.
+    pub(crate) fn release(self, header: &Header) {
+        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
+        if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
+        {
+            self.unbind(header);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A worker held up by a fiber that computes: what waits with it goes on elsewhere. On both drivers.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream as OsStream;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use plainweave::net::TcpStream;
+use plainweave::{Io, Movement, Runtime, net, time};
+
+on_every_driver!(
+    parked_connections_of_a_stalled_worker_are_served_by_others,
+    a_connection_taken_from_a_stalled_worker_can_be_closed,
+    fibers_bound_by_a_timer_are_handed_over_when_they_are_woken,
+    a_storm_beside_stalls,
+);
+
+/// A wait that nothing has ended by now would go on for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+const STALL: Duration = Duration::from_millis(2);
+
+/// Computes until the condition holds; whether it did in time.
+fn compute_until(condition: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !condition() && start.elapsed() < PATIENCE {
+        std::hint::spin_loop();
+    }
+    condition()
+}
+
+fn runtime(io: Io, movement: Movement, workers: usize) -> Runtime {
+    let builder = Runtime::builder().workers(workers).io(io).movement(movement).stall_after(Some(STALL));
+    builder.build().expect("a runtime")
+}
+
+fn ask(mut stream: &OsStream, byte: u8) -> u8 {
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.write_all(&[byte]).expect("sent");
+    let mut answer = [0];
+    stream.read_exact(&mut answer).expect("answered");
+    answer[0]
+}
+
+/// Parks the connection with the calling worker; each byte is answered with the next one.
+fn park(stream: TcpStream, idle: Option<Duration>, ended: &'static AtomicUsize) {
+    net::each_readable(stream, idle, move |stream, outcome| {
+        let mut byte = [0];
+        if outcome.is_err() || stream.read_exact(&mut byte).is_err() {
+            ended.fetch_add(1, Ordering::SeqCst);
+            return ControlFlow::Break(());
+        }
+        stream.write_all(&[byte[0] + 1]).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+    });
+}
+
+fn parked_connections_of_a_stalled_worker_are_served_by_others(setup: Setup) {
+    let ended: &AtomicUsize = Box::leak(Box::default());
+    let runtime = runtime(setup.io, Movement::BeforeStart, 2);
+    let listener = listener();
+    let address = listener.local_addr().expect("address");
+    let clients: Vec<_> = (0..8).map(|_| OsStream::connect(address).expect("connected")).collect();
+    let answered = Arc::new(AtomicBool::new(false));
+    let seen = answered.clone();
+    let stalled = runtime.spawn(move || {
+        (0..8).for_each(|_| park(listener.accept().expect("accepted").0, None, ended));
+        compute_until(|| seen.load(Ordering::SeqCst))
+    });
+    // Several times over: a connection that was taken once parks with another worker, or with this one again.
+    for byte in 0..5 {
+        assert!(clients.iter().all(|client| ask(client, byte) == byte + 1));
+    }
+    eventually("the stall is counted", || runtime.metrics().stalls >= 1);
+    answered.store(true, Ordering::SeqCst);
+    assert!(stalled.join().expect("no panic"), "no answer while the worker computed");
+    assert!(runtime.metrics().rescued >= 8, "{:?}", runtime.metrics());
+    // The stalled worker has let go of what was taken: the connections end, and nothing is left.
+    drop(clients);
+    eventually("all connections to end", || ended.load(Ordering::SeqCst) == 8);
+    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+}
+
+/// It ends for its client too: its old place, which the stalled worker still has, does not keep it open for good.
+fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::BeforeStart, 2);
+    let listener = listener();
+    let mut client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
+    let go_on = Arc::new(AtomicBool::new(false));
+    let seen = go_on.clone();
+    let stalled = runtime.spawn(move || {
+        let stream = listener.accept().expect("accepted").0;
+        net::on_readable(stream, None, |mut stream, outcome| {
+            outcome.and_then(|()| stream.read_exact(&mut [0])).and_then(|()| stream.write_all(b"bye")).expect("sent");
+        });
+        compute_until(|| seen.load(Ordering::SeqCst))
+    });
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.write_all(b"?").expect("sent");
+    client.read_exact(&mut [0; 3]).expect("answered");
+    go_on.store(true, Ordering::SeqCst);
+    assert!(stalled.join().expect("no panic"));
+    assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+}
+
+#[test]
+fn an_idle_time_ends_with_a_stalled_worker_too() {
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    let runtime = runtime(Io::Epoll, Movement::BeforeStart, 2);
+    let listener = listener();
+    let client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
+    let stalled = runtime.spawn(move || {
+        park(listener.accept().expect("accepted").0, Some(Duration::from_millis(20)), &ENDED);
+        compute_until(|| ENDED.load(Ordering::SeqCst) == 1)
+    });
+    assert!(stalled.join().expect("no panic"), "the idle time did not end");
+    drop(client);
+}
+
+/// Whatever they wait for, on whichever worker: all of these fibers end while one computes.
+fn all_end_beside(runtime: &Runtime, wait: impl Fn(usize) + Send + Sync + 'static) {
+    const FIBERS: usize = 16;
+    let (ended, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(wait));
+    let seen = ended.clone();
+    let before = runtime.metrics().rescued;
+    // Until some had waited with the worker that then computed. (All others may have been on the other one.)
+    for _ in 0..50 {
+        ended.store(0, Ordering::SeqCst);
+        let (ended, wait, seen) = (ended.clone(), wait.clone(), seen.clone());
+        let computed = runtime.run(move || {
+            for n in 0..FIBERS {
+                let (ended, wait) = (ended.clone(), wait.clone());
+                plainweave::spawn(move || {
+                    wait(n);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            // All wait by now.
+            time::sleep(Duration::from_millis(5)).expect("slept");
+            compute_until(|| seen.load(Ordering::SeqCst) == FIBERS)
+        });
+        assert!(computed, "{:?}", runtime.metrics());
+        if runtime.metrics().rescued > before {
+            return;
+        }
+    }
+    panic!("nothing was rescued: {:?}", runtime.metrics());
+}
+
+#[test]
+fn fibers_that_sleep_with_a_stalled_worker_wake_elsewhere() {
+    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+    all_end_beside(&runtime, |n| time::sleep(Duration::from_millis(10 + n as u64)).expect("slept"));
+}
+
+#[test]
+fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere() {
+    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+    let listener = Arc::new(listener());
+    let address = listener.local_addr().expect("address");
+    all_end_beside(&runtime, move |n| {
+        let client = OsStream::connect(address).expect("connected");
+        let mut served = listener.accept().expect("accepted").0;
+        let answer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            (&client).write_all(b"now").expect("sent");
+            client
+        });
+        // Half of them with a deadline, and so with a timer, that is still armed when the bytes come.
+        served.set_read_timeout((n % 2 == 0).then_some(PATIENCE)).expect("set");
+        let mut bytes = [0; 3];
+        served.read_exact(&mut bytes).expect("read");
+        assert_eq!(&bytes, b"now");
+        drop(answer);
+    });
+}
+
+#[test]
+fn deadlines_come_with_a_stalled_worker_too() {
+    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+    all_end_beside(&runtime, |_| {
+        let waited = time::with_timeout(Duration::from_millis(10), || plainweave::thread::park());
+        assert_eq!(waited.map_err(|e| e.kind()), Err(std::io::ErrorKind::TimedOut));
+    });
+}
+
+fn fibers_bound_by_a_timer_are_handed_over_when_they_are_woken(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
+    all_end_beside(&runtime, |_| {
+        let me = plainweave::thread::current();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            me.unpark();
+        });
+        plainweave::thread::park_timeout(PATIENCE).expect("unparked");
+    });
+}
+
+/// Connections come and go, time out and are cancelled, while fibers compute for longer than a stall.
+fn a_storm_beside_stalls(setup: Setup) {
+    let ended: &AtomicUsize = Box::leak(Box::default());
+    for movement in [Movement::BeforeStart, Movement::Anytime] {
+        let runtime = Runtime::builder().workers(3).io(setup.io).movement(movement);
+        let runtime = runtime.stall_after(Some(Duration::from_millis(1))).build().expect("a runtime");
+        let listener = listener();
+        let address = listener.local_addr().expect("address");
+        let acceptor = runtime.spawn(move || {
+            for n in 0.. {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                if n % 2 == 0 {
+                    park(stream, Some(Duration::from_millis(15 + n % 5)), ended);
+                    continue;
+                }
+                plainweave::spawn(move || {
+                    stream.set_read_timeout(Some(Duration::from_millis(5 + n % 7))).expect("set");
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&[byte[0] + 1]).is_ok() {}
+                });
+            }
+        });
+        let computing: Vec<_> = (0..2)
+            .map(|n| {
+                runtime.spawn(move || {
+                    for _ in 0..40 {
+                        let start = Instant::now();
+                        compute_until(|| start.elapsed() > Duration::from_millis(3 + n));
+                        let _ = time::sleep(Duration::from_millis(1));
+                    }
+                })
+            })
+            .collect();
+        let clients: Vec<_> = (0..4).map(|seed| std::thread::spawn(move || client(address, seed))).collect();
+        let answers: usize = clients.into_iter().map(|c| c.join().expect("no panic")).sum();
+        computing.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        assert!(answers > 0, "nobody was answered");
+        acceptor.cancel();
+        let left = runtime.shutdown(PATIENCE);
+        assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0), "{movement:?}");
+    }
+}
+
+/// Requests on connections that the server may end at any time; how many were answered, each with the right byte.
+fn client(address: std::net::SocketAddr, seed: u64) -> usize {
+    let mut random = Random::new(seed + 1);
+    let mut answers = 0;
+    for _ in 0..12 {
+        let mut stream = OsStream::connect(address).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        for byte in 0..10 {
+            std::thread::sleep(Duration::from_micros(random.below(3000)));
+            let mut answer = [0];
+            if stream.write_all(&[byte]).is_err() || stream.read_exact(&mut answer).is_err() {
+                break; // Timed out.
+            }
+            assert_eq!(answer[0], byte + 1);
+            answers += 1;
+        }
+    }
+    answers
+}
+
+#[test]
+fn a_limit_out_of_range_is_refused() {
+    let error =
+        Runtime::builder().workers(2).stall_after(Some(Duration::from_micros(10))).build().expect_err("refused");
+    assert!(error.to_string().contains("stall_after") && error.to_string().contains("1 ms to 60 s"), "{error}");
+    Runtime::builder().workers(2).stall_after(None).build().expect("no monitor").run(|| ());
+}
