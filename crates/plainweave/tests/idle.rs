@@ -22,13 +22,17 @@ fn cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// What the process uses in a second of idleness: at most two ticks of the clock.
+/// What the process uses in a second of idleness: at most two ticks of the clock. Threads of a test before may still be
+/// on their way out, which is their kernel's time and counts: hence more than one try.
 fn assert_idle(what: &str) {
-    std::thread::sleep(ms(50));
-    let before = cpu();
-    std::thread::sleep(Duration::from_secs(1));
-    let used = cpu() - before;
-    assert!(used <= ms(20), "{what}: {used:?}");
+    let second = || {
+        std::thread::sleep(ms(50));
+        let before = cpu();
+        std::thread::sleep(Duration::from_secs(1));
+        cpu() - before
+    };
+    let used: Vec<_> = (0..3).map(|_| second()).take_while(|used| *used > ms(20)).collect();
+    assert!(used.len() < 3, "{what}: {used:?}");
 }
 
 /// A runtime of every policy, all of which have worked and sleep.
