@@ -33,8 +33,10 @@ pub struct HelpingParams {
 }
 
 impl Default for HelpingParams {
+    /// The late published constants, but for `factor`: with 8 a fiber behind a busy worker whose neighbours yield waits
+    /// five times as long (`docs/policies.md`).
     fn default() -> Self {
-        Self { lanes: 2, factor: 8.0, average: Average::Log2 { weight: 12 }, far: 3, every: 0 }
+        Self { lanes: 2, factor: 2.0, average: Average::Log2 { weight: 12 }, far: 3, every: 0 }
     }
 }
 

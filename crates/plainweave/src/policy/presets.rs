@@ -298,8 +298,16 @@ pub const PRESETS: &[Preset] = &[
         "helping",
         "",
         false,
-        "CFA, late: factor 8, newest weighs 12/16 of log2",
+        "CFA, late, but helped at twice the age: newest weighs 12/16 of log2",
         "late tasks are helped by busy workers; locks and draws at each pop",
+    ),
+    row(
+        "helping-late",
+        "helping",
+        "factor=8",
+        false,
+        "CFA, late: factor 8, newest weighs 12/16 of log2",
+        "moves less, helps later",
     ),
     row(
         "helping-early",
