@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::coding::{Coding, Codings};
 use super::condition::{Identity, Validators, Version};
 use super::open::Root;
-use super::pieces::read_resident;
+use super::pieces::{Opened, read_resident};
 use super::{content_type, path};
 use crate::{Bytes, HeaderLines};
 
@@ -46,7 +46,7 @@ pub(super) struct FoundFile {
 #[derive(Debug)]
 pub(super) enum Content {
     Whole(Bytes),
-    Open(Arc<File>),
+    Open(Arc<Opened>),
 }
 
 impl Found {
@@ -234,7 +234,7 @@ impl Job {
             }
             let size = identity.version.size;
             if size > self.whole_up_to {
-                return Ok(Some(self.file(known, Content::Open(Arc::new(file)))));
+                return Ok(Some(self.file(known, Content::Open(Arc::new(Opened::new(file))))));
             }
             let Some(content) = read_whole(&file, size as usize, &mut read) else {
                 return Ok(None);

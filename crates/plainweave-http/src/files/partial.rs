@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode, header};
 
 use super::look::{Content, FoundFile};
-use super::pieces::{Blocking, Pieces, read_piece};
+use super::pieces::{Blocking, Opened, Pieces, read_piece};
 use super::range::{self, Ranges};
 use crate::{Body, Bytes, Response};
 
@@ -104,7 +104,7 @@ struct Multipart<B> {
     left: std::vec::IntoIter<Segment>,
     now: Current<B>,
     blocking: B,
-    file: Arc<std::fs::File>,
+    file: Arc<Opened>,
 }
 
 enum Current<B> {
@@ -113,7 +113,7 @@ enum Current<B> {
 }
 
 impl<B: Blocking> Multipart<B> {
-    fn new(segments: Vec<Segment>, blocking: B, file: Arc<std::fs::File>) -> Self {
+    fn new(segments: Vec<Segment>, blocking: B, file: Arc<Opened>) -> Self {
         Self { left: segments.into_iter(), now: Current::Text { text: Vec::new(), used: 0 }, blocking, file }
     }
 

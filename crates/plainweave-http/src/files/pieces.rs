@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, IoSliceMut, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,6 +19,8 @@ pub(super) const PIECE: usize = 64 << 10;
 const WINDOW: u64 = 2 << 20;
 /// For so many milliseconds: pages that were used a moment ago are the last that the kernel drops.
 const BELIEVED: u64 = 500;
+/// The same for what another answer from this file was told.
+const BELIEVED_OF_OTHERS: u64 = 100;
 /// One page of so many bytes is asked whether its content has arrived. Read-ahead fetches at least as many at once.
 const PROBED: u64 = 64 << 10;
 
@@ -61,12 +63,77 @@ pub(super) fn read_piece(source: &mut impl BufRead, buf: &mut [u8]) -> io::Resul
     Ok(len)
 }
 
+/// A file that is kept open, and what was last seen of it in the page cache: asking costs a tenth of sending 1 MiB, and
+/// a file that is asked for often has many answers under way.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    seen: Mutex<Seen>,
+}
+
+/// This range was there, at this time in milliseconds.
+#[derive(Debug, Default)]
+struct Seen {
+    range: Range<u64>,
+    when: u64,
+}
+
+impl Opened {
+    pub(super) fn new(file: File) -> Self {
+        Self { file, seen: Mutex::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all of `range` is in the page cache, as far as can be told without touching it.
+    fn has(&self, range: Range<u64>, now: u64) -> bool {
+        let seen = self.seen();
+        let covered = seen.range.start <= range.start && range.end <= seen.range.end;
+        if covered && now.saturating_sub(seen.when) < BELIEVED_OF_OTHERS {
+            return true;
+        }
+        drop(seen);
+        // Without cachestat(2), which says no here, the read that follows is exact.
+        if !plainweave::fs::is_resident(&self.file, range.clone()).unwrap_or(false) || !self.has_arrived(range.clone())
+        {
+            return false;
+        }
+        *self.seen() = Seen { range, when: now };
+        true
+    }
+
+    /// A page that a read-ahead has begun to fetch counts as cached; a read that must not wait tells. Other pages are
+    /// asked each time: what is asked for is kept longer than its neighbours, so it would be there when these are not.
+    fn has_arrived(&self, range: Range<u64>) -> bool {
+        let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
+        let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let probes = (range.start..range.end).step_by(PROBED as usize);
+        let mut probes = probes.map(|at| at + (shift % PROBED).min(range.end - 1 - at));
+        probes.all(arrived)
+    }
+
+    /// Reading took the disk.
+    fn forget(&self) {
+        *self.seen() = Seen::default();
+    }
+}
+
+impl std::ops::Deref for Opened {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
 /// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
 /// who is cancelled leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     blocking: B,
-    file: Arc<File>,
+    file: Arc<Opened>,
     piece: Vec<u8>,
     /// Bytes of the piece that are consumed.
     used: usize,
@@ -80,23 +147,13 @@ pub(super) struct Pieces<B> {
 
 impl<B: Blocking> Pieces<B> {
     /// Ends where `range` does, or before it with the file.
-    pub(super) fn new(blocking: B, file: Arc<File>, range: Range<u64>) -> Self {
+    pub(super) fn new(blocking: B, file: Arc<Opened>, range: Range<u64>) -> Self {
         Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
     }
 
     /// Whether all of the range was read.
     pub(super) fn is_complete(&self) -> bool {
         self.left.is_empty()
-    }
-
-    /// A page that a read-ahead has begun to fetch counts as cached; a read that must not wait tells. Other pages are
-    /// asked each time: what is asked for is kept longer than its neighbours, so it would be there when these are not.
-    fn has_arrived(&self, range: Range<u64>) -> bool {
-        let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
-        let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let probes = (range.start..range.end).step_by(PROBED as usize);
-        let mut probes = probes.map(|at| at + (shift % PROBED).min(range.end - 1 - at));
-        probes.all(arrived)
     }
 
     fn next(&mut self) -> io::Result<()> {
@@ -107,6 +164,7 @@ impl<B: Blocking> Pieces<B> {
             Some(len) => (piece, Ok(len)),
             None => {
                 self.cold = offset + WINDOW;
+                self.file.forget();
                 let file = Arc::clone(&self.file);
                 let read = move || {
                     let len = file.read_at(&mut piece, offset);
@@ -154,13 +212,12 @@ impl<B: Blocking> FilePart for Pieces<B> {
         }
         if end <= start || now.saturating_sub(when) >= BELIEVED {
             end = self.left.end.min(start + max.min(WINDOW));
-            // Without cachestat(2), which says no here, the read that follows is exact.
-            if !plainweave::fs::is_resident(&*self.file, start..end).unwrap_or(false) || !self.has_arrived(start..end) {
+            if !self.file.has(start..end, now) {
                 return None;
             }
             self.checked = (end, now);
         }
-        Some((&*self.file, start, (end - start) as usize))
+        Some((&self.file, start, (end - start) as usize))
     }
 
     fn sent(&mut self, len: usize) {
