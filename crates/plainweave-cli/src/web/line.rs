@@ -97,25 +97,43 @@ fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let field = |name: &str| exchange.head.and_then(|head| head.header(name)).map(text);
-    let line = serde_json::json!({
-        "time": time,
-        "peer": exchange.peer.map(|peer| peer.to_string()),
-        "method": exchange.head.map(|head| head.method().as_str()),
-        "target": exchange.head.map(|head| head.target_text()),
-        "version": exchange.head.map(|_| version(exchange)),
-        "host": exchange.head.and_then(|head| head.host()),
-        "status": status(exchange),
-        "bytes": exchange.body_bytes,
-        "seconds": exchange.duration.as_secs_f64(),
-        "referer": field("referer"),
-        "user_agent": field("user-agent"),
-        "error": exchange.error.map(ToString::to_string),
-    });
+    let head = exchange.head;
+    let field = |name: &str| head.and_then(|head| head.header(name)).map(String::from_utf8_lossy);
+    // Neither a time nor an address has anything to escape.
+    out.extend_from_slice(b"{\"time\":\"");
+    out.extend_from_slice(time.as_bytes());
+    out.extend_from_slice(b"\",\"peer\":");
+    match exchange.peer {
+        Some(peer) => {
+            out.push(b'"');
+            number(out, peer);
+            out.push(b'"');
+        }
+        None => out.extend_from_slice(b"null"),
+    }
+    text(out, "method", head.map(|head| head.method().as_str()));
+    text(out, "target", head.map(|head| head.target_text()));
+    text(out, "version", head.map(|_| version(exchange)));
+    text(out, "host", head.and_then(|head| head.host()));
+    out.extend_from_slice(b",\"status\":");
+    out.extend_from_slice(itoa::Buffer::new().format(status(exchange)).as_bytes());
+    out.extend_from_slice(b",\"bytes\":");
+    out.extend_from_slice(itoa::Buffer::new().format(exchange.body_bytes).as_bytes());
+    out.extend_from_slice(b",\"seconds\":");
+    number(out, exchange.duration.as_secs_f64());
+    text(out, "referer", field("referer").as_deref());
+    text(out, "user_agent", field("user-agent").as_deref());
+    text(out, "error", exchange.error.map(ToString::to_string).as_deref());
+    out.extend_from_slice(b"}\n");
+}
+
+/// A member with a string, or null.
+fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
     // Writing to memory does not fail.
-    let _ = serde_json::to_writer(&mut *out, &line);
-    out.push(b'\n');
+    let _ = serde_json::to_writer(out, &value);
 }
 
 fn number(out: &mut Vec<u8>, value: impl std::fmt::Display) {
