@@ -30,6 +30,8 @@
 
 mod slab;
 
+use std::cell::Cell;
+
 use slab::{NIL, Slab};
 
 /// Nanoseconds in a tick, as a power of two.
@@ -48,6 +50,28 @@ const DUE: usize = LEVELS * SLOTS;
 pub(crate) struct TimerKey {
     index: u32,
     generation: u32,
+}
+
+/// Where the key of a timer is kept, or none: eight bytes, in which an `Option` of a key does not fit.
+#[derive(Debug)]
+pub(crate) struct KeyCell(Cell<u64>);
+
+impl KeyCell {
+    /// No place has this number.
+    const NONE: u64 = u64::MAX;
+
+    pub(crate) const fn new() -> Self {
+        Self(Cell::new(Self::NONE))
+    }
+
+    pub(crate) fn set(&self, key: Option<TimerKey>) {
+        self.0.set(key.map_or(Self::NONE, |key| u64::from(key.index) << 32 | u64::from(key.generation)));
+    }
+
+    pub(crate) fn take(&self) -> Option<TimerKey> {
+        let bits = self.0.replace(Self::NONE);
+        (bits != Self::NONE).then_some(TimerKey { index: (bits >> 32) as u32, generation: bits as u32 })
+    }
 }
 
 /// The timers of one owner, each with a value that `advance` hands out.

@@ -183,7 +183,7 @@ fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere() {
 fn deadlines_come_with_a_stalled_worker_too() {
     let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
     all_end_beside(&runtime, |_| {
-        let waited = time::with_timeout(Duration::from_millis(10), || plainweave::thread::park());
+        let waited = time::with_timeout(Duration::from_millis(10), plainweave::thread::park);
         assert_eq!(waited.map_err(|e| e.kind()), Err(std::io::ErrorKind::TimedOut));
     });
 }
