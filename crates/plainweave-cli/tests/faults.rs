@@ -7,9 +7,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Running, rest};
+use common::{Running, eventually, rest};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const STYLES: [&[&str]; 4] = [
@@ -40,15 +40,6 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).expect("a whole body");
     Some(head)
-}
-
-/// Looks until `done` says so; for what the server does in its own time.
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !done() {
-        assert!(Instant::now() < end, "{what} has not come about in 10 s");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]

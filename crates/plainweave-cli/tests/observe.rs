@@ -4,12 +4,10 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use common::{Running, rest};
+use common::{Running, admin, ask, eventually, figure, get, rest};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A file that goes away with the test.
@@ -41,35 +39,6 @@ impl Drop for Log {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
-}
-
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !done() {
-        assert!(Instant::now() < end, "{what} has not come about in 10 s");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn ask(address: SocketAddr, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    rest(stream)
-}
-
-fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
-}
-
-fn admin(server: &Running) -> SocketAddr {
-    server.line.rsplit_once("admin http://").expect(&server.line).1.trim_end().trim_end_matches(')').parse().unwrap()
-}
-
-fn figure(address: SocketAddr, name: &str) -> f64 {
-    let text = get(address, "/metrics");
-    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-    line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]

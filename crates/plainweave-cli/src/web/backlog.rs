@@ -8,83 +8,125 @@
 //! So the bound of that queue is a time, [`BEARABLE`], times the rate of the last connections accepted (Little's law).
 //! As in CoDel (Nichols and Jacobson, 2012) a queue that is too long for a moment is no overload, it is a burst: the
 //! bound shrinks when two looks in a row find it too long. When a look finds the queue less than half full the bound
-//! doubles, up to [`MOST`]. `listen(2)` sets it on a socket that listens already.
+//! doubles, up to [`MOST`]; until it is there again looks are taken whether anybody comes or not. `listen(2)` sets it
+//! on a socket that listens already.
+//!
+//! The rate is that of a server which always had somebody to accept. An interval whose connections did not all stand
+//! in the queue at its beginning may have been spent waiting for clients: it shows what the server can do at least.
+//!
+//! A queue in front of a server whose seats are all taken says nothing of its CPU: while the accepting fiber has
+//! waited for a seat for half of the time or more, the bound is left to grow. Those who gave up in that queue cost an
+//! accept each, for which there is time.
 //!
 //! The page `docs/overload.md` has what was rejected and what was measured.
 
 use std::time::{Duration, Instant};
-
-use plainweave::net::TcpListener;
 
 /// How long a connection may wait to be accepted while the server is overloaded. Longer than the 100 ms for which a
 /// cgroup that has used up its quota stands still; far below the second after which a client tries again.
 const BEARABLE: Duration = Duration::from_millis(200);
 /// Connections that may wait when there is no overload; the kernel cuts this to `net.core.somaxconn`.
 pub(super) const MOST: u32 = 4096;
-/// And at least: the rate is known only roughly.
+/// And at least: the rate is known only roughly. A server that accepts fewer than 320 a second lets them wait longer
+/// than [`BEARABLE`].
 const LEAST: u32 = 64;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks further apart tell nothing of a rate: meanwhile nobody came.
+/// An interval this long in which nobody came: what was known before is too old.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Of one listener; its accepting fiber has it.
+/// Of one listener.
 #[derive(Debug)]
 pub(super) struct Backlog {
     limit: u32,
+    looked: Instant,
     /// Since the last look.
     accepted: u32,
-    looked: Instant,
+    /// Of the time since the last look, how much was spent waiting for a seat.
+    seatless: Duration,
+    /// At the last look.
+    queued: u32,
     /// Connections a second, smoothed.
     rate: Option<f64>,
     /// The last look found the queue too long.
     long: bool,
 }
 
+/// What a look has found, as an operator would put it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    Nothing,
+    /// More come than can be served; the bound was cut.
+    Overload,
+    /// There would be time for those who wait, but all seats are taken.
+    NoSeat,
+}
+
 impl Backlog {
-    /// Gives the listener the longest queue.
-    pub(super) fn new(listener: &TcpListener) -> Self {
-        // What it has is a bound too.
-        let _ = listener.set_backlog(MOST);
-        Self::starting(plainweave::time::now())
+    pub(super) fn new(now: Instant) -> Self {
+        let (accepted, seatless, queued) = (0, Duration::ZERO, 0);
+        Self { limit: MOST, looked: now, accepted, seatless, queued, rate: None, long: false }
     }
 
-    fn starting(now: Instant) -> Self {
-        Self { limit: MOST, accepted: 0, looked: now, rate: None, long: false }
+    /// How many may wait.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
     }
 
-    /// A connection was accepted. Gives the new bound if it has changed.
-    pub(super) fn accepted(&mut self, listener: &TcpListener) -> Option<u32> {
+    /// How long to wait for a connection before a look is due; `None`: for any time.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        (self.limit < MOST).then_some(LOOK)
+    }
+
+    /// A connection was accepted. True: a look is due.
+    pub(super) fn accepted(&mut self, now: Instant) -> bool {
         self.accepted += 1;
-        let now = plainweave::time::now();
-        if now < self.looked + LOOK {
-            return None;
-        }
-        let limit = self.look(now, listener.queued().ok()?)?;
-        listener.set_backlog(limit).ok().map(|()| limit)
+        now >= self.looked + LOOK
     }
 
-    /// Judges a queue of so many. Gives the new bound if it has changed.
-    fn look(&mut self, now: Instant, queued: u32) -> Option<u32> {
+    /// The accepting fiber has waited for a seat.
+    pub(super) fn waited_for_seat(&mut self, time: Duration) {
+        self.seatless += time;
+    }
+
+    /// Judges a queue of so many, and sets the limit.
+    pub(super) fn look(&mut self, now: Instant, queued: u32) -> Finding {
         let (length, count) = (now - std::mem::replace(&mut self.looked, now), std::mem::take(&mut self.accepted));
-        if length > QUIET {
+        let seatless = std::mem::take(&mut self.seatless);
+        let busy = count <= std::mem::replace(&mut self.queued, queued);
+        if seatless * 2 >= length {
             (self.rate, self.long) = (None, false);
-            return self.change(MOST);
+            self.grow();
+            return if queued > 0 { Finding::NoSeat } else { Finding::Nothing };
         }
-        let fresh = f64::from(count) / length.as_secs_f64();
-        let rate = self.rate.map_or(fresh, |rate| (rate + fresh) / 2.0);
-        self.rate = Some(rate);
+        if length > QUIET && !busy {
+            (self.rate, self.long, self.limit) = (None, false, MOST);
+            return Finding::Nothing;
+        }
+        let rate = self.learn(f64::from(count) / length.as_secs_f64(), busy);
         let bearable = ((rate * BEARABLE.as_secs_f64()) as u32).clamp(LEAST, MOST);
         let long = std::mem::replace(&mut self.long, queued >= bearable);
+        let before = self.limit;
         match self.long {
-            true if long => self.change(bearable),
-            false if queued < self.limit / 2 => self.change(self.limit.saturating_mul(2).min(MOST)),
-            _ => None,
+            true if long => self.limit = bearable,
+            false if queued < self.limit / 2 => self.grow(),
+            _ => {}
         }
+        if self.limit < before { Finding::Overload } else { Finding::Nothing }
     }
 
-    fn change(&mut self, limit: u32) -> Option<u32> {
-        (std::mem::replace(&mut self.limit, limit) != limit).then_some(limit)
+    /// The rate, with that of the last interval.
+    fn learn(&mut self, fresh: f64, busy: bool) -> f64 {
+        let rate = match self.rate {
+            Some(rate) if busy => (rate + fresh) / 2.0,
+            Some(rate) => rate.max(fresh),
+            None => fresh,
+        };
+        *self.rate.insert(rate)
+    }
+
+    fn grow(&mut self) {
+        self.limit = self.limit.saturating_mul(2).min(MOST);
     }
 }
 
@@ -95,7 +137,7 @@ mod tests {
     /// A server that accepts `rate` a second and is looked at every 100 ms, with these queues.
     fn limits(rate: u32, queues: &[u32]) -> Vec<u32> {
         let mut now = Instant::now();
-        let mut backlog = Backlog::starting(now);
+        let mut backlog = Backlog::new(now);
         let look = |queued: &u32| {
             now += LOOK;
             backlog.accepted = rate / 10;
@@ -128,16 +170,60 @@ mod tests {
         assert_eq!(limits(10, &[500, 500, 500])[2], LEAST);
     }
 
+    /// Overloaded, with a bound of 200.
+    fn overloaded(start: Instant) -> Backlog {
+        let mut backlog = Backlog::new(start);
+        let mut findings = Vec::new();
+        for tenth in 1..=2 {
+            backlog.accepted = 100;
+            findings.push(backlog.look(start + LOOK * tenth, 4000));
+        }
+        assert_eq!((backlog.limit, backlog.patience()), (200, Some(LOOK)));
+        assert_eq!(findings, [Finding::Nothing, Finding::Overload]);
+        backlog
+    }
+
+    #[test]
+    fn a_bound_that_grows_is_no_overload() {
+        let start = Instant::now();
+        let mut backlog = overloaded(start);
+        let looks = (3..9).map(|tenth| (backlog.look(start + LOOK * tenth, 0), backlog.limit));
+        let limits = [400, 800, 1600, 3200, MOST, MOST];
+        assert_eq!(looks.collect::<Vec<_>>(), limits.map(|limit| (Finding::Nothing, limit)));
+        assert_eq!(backlog.patience(), None);
+    }
+
     #[test]
     fn after_a_pause_all_is_as_at_first() {
         let start = Instant::now();
-        let mut backlog = Backlog::starting(start);
-        for tenth in 1..=3 {
-            backlog.accepted = 100;
-            backlog.look(start + LOOK * tenth, 4000);
-        }
-        assert_eq!((backlog.limit, backlog.rate.is_some()), (200, true));
-        assert_eq!(backlog.look(start + QUIET * 9, 4000), Some(MOST));
+        let mut backlog = overloaded(start);
+        backlog.look(start + LOOK * 3, 0);
+        assert!(!backlog.accepted(start + LOOK * 3) && backlog.accepted(start + QUIET * 9));
+        assert_eq!((backlog.look(start + QUIET * 9, 4000), backlog.limit), (Finding::Nothing, MOST));
         assert!(backlog.rate.is_none() && !backlog.long);
+    }
+
+    #[test]
+    fn a_server_that_stood_still_had_no_pause() {
+        let start = Instant::now();
+        let mut backlog = overloaded(start);
+        backlog.accepted(start + QUIET * 9);
+        backlog.look(start + QUIET * 9, 200);
+        assert_eq!(backlog.limit, 100, "half of the rate before");
+    }
+
+    #[test]
+    fn a_queue_for_seats_is_no_overload() {
+        let start = Instant::now();
+        let mut backlog = overloaded(start);
+        for (second, limit) in [(1, 400), (2, 800)] {
+            let now = start + LOOK * 2 + QUIET * second;
+            assert!(backlog.accepted(now));
+            backlog.waited_for_seat(QUIET * 9 / 10);
+            assert_eq!((backlog.look(now, 4000), backlog.limit), (Finding::NoSeat, limit));
+        }
+        backlog.waited_for_seat(LOOK * 4 / 10);
+        assert_eq!(backlog.look(start + LOOK * 3 + QUIET * 2, 4000), Finding::Nothing, "less than half of the time");
+        assert!(backlog.long);
     }
 }

@@ -17,6 +17,7 @@ const QUIET: Duration = Duration::from_secs(60);
 enum Kind {
     Accept,
     Overload,
+    Seats,
     Files,
     Body,
     Panic,
@@ -27,7 +28,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    told: [AtomicU64; 5],
+    told: [AtomicU64; 6],
 }
 
 impl Faults {
@@ -45,12 +46,22 @@ impl Faults {
         });
     }
 
-    /// More come than can be served.
+    /// More come than can be served: so many may wait from now on.
     pub(super) fn overload(&self, limit: u32) {
         self.tell(Kind::Overload, || {
             format!(
                 "more clients come than can be served; at most {limit} wait to be accepted, others have to try again \
                  (more CPU, or --workers)"
+            )
+        });
+    }
+
+    /// There are as many connections as there may be, and others wait.
+    pub(super) fn seats(&self, max: usize, waiting: u32) {
+        self.tell(Kind::Seats, || {
+            format!(
+                "all {max} connections that there may be are taken, and {waiting} wait to be accepted \
+                 (more: --max-connections, ulimit -n; idle ones leave sooner: --idle-timeout)"
             )
         });
     }

@@ -1,5 +1,6 @@
 //! `plainweave web`: the static web server.
 
+mod accept;
 mod access;
 mod backlog;
 mod content;

@@ -9,6 +9,7 @@ use plainweave::Runtime;
 use plainweave_http::{Handler, Server, StatusCode};
 
 use super::access::{AccessLog, Writer};
+use super::backlog::MOST;
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::flags::ObservationFlags;
 use super::seats::Seats;
@@ -129,8 +130,11 @@ fn connections(mut figures: Figures, seats: &Seats, log: Option<&AccessLog>) -> 
     ] {
         figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count.load(Relaxed));
     }
-    let help = "Connections that the kernel may hold until they are accepted; less than 4096: overload.";
-    figures.one("plainweave_connections_backlog", "gauge", help, seats.backlog.load(Relaxed));
+    let help = format!("Connections that the kernel may hold until they are accepted; less than {MOST}: overload.");
+    let backlogs = seats.backlogs().into_iter().map(|(address, limit)| (format!("listener=\"{address}\""), limit));
+    let backlogs: Vec<_> = backlogs.collect();
+    let backlogs = backlogs.iter().map(|(listener, limit)| (listener.as_str(), limit));
+    figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);
     if let Some(log) = log {
         let name = "plainweave_access_log_dropped_lines_total";
         figures.one(name, "counter", "Lines that the disk was too slow or too full for.", log.dropped());

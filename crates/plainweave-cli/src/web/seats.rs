@@ -4,7 +4,7 @@
 //! the kernel's queue, and nobody who is served already suffers. An address that has all of its own is turned away at
 //! once, for it would hold up the others in that queue.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,8 +28,8 @@ pub(super) struct Seats {
     pub(super) failed: AtomicU64,
     /// Times that all seats were taken.
     pub(super) full: AtomicU64,
-    /// How many the kernel may hold until they are accepted; see `backlog`.
-    pub(super) backlog: AtomicU64,
+    /// By listener, how many the kernel may hold until they are accepted; see `backlog`.
+    backlogs: Mutex<BTreeMap<SocketAddr, u32>>,
 }
 
 /// One connection's; given back when dropped.
@@ -52,7 +52,7 @@ impl Seats {
             refused: zero(),
             failed: zero(),
             full: zero(),
-            backlog: AtomicU64::new(super::backlog::MOST.into()),
+            backlogs: Mutex::default(),
         })
     }
 
@@ -64,21 +64,30 @@ impl Seats {
         self.max
     }
 
-    /// A fiber. Waits until there is a free seat. An error: the fiber was cancelled.
+    pub(super) fn are_taken(&self) -> bool {
+        self.taken.load(Ordering::SeqCst) >= self.max
+    }
+
+    /// A fiber. Waits until there is a free seat. An error: the fiber was cancelled, or ran into its deadline.
     pub(super) fn wait_for_one(&self) -> io::Result<()> {
-        let mut counted = false;
-        while self.taken.load(Ordering::SeqCst) >= self.max {
-            if !std::mem::replace(&mut counted, true) {
-                self.full.fetch_add(1, Ordering::Relaxed);
-            }
-            lock(&self.waiting).push(plainweave::current());
+        while self.are_taken() {
+            let fiber = plainweave::current();
+            let id = fiber.id();
+            lock(&self.waiting).push(fiber);
             // One may have been given back before we stood on the list.
-            if self.taken.load(Ordering::SeqCst) < self.max {
-                break;
-            }
-            plainweave::park()?;
+            let parked = if self.are_taken() { plainweave::park() } else { Ok(()) };
+            lock(&self.waiting).retain(|fiber| fiber.id() != id);
+            parked?;
         }
         Ok(())
+    }
+
+    pub(super) fn set_backlog(&self, listener: SocketAddr, connections: u32) {
+        lock(&self.backlogs).insert(listener, connections);
+    }
+
+    pub(super) fn backlogs(&self) -> BTreeMap<SocketAddr, u32> {
+        lock(&self.backlogs).clone()
     }
 
     /// A seat for a connection that was accepted. Several listeners may meanwhile have found the same one free: then
@@ -164,6 +173,6 @@ mod tests {
             drop(first);
             second.join().unwrap().unwrap();
         });
-        assert_eq!((seats.taken(), seats.full.load(Ordering::Relaxed)), (0, 1));
+        assert!(seats.taken() == 0 && lock(&seats.waiting).is_empty());
     }
 }

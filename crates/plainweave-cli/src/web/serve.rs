@@ -7,7 +7,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
-use super::backlog::{self, Backlog};
+use super::accept::Acceptor;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::seats::{Seat, Seats};
@@ -26,8 +25,6 @@ use crate::stop::Stop;
 
 type WebServer = Server<StaticFiles<Pool>>;
 
-/// Pause after an accept that failed for want of descriptors or memory.
-const BACK_OFF: Duration = Duration::from_millis(50);
 /// After the grace time: for cancelled requests to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 
@@ -88,7 +85,7 @@ impl Engine {
             let (listener, server) = (listener.try_clone()?, server.clone());
             let (seats, faults) = (seats.clone(), faults.clone());
             let idle = self.fiber_per_connection.then(|| idle.clone());
-            self.runtime.spawn(move || accept(&listener, &server, (&seats, &faults), idle.as_ref()));
+            self.runtime.spawn(move || accept(Acceptor::new(listener, seats, faults), &server, idle.as_ref()));
         }
         stop.wait()?;
         server.stop();
@@ -99,40 +96,9 @@ impl Engine {
     }
 }
 
-/// Accepts until the listener is closed. `idle`: a fiber per connection.
-fn accept(
-    listener: &net::TcpListener,
-    server: &Arc<WebServer>,
-    (seats, faults): (&Arc<Seats>, &Faults),
-    idle: Option<&Arc<Idle>>,
-) {
-    let mut backlog = Backlog::new(listener);
-    while !server.is_stopping() {
-        if seats.wait_for_one().is_err() {
-            return;
-        }
-        let (stream, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(_) if server.is_stopping() => return,
-            Err(error) => {
-                seats.failed.fetch_add(1, Relaxed);
-                faults.accept(&error);
-                if plainweave::time::sleep(BACK_OFF).is_err() {
-                    return;
-                }
-                continue;
-            }
-        };
-        if let Some(limit) = backlog.accepted(listener) {
-            seats.backlog.store(limit.into(), Relaxed);
-            if limit < backlog::MOST {
-                faults.overload(limit);
-            }
-        }
-        let mut seat = seats.take();
-        if !seat.assign(peer) {
-            continue;
-        }
+/// Accepts until the server stops. `idle`: a fiber per connection.
+fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, idle: Option<&Arc<Idle>>) {
+    while let Some((stream, seat)) = acceptor.next(|| server.is_stopping()) {
         let server = server.clone();
         match idle {
             Some(idle) => {

@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -87,4 +88,37 @@ pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// Looks until `done` says so; for what the server does in its own time.
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < end, "{what} has not come about in 10 s");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The answer to a request after which the connection ends.
+pub(crate) fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    rest(stream)
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+}
+
+/// The address of `--admin`.
+pub(crate) fn admin(server: &Running) -> SocketAddr {
+    server.line.rsplit_once("admin http://").expect(&server.line).1.trim_end().trim_end_matches(')').parse().unwrap()
+}
+
+/// A metric's value.
+pub(crate) fn figure(address: SocketAddr, name: &str) -> f64 {
+    let text = get(address, "/metrics");
+    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
 }

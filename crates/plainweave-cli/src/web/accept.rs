@@ -1,0 +1,122 @@
+//! Who is let in: one listener's connections, each with a seat, and what is said and done while too many come.
+//!
+//! Two things may hold a newcomer up, and they are told apart: no seat is free, or the fiber that accepts has no time.
+//! The second one is overload, and shortens the kernel's queue; see `backlog`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use plainweave::net::{TcpListener, TcpStream};
+use plainweave::time::{now, sleep, with_timeout};
+
+use super::backlog::{Backlog, Finding};
+use super::faults::Faults;
+use super::seats::{Seat, Seats};
+
+/// Pause after an accept that failed for want of descriptors or memory.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// While all seats are taken: between two looks at who waits for one.
+const SEATLESS: Duration = Duration::from_secs(1);
+
+/// Of one listener; its accepting fiber has it.
+pub(super) struct Acceptor {
+    listener: TcpListener,
+    address: Option<SocketAddr>,
+    seats: Arc<Seats>,
+    faults: Arc<Faults>,
+    backlog: Backlog,
+}
+
+impl Acceptor {
+    /// Gives the listener the longest queue.
+    pub(super) fn new(listener: TcpListener, seats: Arc<Seats>, faults: Arc<Faults>) -> Self {
+        let (backlog, address) = (Backlog::new(now()), listener.local_addr().ok());
+        let acceptor = Self { listener, address, seats, faults, backlog };
+        acceptor.set_backlog();
+        acceptor
+    }
+
+    /// A fiber. Waits for a connection. `None`: the server stops.
+    pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, Seat)> {
+        while !stopping() {
+            match self.wait() {
+                Ok((stream, peer)) => {
+                    let now = now();
+                    if self.backlog.accepted(now) {
+                        self.look(now);
+                    }
+                    let mut seat = self.seats.take();
+                    if seat.assign(peer) {
+                        return Some((stream, seat));
+                    }
+                    // Who is served already comes before those that are turned away, too.
+                    plainweave::yield_now();
+                }
+                Err(_) if stopping() => break,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
+                Err(error) => {
+                    self.seats.failed.fetch_add(1, Relaxed);
+                    self.faults.accept(&error);
+                    if sleep(BACK_OFF).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        // A look may have had it listen again after it was closed.
+        self.listener.close();
+        None
+    }
+
+    /// `TimedOut`: it is time for a look.
+    fn wait(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        if self.seats.are_taken() {
+            self.seats.full.fetch_add(1, Relaxed);
+            self.wait_for_seat()?;
+        }
+        match self.backlog.patience() {
+            Some(limit) => with_timeout(limit, || self.listener.accept()),
+            None => self.listener.accept(),
+        }
+    }
+
+    fn wait_for_seat(&mut self) -> io::Result<()> {
+        loop {
+            let start = now();
+            let waited = with_timeout(SEATLESS, || self.seats.wait_for_one());
+            let now = now();
+            self.backlog.waited_for_seat(now - start);
+            match waited {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now),
+                waited => return waited,
+            }
+        }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let Ok(queued) = self.listener.queued() else { return };
+        let before = self.backlog.limit();
+        let finding = self.backlog.look(now, queued);
+        if self.backlog.limit() != before {
+            self.set_backlog();
+        }
+        match finding {
+            Finding::Nothing => {}
+            Finding::Overload => self.faults.overload(self.backlog.limit()),
+            Finding::NoSeat => self.faults.seats(self.seats.max(), queued),
+        }
+    }
+
+    fn set_backlog(&self) {
+        let limit = self.backlog.limit();
+        // What the listener has is a bound too.
+        if self.listener.set_backlog(limit).is_ok()
+            && let Some(address) = self.address
+        {
+            self.seats.set_backlog(address, limit);
+        }
+    }
+}
