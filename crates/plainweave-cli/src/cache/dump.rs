@@ -8,8 +8,8 @@ use super::Cache;
 use super::store::{Cursor, Record};
 use super::watch::Escaped;
 
-/// Items between two writes.
-const ITEMS: usize = 500;
+/// Items between two writes. A line has 850 bytes at most, for each byte of a key may take three.
+const ITEMS: usize = 100;
 
 /// A fiber. Sends the list; items that come and go meanwhile may be on it or not.
 pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
@@ -21,6 +21,7 @@ pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
             lines.extend_from_slice(b"END\r\n");
         }
         stream.write_all(&lines)?;
+        plainweave::yield_now();
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::hotkeys::Sampler;
 use super::lanes::Work;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::Replies;
+use super::session::OUTPUT;
 use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
 use super::watch::{self, Event};
@@ -60,7 +61,6 @@ impl<'a> Exec<'a> {
     /// Carries out a command without a value.
     pub(crate) fn run(&mut self, command: &Command<'_>) -> After {
         match command {
-            Command::Get { keys, cas, touch } => self.get(*keys, *cas, *touch),
             Command::Delete { key, quiet } => self.delete(key, *quiet),
             Command::Count { key, up, delta, quiet } => self.count(key, *up, *delta, *quiet),
             Command::Touch { key, exptime, quiet } => self.touch(key, *exptime, *quiet),
@@ -70,8 +70,8 @@ impl<'a> Exec<'a> {
             Command::MetaDebug { key } => self.meta_debug(key),
             Command::MetaNothing => self.out.line("MN"),
             Command::Manage(manage) => return self.manage(manage),
-            // Values come through `store`.
-            Command::Store(_) | Command::MetaStore(..) => {}
+            // Gets come through `get`, values through `store`.
+            Command::Get { .. } | Command::Store(_) | Command::MetaStore(..) => {}
         }
         After::Next
     }
@@ -103,32 +103,49 @@ impl<'a> Exec<'a> {
         }
     }
 
-    pub(super) fn expiry(&self, exptime: i32) -> Expiry {
+    pub(crate) fn expiry(&self, exptime: i32) -> Expiry {
         self.cache.clock.expiry(exptime.into(), self.now)
     }
 
-    fn get(&mut self, keys: Keys<'_>, cas: bool, touch: Option<i32>) {
-        let touch = touch.map(|exptime| self.expiry(exptime));
-        for key in keys {
-            self.note(Kind::Get, key);
-            let found = self.cache.store.read(key, touch, self.now, |Short { flags, cas: number, value }| {
-                self.out.found(key, flags, value.len(), cas.then_some(number));
-                self.out.push(value);
-                self.out.push(b"\r\n");
-            });
-            let len = match found {
-                None => None,
-                Some(Found::Short(len)) => Some(len),
-                Some(Found::Long(item)) => {
-                    let len = item.len();
-                    self.out.found(key, item.flags(), len, cas.then_some(item.cas()));
-                    self.out.value(item);
-                    Some(len)
-                }
-            };
-            self.count_get(key, touch.is_some(), len);
+    /// Answers keys in turn, `most` of them at most, and no more once so many replies have piled up that they should be
+    /// sent. The keys that are left; `None`: all are answered, and the end is told.
+    pub(crate) fn get<'k>(
+        &mut self,
+        mut keys: Keys<'k>,
+        cas: bool,
+        touch: Option<Expiry>,
+        most: usize,
+    ) -> Option<Keys<'k>> {
+        let mut left = most;
+        while let Some(key) = keys.next() {
+            self.get_one(key, cas, touch);
+            left -= 1;
+            if (left == 0 || self.out.len() >= OUTPUT) && !keys.0.is_empty() {
+                return Some(keys);
+            }
         }
         self.out.push(b"END\r\n");
+        None
+    }
+
+    fn get_one(&mut self, key: &[u8], cas: bool, touch: Option<Expiry>) {
+        self.note(Kind::Get, key);
+        let found = self.cache.store.read(key, touch, self.now, |Short { flags, cas: number, value }| {
+            self.out.found(key, flags, value.len(), cas.then_some(number));
+            self.out.push(value);
+            self.out.push(b"\r\n");
+        });
+        let len = match found {
+            None => None,
+            Some(Found::Short(len)) => Some(len),
+            Some(Found::Long(item)) => {
+                let len = item.len();
+                self.out.found(key, item.flags(), len, cas.then_some(item.cas()));
+                self.out.value(item);
+                Some(len)
+            }
+        };
+        self.count_get(key, touch.is_some(), len);
     }
 
     /// `found`: the value's length.

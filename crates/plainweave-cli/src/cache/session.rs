@@ -1,13 +1,17 @@
 //! One connection's place in the protocol: input in, replies out, no I/O.
 //!
 //! Input may be cut anywhere. What is not consumed is handed in again, with more behind it; a value that has begun is
-//! taken at once and kept here.
+//! taken at once and kept here. A get of many keys is answered in parts: its line stays with the caller, and what is
+//! kept here is how much of it is left.
 
 use super::exec::{After, Exec};
-use super::proto::{self, Command, Line, Reject, Store};
+use super::proto::{self, Command, Keys, Line, Reject, Store};
+use super::store::Expiry;
 
 /// Replies that have piled up so far are sent before more commands are looked at.
 pub(crate) const OUTPUT: usize = 64 << 10;
+/// Keys of one line that are looked up in a row; then others have their turn.
+const KEYS: usize = 256;
 /// Of a value that has not come, so much memory is taken in advance.
 const ADVANCE: usize = 64 << 10;
 /// The first byte of a request in the binary protocol, and the bytes of its head.
@@ -30,6 +34,19 @@ enum State {
     Value(Box<Pending>),
     /// In a value that nobody wants; so many bytes of it are to come.
     Swallow(usize),
+    /// In the line of a get, at a key. The line has come in full.
+    Keys(Box<Remaining>),
+}
+
+/// What is left of a get of many keys.
+#[derive(Debug)]
+struct Remaining {
+    cas: bool,
+    touch: Option<Expiry>,
+    /// Bytes of keys.
+    keys: usize,
+    /// Bytes to the end of the line: keys, and what does not count.
+    line: usize,
 }
 
 /// A storage command whose value has not come in full.
@@ -66,6 +83,7 @@ impl Session {
             let (took, step) = self.step(&input[done..], exec);
             done += took;
             match step {
+                Some(After::Next) if matches!(self.state, State::Keys(_)) => return (done, Step::Busy),
                 Some(After::Next) if done == input.len() => return (done, Step::Hungry),
                 Some(After::Next) => left -= 1,
                 Some(after) => return (done, Step::End(after)),
@@ -106,7 +124,27 @@ impl Session {
                 }
                 (took, Some(After::Next))
             }
+            State::Keys(left) => {
+                let (keys, len, cas, touch) = (Keys(&input[..left.keys]), left.line, left.cas, left.touch);
+                self.state = State::Line;
+                self.get(keys, len, cas, touch, exec)
+            }
         }
+    }
+
+    /// As many keys as one turn may take. `len`: bytes from the first of them to the end of the line.
+    fn get(
+        &mut self,
+        keys: Keys<'_>,
+        len: usize,
+        cas: bool,
+        touch: Option<Expiry>,
+        exec: &mut Exec<'_>,
+    ) -> (usize, Option<After>) {
+        let Some(rest) = exec.get(keys, cas, touch, KEYS) else { return (len, Some(After::Next)) };
+        let took = keys.0.len() - rest.0.len();
+        self.state = State::Keys(Box::new(Remaining { cas, touch, keys: rest.0.len(), line: len - took }));
+        (took, Some(After::Next))
     }
 
     fn line(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
@@ -120,6 +158,12 @@ impl Session {
             Err(reject) => return (len, Some(self.reject(&reject, exec))),
         };
         let value = match &command {
+            Command::Get { keys, cas, touch } => {
+                let before = line.len() - keys.0.len();
+                let touch = touch.map(|exptime| exec.expiry(exptime));
+                let (took, after) = self.get(*keys, len - before, *cas, touch, exec);
+                return (before + took, after);
+            }
             Command::Store(Store { len, .. }) | Command::MetaStore(_, len) => len + 2,
             _ => return (len, Some(exec.run(&command))),
         };

@@ -120,6 +120,32 @@ fn a_slow_reader_is_cut_and_holds_little() {
 }
 
 #[test]
+fn a_get_of_very_many_keys_holds_little_while_it_is_not_read() {
+    const KEYS: usize = 100_000;
+    for way in WAYS {
+        let server = Running::start(way);
+        let mut client = server.connect();
+        let value = |name: &str| name.repeat(4000);
+        for name in ["a", "b"] {
+            client.ask(format!("set {name} 0 0 4000\r\n{}\r\n", value(name)), "STORED\r\n");
+        }
+        let before = server.resident();
+        client.send(format!("get{}\r\nmn\r\n", " a b".repeat(KEYS / 2)));
+        // The first value has come, so the line is being answered; others are served meanwhile.
+        let pair: String = ["a", "b"].map(|name| format!("VALUE {name} 0 4000\r\n{}\r\n", value(name))).concat();
+        client.expect(&pair);
+        let mut other = server.connect();
+        for _ in 0..100 {
+            other.ask("mn\r\n", "MN\r\n");
+        }
+        assert!(server.resident() < before + (8 << 20), "{way:?}: {} MB", server.resident() >> 20);
+        (1..KEYS / 2).for_each(|_| client.expect(&pair));
+        client.expect("END\r\nMN\r\n");
+        assert!(server.resident() < before + (8 << 20), "{way:?}: {} MB", server.resident() >> 20);
+    }
+}
+
+#[test]
 fn a_unix_socket_is_served_and_removed() {
     let path = std::env::temp_dir().join(format!("plainweave-cache-{}.sock", std::process::id()));
     let text = path.to_str().unwrap();

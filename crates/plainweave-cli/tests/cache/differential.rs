@@ -72,6 +72,10 @@ fn command(random: &mut Random) -> String {
     let len = if random.below(20) == 0 { random.below(value.len() + 1) } else { value.len() };
     let expiry = random.pick(&["0", "0", "100", "-1", other]);
     match random.below(20) {
+        0 if random.below(4) == 0 => {
+            let keys: String = (0..random.below(400)).map(|_| format!(" {}", random.pick(KEYS))).collect();
+            format!("{} {number}{keys}\r\n", random.pick(&["get", "gets", "gat", "gats"]))
+        }
         0..=3 => format!("get {key} {}\r\n", random.pick(KEYS)),
         4 => format!("gets {key}\r\n"),
         5 => format!("{} {number} {key}\r\n", random.pick(&["gat", "gats"])),

@@ -7,7 +7,7 @@ use super::Cache;
 use super::exec::{After, Exec};
 use super::lanes::Work;
 use super::reply::Replies;
-use super::session::{Session, Step};
+use super::session::{OUTPUT, Session, Step};
 use super::settings::Settings;
 use super::store::Config;
 
@@ -17,6 +17,8 @@ pub(crate) struct Rig {
     session: Session,
     work: Work,
     rest: Vec<u8>,
+    /// The most that has piled up for one send.
+    pub(crate) piled: usize,
     /// What the connection is to become, once it is no longer one.
     pub(crate) ended: Option<After>,
 }
@@ -30,7 +32,7 @@ impl Rig {
         let config = Config { memory: 8 << 20, item_max: 64 << 10, ..Config::default() };
         let (cache, _) = Cache::new(config, settings);
         let work = Work { out: Replies::default(), tally: Default::default(), sampler: Default::default() };
-        Self { cache, session: Session::default(), work, rest: Vec::new(), ended: None }
+        Self { cache, session: Session::default(), work, rest: Vec::new(), piled: 0, ended: None }
     }
 
     /// Another connection to the same cache.
@@ -46,6 +48,11 @@ impl Rig {
             let mut exec = Exec::new(&self.cache, &mut self.work, 1);
             let (done, step) = self.session.run(&self.rest, &mut exec, self.cache.settings.commands);
             self.rest.drain(..done);
+            // As the loop of a connection does.
+            if step == Step::Busy && self.work.out.len() < OUTPUT {
+                continue;
+            }
+            self.piled = self.piled.max(self.work.out.len());
             self.work.out.pieces().iter().for_each(|piece| replies.extend_from_slice(piece));
             self.work.out.clear();
             match step {

@@ -1,6 +1,7 @@
 //! Conversations, both ways as bytes; each is played whole and cut at every place.
 
 use super::super::exec::After;
+use super::super::session::OUTPUT;
 use super::super::settings::Settings;
 use super::Rig;
 
@@ -27,6 +28,14 @@ fn conversations() -> Vec<(String, String)> {
     all.push((format!("set {} 0 0 1\r\n", long(251)), bad.to_owned()));
     let opaque = "CLIENT_ERROR opaque token too long\r\n";
     all.push((format!("mg {}\r\nmg a O{}\r\n", long(251), long(32)), format!("{bad}{opaque}")));
+    // More keys than one turn takes, and what may stand at their end.
+    let keys = " a b".repeat(300);
+    let values = "VALUE a 0 1\r\n1\r\n".repeat(300);
+    let touched = " a".repeat(300);
+    for end in ["", "  ", "\0 c"] {
+        let sent = format!("set a 0 0 1\r\n1\r\nget{keys}{end}\r\nmn\r\ngat 0{touched}{end}\nmn\r\n");
+        all.push((sent, format!("STORED\r\n{values}END\r\nMN\r\n{values}END\r\nMN\r\n")));
+    }
     let flags = "s t c f l h k v O1 q u N1 T1 R1 b F1 C1 I";
     all.push((format!("mg a {flags}\r\n"), "CLIENT_ERROR options flags are too long\r\n".to_owned()));
     all
@@ -67,6 +76,31 @@ fn a_value_too_large_is_swallowed_and_takes_the_old_one_along() {
     assert!(rig.feed(b"set c 0 0 2000000000\r\n").starts_with(b"SERVER_ERROR object too large"));
     assert!(rig.feed(&[b'x'; 100_000]).is_empty());
     assert_eq!(rig.held(), 0);
+}
+
+#[test]
+fn the_values_of_many_keys_come_in_order_and_do_not_pile_up() {
+    for command in ["get", "gets", "gat 0"] {
+        let mut rig = Rig::new();
+        let value = |n: usize| format!("{n:04}").repeat(500);
+        for n in 0..300 {
+            rig.feed(format!("set k{n} 0 0 2000\r\n{}\r\n", value(n)).as_bytes());
+        }
+        let big = "b".repeat(50_000);
+        rig.feed(format!("set big 0 0 50000\r\n{big}\r\n").as_bytes());
+        let line: String = (0..1500).map(|n| format!(" big k{}", n % 300)).collect();
+        let got = rig.feed(format!("{command}{line}\r\nmn\r\n").as_bytes());
+        let got = String::from_utf8(got).unwrap();
+        let lines: Vec<&str> = got.split("\r\n").collect();
+        assert_eq!(lines.len(), 1500 * 4 + 3, "{command}");
+        for (n, lines) in lines.chunks_exact(4).enumerate() {
+            assert!(lines[0].starts_with("VALUE big 0 50000") && lines[1] == big, "{command} {n}");
+            assert!(lines[2].starts_with(&format!("VALUE k{} 0 2000", n % 300)), "{command} {n}");
+            assert_eq!(lines[3], value(n % 300), "{command} {n}");
+        }
+        assert_eq!(lines[6000..], ["END", "MN", ""]);
+        assert!(rig.piled < OUTPUT + 51_000, "{command}: {}", rig.piled);
+    }
 }
 
 #[test]
