@@ -22,6 +22,10 @@ mod io;
 mod metrics;
 #[cfg(not(loom))]
 mod monitor;
+#[cfg(loom)]
+mod monitor {
+    mod bell;
+}
 #[cfg(not(loom))]
 pub mod net;
 mod park;

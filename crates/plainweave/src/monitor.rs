@@ -6,18 +6,19 @@
 //! workers are. The monitor listens in its place.
 //!
 //! # How a stall is seen
-//! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart at most) and sleeps. A worker
-//! that is awake and whose counts are those of the last look, one [`RuntimeBuilder::stall_after`] ago, is stalled; on
-//! the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor looks every
-//! [`CLOSE`]. While all workers sleep so does the monitor, without a time-out; the first to wake calls it
-//! ([`Bell::notice`]).
+//! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart while fibers are short) and
+//! sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`] is
+//! stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor
+//! looks every [`CLOSE`], and stands in for a worker as early. While all workers sleep so does the monitor, without a
+//! time-out; the first to wake calls it ([`Bell`]).
 //!
 //! # What is done about it
 //! With the worker's claim (`worker/claim`), which it has to itself while the worker is in user code:
 //! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`worker/reach`). Until the worker
 //!   is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
 //! * *io_uring*: nobody but the worker can fetch its completions. Parked connections wait by readiness, which poll(2)
-//!   tells as well: those that are readable are taken away (`io/parked`). Operations of fibers stay.
+//!   tells as well: those that are readable, or whose idle time is over, are taken away (`io/parked`). Timers of fibers
+//!   expire as with epoll; operations of fibers stay.
 //! * *The inbox*: fibers that may move go to others.
 //!
 //! What comes of it is pushed as from outside the pool, so any free worker runs it. A **started** fiber that is
@@ -32,10 +33,11 @@
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
+mod bell;
+
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,6 +48,7 @@ use crate::io::source::Source;
 use crate::policy::{Ready, WorkerId};
 use crate::pool::{self, Door, PoolShared};
 use crate::worker::reach::At;
+pub(crate) use bell::Bell;
 
 /// Between two looks while stalls are to be expected.
 const CLOSE: Duration = Duration::from_millis(1);
@@ -56,44 +59,18 @@ const QUIET: u32 = 3;
 /// Connections that one look asks poll(2) about; more take their turns.
 const MOST: usize = 2048;
 
-/// How workers call the monitor.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    asleep: AtomicBool,
-    monitor: OnceLock<Thread>,
-}
-
-impl Bell {
-    /// A worker that has slept, or has been about to: its bit in `park` is clear again.
-    #[inline]
-    pub(crate) fn notice(&self) {
-        if self.asleep.load(Ordering::SeqCst) {
-            self.ring();
-        }
-    }
-
-    /// Any thread.
-    #[cold]
-    pub(crate) fn ring(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(thread) = self.monitor.get()
-        {
-            thread.unpark();
-        }
-    }
-}
-
 /// What the monitor last saw of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    beat: (u64, u64),
+    /// Its counts; `None` while it sleeps.
+    beat: Option<(u64, u64)>,
     since: Instant,
     counted: bool,
 }
 
 /// What is waited for while a worker is stalled.
 enum Watched {
-    Driver(OwnedFd),
+    Driver(Arc<OwnedFd>),
     Connections(Vec<(usize, Arc<Source>)>),
 }
 
@@ -110,14 +87,13 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration) -> Self {
         let now = Instant::now();
-        let seen = vec![Seen { beat: (0, 0), since: now, counted: false }; pool.workers.len()];
+        let seen = vec![Seen { beat: None, since: now, counted: false }; pool.workers.len()];
         let cursors = vec![0; pool.workers.len()];
         Self { pool, stall_after, seen, cursors, alert_until: now }
     }
 
     /// On its own thread, until the pool stops.
     pub(crate) fn run(mut self) {
-        let _ = self.pool.monitor.monitor.set(std::thread::current());
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.look();
@@ -128,8 +104,10 @@ impl Monitor {
             }
             quiet = if self.all_asleep() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
-                self.sleep();
+                let pool = &self.pool;
+                pool.monitor.sleep(|| self.all_asleep() && !pool.is_stopping());
                 quiet = 0;
+                continue;
             }
             std::thread::park_timeout(self.period());
         }
@@ -143,25 +121,18 @@ impl Monitor {
         self.pool.idle.sleepers() == self.pool.workers.len()
     }
 
-    /// Until a worker wakes.
-    fn sleep(&self) {
-        let bell = &self.pool.monitor;
-        bell.asleep.store(true, Ordering::SeqCst);
-        // Whoever woke before the store is seen here; who wakes after it sees the store.
-        while self.all_asleep() && bell.asleep.load(Ordering::SeqCst) && !self.pool.is_stopping() {
-            std::thread::park();
-        }
-        bell.asleep.store(false, Ordering::SeqCst);
-    }
-
     /// The workers that are held up.
     fn look(&mut self) -> Vec<WorkerId> {
-        let now = Instant::now();
+        let (now, period) = (Instant::now(), self.period());
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             let beat = (worker.switches.load(Ordering::Relaxed), worker.sleeps.load(Ordering::Relaxed));
-            if beat != seen.beat || self.pool.idle.is_asleep(id) {
+            let beat = (!self.pool.idle.is_asleep(id)).then_some(beat);
+            if beat.is_none() || beat != seen.beat {
                 *seen = Seen { beat, since: now, counted: false };
+                continue;
+            }
+            if now - seen.since < period {
                 continue;
             }
             stalled.push(id);
@@ -181,13 +152,12 @@ impl Monitor {
         let door = pool.workers[id].door();
         let door = door.as_ref()?;
         if let Some(driver) = door.watched() {
-            if let Some(io) = door.reach().try_claim() {
-                let at = At { io: &io, pool: &pool, id, here: None };
-                at.look(pool.nanos(Instant::now()));
-                empty_inbox(at);
-            }
-            // No descriptors left: it will be looked at as often as the clock says.
-            return driver.try_clone().ok().map(Watched::Driver);
+            // Without the claim whatever the driver has would still be there: that is no reason not to wait.
+            let io = door.reach().try_claim()?;
+            let at = At { io: &io, pool: &pool, id, here: None };
+            at.look(pool.nanos(Instant::now()));
+            empty_inbox(at);
+            return Some(Watched::Driver(driver.clone()));
         }
         Some(Watched::Connections(self.look_at_connections(door, id)))
     }
@@ -195,7 +165,9 @@ impl Monitor {
     /// Takes the connections that are readable; gives some that are not.
     fn look_at_connections(&mut self, door: &Door, id: WorkerId) -> Vec<(usize, Arc<Source>)> {
         let Some(some) = door.reach().try_claim().map(|io| {
-            empty_inbox(At { io: &io, pool: &self.pool, id, here: None });
+            let at = At { io: &io, pool: &self.pool, id, here: None };
+            at.expire(self.pool.nanos(Instant::now()));
+            empty_inbox(at);
             io.parked.borrow().sources(self.cursors[id], MOST)
         }) else {
             return Vec::new();
@@ -240,8 +212,10 @@ fn empty_inbox(at: At) {
 fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> Vec<bool> {
     let descriptors: Vec<F> = descriptors.collect();
     let mut entries: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
-    // A failure (a signal, no memory) is a look in vain.
-    let _ = poll(&mut entries, Some(&limit));
+    let timespec = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+    if poll(&mut entries, Some(&timespec)).is_err() {
+        // A signal, or no memory: a look in vain, which still takes its time.
+        std::thread::park_timeout(limit);
+    }
     entries.iter().map(|entry| !entry.revents().is_empty()).collect()
 }

@@ -146,7 +146,7 @@ impl Idle {
         self.asleep.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
     }
 
-    /// Any thread, for reports: whether it sleeps or is about to.
+    /// Any thread. Whether it sleeps or is about to; may be over by the time it is told.
     pub(crate) fn is_asleep(&self, worker: usize) -> bool {
         self.asleep[worker / 64].load(Ordering::Relaxed) & bit(worker) != 0
     }

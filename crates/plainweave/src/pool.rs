@@ -80,7 +80,7 @@ pub(crate) struct WorkerShared {
     pub(crate) switches: AtomicU64,
     /// Written by the worker alone.
     pub(crate) sleeps: AtomicU64,
-    /// Connections parked in the worker's driver; written by the worker alone.
+    /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
     pub(crate) parked: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// While the worker's loop runs.
@@ -90,7 +90,7 @@ pub(crate) struct WorkerShared {
 /// The way to a worker's driver, timers and parked connections.
 pub(crate) struct Door {
     reach: NonNull<Reach>,
-    watched: Option<OwnedFd>,
+    watched: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
@@ -104,7 +104,7 @@ impl Door {
     }
 
     /// Another name of the driver's descriptor, if others may poll the driver.
-    pub(crate) fn watched(&self) -> Option<&OwnedFd> {
+    pub(crate) fn watched(&self) -> Option<&Arc<OwnedFd>> {
         self.watched.as_ref()
     }
 }
@@ -148,11 +148,9 @@ impl WorkerShared {
         }
     }
 
-    /// The worker, before its loop: lets the monitor in until the result is dropped.
-    pub(crate) fn open_door(&self, reach: &Reach) -> OpenDoor<'_> {
-        // Without a descriptor to spare the monitor can only do what it does for a driver that is bound to its thread.
-        let watched = reach.watched().and_then(Result::ok);
-        *self.door() = Some(Door { reach: NonNull::from(reach), watched });
+    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`Reach::watched`].
+    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<OwnedFd>) -> OpenDoor<'_> {
+        *self.door() = Some(Door { reach: NonNull::from(reach), watched: watched.map(Arc::new) });
         OpenDoor(self)
     }
 
@@ -184,13 +182,13 @@ impl WorkerShared {
     }
 }
 
-/// Adds to a word that only the caller writes.
+/// Adds to a word that nobody else writes meanwhile.
 #[inline]
 pub(crate) fn bump(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Takes one from a word that only the caller writes.
+/// Takes one from a word that nobody else writes meanwhile.
 #[inline]
 pub(crate) fn lower(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
@@ -252,7 +250,7 @@ impl PoolShared {
             movable: Mutex::default(),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
-            monitor: Bell::default(),
+            monitor: Bell::new(),
             counts: Counts::default(),
         }))
     }
@@ -311,9 +309,20 @@ impl PoolShared {
 
     /// Any thread. Fibers spawned and not ended; exact when nothing runs.
     pub(crate) fn live(&self) -> u64 {
-        let ended: u64 = self.workers.iter().map(|w| w.finished.load(Ordering::Acquire)).sum();
-        let spawned: u64 = self.workers.iter().map(|w| w.spawned.load(Ordering::Acquire)).sum();
-        (spawned + self.spawned_outside.load(Ordering::Acquire)).saturating_sub(ended)
+        self.live_and_parked().0
+    }
+
+    /// Any thread. The same, and parked connections. A connection that becomes a fiber, or a fiber that parks it, may
+    /// be seen as both, and never as neither: each is counted as the next before it ceases to be the last, hence the
+    /// order of these looks.
+    fn live_and_parked(&self) -> (u64, u64) {
+        let sum = |word: fn(&WorkerShared) -> &AtomicU64| -> u64 {
+            self.workers.iter().map(|worker| word(worker).load(Ordering::Acquire)).sum()
+        };
+        let ended = sum(|worker| &worker.finished);
+        let parked = sum(|worker| &worker.parked);
+        let spawned = sum(|worker| &worker.spawned) + self.spawned_outside.load(Ordering::Acquire);
+        (spawned.saturating_sub(ended), parked)
     }
 
     #[inline]
@@ -370,8 +379,8 @@ impl PoolShared {
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
         let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
         loop {
-            let parked: u64 = self.workers.iter().map(|w| w.parked.load(Ordering::Acquire)).sum();
-            let left = self.live() + parked;
+            let (live, parked) = self.live_and_parked();
+            let left = live + parked;
             let now = Instant::now();
             if left == 0 || now >= deadline {
                 return left;
@@ -430,7 +439,10 @@ pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) 
     let local = here.filter(|ctx| std::ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
     match (local, task.header().anchor()) {
         (Some(ctx), Some(anchor)) if anchor != ctx.id => post(ctx.pool(), anchor, task),
-        (Some(ctx), _) => {
+        (Some(ctx), anchor) => {
+            if anchor.is_some() {
+                ctx.at(&ctx.io()).release(task.header());
+            }
             let wake = ctx.push_local(task, why);
             ctx.pool().act_on(wake);
         }

@@ -15,6 +15,7 @@ pub(crate) mod reach;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -197,6 +198,8 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     searching: Cell<bool>,
     parking_ended: Cell<bool>,
     fibers_told: Cell<bool>,
+    /// What the monitor is to watch while this worker is held up; for [`Self::run`].
+    watched: Cell<Option<OwnedFd>>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
@@ -228,6 +231,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pool,
         };
         Self {
+            // Without a descriptor to spare the monitor can only do what it does for a driver that is bound to its
+            // thread.
+            watched: Cell::new(ctx.reach.watched().and_then(Result::ok)),
             ctx,
             half,
             budget: Cell::new(STRIDE),
@@ -242,7 +248,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Runs until the pool stops. Returns the operations still in flight.
     pub(crate) fn run(self) -> usize {
         let pool = self.ctx.pool.clone();
-        let door = self.ctx.shared().open_door(&self.ctx.reach);
+        let door = self.ctx.shared().open_door(&self.ctx.reach, self.watched.take());
         while !pool.is_stopping() {
             self.take_inbox();
             self.look_if_due();

@@ -11,24 +11,6 @@ use common::*;
 use plainweave::net::TcpStream;
 use plainweave::{Io, Runtime};
 
-/// From now on `io_uring_setup` fails with `errno` on this thread and on those that it starts.
-fn forbid_io_uring(errno: i32) {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = [
-        // Load the number of the system call; if it is the one, answer with the error, else allow it.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain calls; the program lives across the second.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
-    }
-}
-
 fn echoes(runtime: &Runtime) {
     runtime.run(|| {
         let listener = listener();
@@ -56,7 +38,7 @@ fn without_io_uring_a_runtime_falls_back() {
     ];
     for (part, errno, why) in cases {
         if is_child(part) {
-            forbid_io_uring(errno);
+            forbid(libc::SYS_io_uring_setup, errno);
             let runtime = Runtime::new().expect("it falls back");
             assert_eq!(runtime.driver(), "epoll");
             let reason = runtime.fallback_reason().expect("a reason");
@@ -72,7 +54,7 @@ fn without_io_uring_a_runtime_falls_back() {
             return;
         }
         if is_child("forced") {
-            forbid_io_uring(libc::EPERM);
+            forbid(libc::SYS_io_uring_setup, libc::EPERM);
             let error = Runtime::new().expect_err("the environment forces it");
             eprintln!("child was told: {error}");
             return;

@@ -16,6 +16,10 @@ use plainweave::{Io, Movement, Runtime, net, time};
 on_every_driver!(
     parked_connections_of_a_stalled_worker_are_served_by_others,
     a_connection_taken_from_a_stalled_worker_can_be_closed,
+    an_idle_time_ends_with_a_stalled_worker_too,
+    fibers_that_sleep_with_a_stalled_worker_wake_elsewhere,
+    deadlines_come_with_a_stalled_worker_too,
+    fibers_bound_by_a_timer_leave_a_worker_that_woke_them,
     fibers_bound_by_a_timer_are_handed_over_when_they_are_woken,
     a_storm_beside_stalls,
 );
@@ -107,18 +111,18 @@ fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
     assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
 }
 
-#[test]
-fn an_idle_time_ends_with_a_stalled_worker_too() {
-    static ENDED: AtomicUsize = AtomicUsize::new(0);
-    let runtime = runtime(Io::Epoll, Movement::BeforeStart, 2);
+fn an_idle_time_ends_with_a_stalled_worker_too(setup: Setup) {
+    let ended: &AtomicUsize = Box::leak(Box::default());
+    let runtime = runtime(setup.io, Movement::BeforeStart, 2);
     let listener = listener();
     let client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
     let stalled = runtime.spawn(move || {
-        park(listener.accept().expect("accepted").0, Some(Duration::from_millis(20)), &ENDED);
-        compute_until(|| ENDED.load(Ordering::SeqCst) == 1)
+        park(listener.accept().expect("accepted").0, Some(Duration::from_millis(20)), ended);
+        compute_until(|| ended.load(Ordering::SeqCst) == 1)
     });
     assert!(stalled.join().expect("no panic"), "the idle time did not end");
     drop(client);
+    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
 }
 
 /// Whatever they wait for, on whichever worker: all of these fibers end while one computes.
@@ -151,9 +155,8 @@ fn all_end_beside(runtime: &Runtime, wait: impl Fn(usize) + Send + Sync + 'stati
     panic!("nothing was rescued: {:?}", runtime.metrics());
 }
 
-#[test]
-fn fibers_that_sleep_with_a_stalled_worker_wake_elsewhere() {
-    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+fn fibers_that_sleep_with_a_stalled_worker_wake_elsewhere(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
     all_end_beside(&runtime, |n| time::sleep(Duration::from_millis(10 + n as u64)).expect("slept"));
 }
 
@@ -179,9 +182,8 @@ fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere() {
     });
 }
 
-#[test]
-fn deadlines_come_with_a_stalled_worker_too() {
-    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+fn deadlines_come_with_a_stalled_worker_too(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
     all_end_beside(&runtime, |_| {
         let waited = time::with_timeout(Duration::from_millis(10), plainweave::thread::park);
         assert_eq!(waited.map_err(|e| e.kind()), Err(std::io::ErrorKind::TimedOut));
@@ -198,6 +200,74 @@ fn fibers_bound_by_a_timer_are_handed_over_when_they_are_woken(setup: Setup) {
         });
         plainweave::thread::park_timeout(PATIENCE).expect("unparked");
     });
+}
+
+/// It is the fiber that computes that wakes them: they are ready with its worker, and still have a timer there.
+fn fibers_bound_by_a_timer_leave_a_worker_that_woke_them(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
+    for _ in 0..20 {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let seen = ended.clone();
+        let computed = runtime.run(move || {
+            let wait = || {
+                let ended = ended.clone();
+                plainweave::spawn(move || {
+                    plainweave::thread::park_timeout(PATIENCE * 2).expect("unparked");
+                    ended.fetch_add(1, Ordering::SeqCst);
+                })
+            };
+            let waiting: Vec<_> = (0..8).map(|_| wait()).collect();
+            // All wait by now.
+            time::sleep(Duration::from_millis(5)).expect("slept");
+            waiting.iter().for_each(|fiber| fiber.fiber().unpark());
+            compute_until(|| seen.load(Ordering::SeqCst) == waiting.len())
+        });
+        assert!(computed, "{:?}", runtime.metrics());
+    }
+}
+
+/// Where the kernel has no `membarrier` for us the workers use fences; where it has it no longer, stalls stay.
+#[test]
+fn without_membarrier_stalls_end_by_themselves_at_worst() {
+    let name = "without_membarrier_stalls_end_by_themselves_at_worst";
+    if is_child("never") {
+        forbid(libc::SYS_membarrier, libc::EPERM);
+        parked_connections_of_a_stalled_worker_are_served_by_others(Setup { io: Io::Epoll, policy: "fifo" });
+    } else if is_child("no longer") {
+        drop(runtime(Io::Epoll, Movement::BeforeStart, 2));
+        forbid(libc::SYS_membarrier, libc::ENOMEM);
+        for io in [Io::Epoll, Io::Uring] {
+            let ended: &AtomicUsize = Box::leak(Box::default());
+            let runtime = runtime(io, Movement::BeforeStart, 2);
+            let listener = listener();
+            let client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
+            let stalled = runtime.spawn(move || {
+                park(listener.accept().expect("accepted").0, None, ended);
+                let start = Instant::now();
+                compute_until(|| start.elapsed() > STALL * 20)
+            });
+            assert!((0..100).all(|byte| ask(&client, byte) == byte + 1));
+            assert!(stalled.join().expect("no panic"));
+            assert_eq!(runtime.metrics().rescued, 0);
+        }
+    } else {
+        for part in ["never", "no longer"] {
+            let output = in_child(name, part, &[]);
+            assert!(output.status.success(), "{part}: {}", stderr_of(&output));
+        }
+    }
+}
+
+/// The monitor does not sit out its period.
+#[test]
+fn an_idle_runtime_ends_at_once_however_long_a_stall_may_be() {
+    let start = Instant::now();
+    let builder = Runtime::builder().workers(2).stall_after(Some(Duration::from_secs(60)));
+    drop(builder.build().expect("a runtime"));
+    let short = Runtime::builder().workers(2).stall_after(Some(STALL)).build().expect("a runtime");
+    std::thread::sleep(STALL * 20); // Its monitor sleeps by now.
+    drop(short);
+    assert!(start.elapsed() < PATIENCE);
 }
 
 /// Connections come and go, time out and are cancelled, while fibers compute for longer than a stall.
@@ -237,6 +307,8 @@ fn a_storm_beside_stalls(setup: Setup) {
         let answers: usize = clients.into_iter().map(|c| c.join().expect("no panic")).sum();
         computing.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
         assert!(answers > 0, "nobody was answered");
+        let metrics = runtime.metrics();
+        assert!(metrics.stalls > 0, "{metrics:?}");
         acceptor.cancel();
         let left = runtime.shutdown(PATIENCE);
         assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0), "{movement:?}");

@@ -6,7 +6,9 @@
 //! Who may touch what:
 //! * atomics (`state`, `anchor`, `cancel`, ...): any thread that holds a reference;
 //! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
-//!   at a time; the state word hands the fiber over (`fiber/state`);
+//!   at a time; the state word hands the fiber over (`fiber/state`). Two of its cells, `timer` and `timer_fired`, go
+//!   with the timer on the wheel of the worker that it is bound to, and to whoever has that worker's claim
+//!   (`worker/claim`), be it the worker, the fiber itself or the monitor;
 //! * result and joiner: as `fiber/join` says.
 //!
 //! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's
@@ -120,7 +122,7 @@ pub(crate) struct Header {
     name: Option<Box<str>>,
 }
 
-/// What only the fiber and the worker that runs it touch.
+/// What only the fiber and the worker that runs it touch, but for what the module's page says.
 #[repr(C)]
 pub(crate) struct Own {
     /// Where it is, if it does not move: see `state/anchored`.
@@ -129,6 +131,7 @@ pub(crate) struct Own {
     token: Cell<bool>,
     grant: Cell<bool>,
     pub(crate) reason: Cell<Reason>,
+    /// As `timer`.
     pub(crate) timer_fired: Cell<bool>,
     /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
     pub(crate) timer: KeyCell,
@@ -154,8 +157,8 @@ pub(crate) struct VTable {
     free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }
 
-// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire); all else is atomic
-// or immutable.
+// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire), its `timer` and
+// `timer_fired` through the claim on the worker that the fiber is bound to; all else is atomic or immutable.
 unsafe impl Sync for Header {}
 
 /// What a fiber is born with.
@@ -259,7 +262,7 @@ impl Header {
         (w != NOWHERE).then_some(w as usize)
     }
 
-    /// The fiber itself or the worker that runs it.
+    /// The fiber itself, the worker that runs it, or whoever has just won it (`state`).
     #[inline]
     pub(crate) fn set_anchor(&self, worker: Option<WorkerId>) {
         self.anchor.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);

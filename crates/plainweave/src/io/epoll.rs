@@ -35,8 +35,8 @@
 //! 5. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
 //!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
 //!
-//! Buffers are only touched by calls made here, on the worker's thread: a cancellation is complete at once, and a
-//! driver can be dropped with operations waiting.
+//! Buffers are only touched by calls made here, by whoever has the worker's claim: a cancellation is complete at once,
+//! and a driver can be dropped with operations waiting.
 
 use std::collections::HashMap;
 use std::io;

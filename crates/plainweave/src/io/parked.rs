@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use slab::Slab;
 
 use super::driver::Submitted;
-use super::op::{Interest, Op, Operation, RawResult, Waiter};
+use super::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
 use super::prefetch::prefetch;
 use super::source::Source;
 use crate::cancel::{CancelReason, Interrupt};
@@ -143,14 +143,25 @@ pub(crate) fn end_taken(at: At) {
     }
 }
 
-/// The monitor, in the place of a worker that is held up: the connection under this key has been seen to be readable.
+/// The monitor, in the place of a worker that is held up: the connection under this key was readable a moment ago.
 pub(crate) fn take(at: At, key: usize, source: &Arc<Source>) {
-    let Some(mut parked) = at.io.parked.borrow().all.get(key).copied() else { return };
+    let Some(parked) = at.io.parked.borrow().all.get(key).copied() else { return };
     // SAFETY: on the list, so alive, and with the claim this caller's.
-    let p = unsafe { parked.as_mut() };
-    if !Arc::ptr_eq(&p.source, source) || p.interrupt.is_some() {
-        return; // Another has that place by now, or it is ending anyway.
+    let here = Arc::ptr_eq(unsafe { &parked.as_ref().source }, source);
+    // The worker may have been back meanwhile: another has that place now, or the same again, which has been served.
+    if here && readable_or_writable(source.raw(), Interest::Read) {
+        take_away(at, parked, Ok(()));
     }
+}
+
+/// The monitor. Leaves the driver the empty box, and gives the rest to a fresh fiber.
+fn take_away(at: At, mut parked: NonNull<Parked>, outcome: io::Result<()>) {
+    // SAFETY: as in `take`.
+    let p = unsafe { parked.as_mut() };
+    if p.interrupt.is_some() {
+        return; // It is ending anyway.
+    }
+    let key = p.key;
     let source = p.source.clone();
     let resume = std::mem::replace(&mut p.resume, Resume::Taken);
     let op = Operation::new(Op::Poll(Interest::Read), &source);
@@ -163,7 +174,7 @@ pub(crate) fn take(at: At, key: usize, source: &Arc<Source>) {
     list.all.remove(key);
     list.taken.push(parked);
     drop(list);
-    launch(at, serving, Ok(()));
+    launch(at, serving, outcome);
 }
 
 /// The connection's fresh fiber.
@@ -198,10 +209,13 @@ impl Parked {
     /// The connection is parked at this driver, and its timer has just left the wheel.
     pub(crate) unsafe fn expired(mut this: NonNull<Self>, at: At) {
         // SAFETY: alive, by the caller's promise.
-        unsafe {
-            this.as_mut().timer = None;
-            Self::end(this, Interrupt::TimedOut, at);
+        unsafe { this.as_mut().timer = None };
+        if at.here.is_none() && at.io.driver.borrow().watched().is_none() {
+            // The monitor, and the driver does what it is told by its worker alone.
+            return take_away(at, this, Err(Interrupt::TimedOut.into()));
         }
+        // SAFETY: parked, by the caller's promise.
+        unsafe { Self::end(this, Interrupt::TimedOut, at) };
     }
 
     /// Has what the fresh fiber will need fetched from memory: its turn comes after the others of this batch.

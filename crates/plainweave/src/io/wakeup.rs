@@ -60,7 +60,7 @@ impl Wakeup {
         self.acknowledge();
     }
 
-    /// The driver's worker only, on an edge of the eventfd, before it looks for what it was woken for. The counter
+    /// Whoever polls the driver, on an edge of the eventfd, before it looks for what it was woken for. The counter
     /// stays: the next write is an edge of its own.
     pub(crate) fn acknowledge(&self) {
         self.pending.swap(0, Ordering::AcqRel);

@@ -20,7 +20,8 @@
 //!    takes `wanted` back and has not got it; it never waits. Else all is its own until it clears `wanted` (release).
 //!
 //! The light barrier is for the compiler only: `membarrier(2)`, the heavy one, makes every running thread of the
-//! process pass a full barrier at that moment, on the worker's behalf. Where the kernel refuses it both are fences.
+//! process pass a full barrier at that moment, on the worker's behalf. Where the kernel refuses it from the start both
+//! are fences; where it refuses it later, the monitor gets no claim.
 //! (Model: `loom_worker_and_monitor_exclude_each_other`, with fences.)
 
 use std::time::Duration;
@@ -90,15 +91,16 @@ impl Claim {
         }
     }
 
-    /// The monitor, one thread. `None`: the worker is inside.
+    /// The monitor, one thread. `None`: the worker is inside, or cannot be asked.
     pub(crate) fn try_claim(&self) -> Option<Claimed<'_>> {
         self.wanted.store(true, Ordering::Relaxed);
-        if self.asymmetric {
-            barrier::pass();
+        let passed = if self.asymmetric {
+            barrier::pass()
         } else {
             fence(Ordering::SeqCst);
-        }
-        if self.inside.load(Ordering::Acquire) != 0 {
+            true
+        };
+        if !passed || self.inside.load(Ordering::Acquire) != 0 {
             self.wanted.store(false, Ordering::Release);
             return None;
         }
@@ -141,11 +143,10 @@ mod barrier {
         *THERE.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
     }
 
-    /// Every running thread of the process passes a full barrier before this returns.
-    pub(super) fn pass() {
-        // Registered, so it does not fail.
-        let passed = membarrier(MembarrierCommand::PrivateExpedited);
-        debug_assert!(passed.is_ok(), "membarrier: {passed:?}");
+    /// Every running thread of the process passes a full barrier before this returns. False: none has. (The kernel may
+    /// lack memory, and a seccomp filter may have come since.)
+    pub(super) fn pass() -> bool {
+        membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
 }
 
@@ -155,7 +156,9 @@ mod barrier {
         false
     }
 
-    pub(super) fn pass() {}
+    pub(super) fn pass() -> bool {
+        false
+    }
 }
 
 #[cfg(all(test, loom))]

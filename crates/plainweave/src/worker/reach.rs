@@ -59,7 +59,7 @@ impl Reach {
         Self { claim: Claim::new(), io }
     }
 
-    /// The worker. As [`Driver::watched`], under another name.
+    /// The worker. As [`Driver::watched`], under another name: what the monitor can wait for in the worker's place.
     pub(crate) fn watched(&self) -> Option<io::Result<OwnedFd>> {
         Some(self.enter().driver.borrow().watched()?.try_clone_to_owned())
     }
@@ -139,7 +139,7 @@ impl At<'_> {
     }
 
     /// Timers that are due by `now`.
-    pub(super) fn expire(self, now: u64) {
+    pub(crate) fn expire(self, now: u64) {
         if self.io.timers.borrow().next_wake().is_some_and(|t| t <= now) {
             // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
             let mut expired = Vec::new();
