@@ -96,8 +96,11 @@ impl Exec<'_> {
             Stored::NotFound if joins => (b"NS", 0),
             Stored::NotFound => (b"NF", 0),
             Stored::NotStored => (b"NS", 0),
-            Stored::TooLarge => return self.out.line(TOO_LARGE),
-            Stored::OutOfMemory => return self.out.line(OUT_OF_MEMORY),
+            Stored::TooLarge | Stored::OutOfMemory => {
+                // Whatever the mode, an old value goes, as there.
+                self.cache.store.remove(key, &Removal::default(), self.now);
+                return self.out.line(if stored == Stored::TooLarge { TOO_LARGE } else { OUT_OF_MEMORY });
+            }
         };
         self.out.push(status);
         for word in meta.words() {

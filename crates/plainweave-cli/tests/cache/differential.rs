@@ -136,3 +136,38 @@ fn replies_are_those_of_memcached() {
         }
     }
 }
+
+#[test]
+fn limits_of_whole_and_joined_values_are_those_of_memcached() {
+    let Some(reference) = Reference::start() else {
+        return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+    };
+    let ours = Running::start(&["-t", "1"]);
+    let (mut theirs, mut ours) = (Client::to(reference.1), ours.connect());
+    let mut same = |line: &str, len: usize| {
+        let commands = format!("{line}\r\n{}\r\nmg a s f\r\nmg b s\r\n", "x".repeat(len));
+        let (expected, got) = (replies(&mut theirs, &commands), replies(&mut ours, &commands));
+        assert_eq!(got, expected, "{line}");
+    };
+    same("set b 0 0 10", 10);
+    for len in [700_000, (1 << 20) - 70, 1 << 20] {
+        for flags in [0, 5] {
+            for verb in ["append", "prepend"] {
+                same(&format!("set a {flags} 0 300000"), 300_000);
+                for _ in 0..3 {
+                    same(&format!("{verb} a 0 0 {len}"), len);
+                    same(&format!("{verb} a 0 0 348000"), 348_000);
+                }
+            }
+            for mode in ["MA", "MP"] {
+                same(&format!("ms a 300000 F{flags}"), 300_000);
+                same(&format!("ms a {len} {mode} k O1"), len);
+            }
+            for line in [format!("set b 0 0 {len}"), format!("replace b 0 0 {len}"), format!("cas b 0 0 {len} 1")] {
+                same("set b 0 0 10", 10);
+                same(&line, len);
+            }
+            same(&format!("ms b {len} MR"), len);
+        }
+    }
+}

@@ -100,7 +100,7 @@ impl Store {
         let memory = memory / shards;
         let segment_len = (memory / SEGMENTS).next_power_of_two().clamp(SEGMENT_MIN, Loc::SEGMENT_MAX);
         let hasher = Hash::default();
-        let shard = || Mutex::new(Shard::new(memory, segment_len, config.evict, hasher.clone()));
+        let shard = || Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone()));
         let shards = std::iter::repeat_with(shard).take(shards).collect();
         Self { config, hasher, shards, cas: AtomicU64::new(1) }
     }
@@ -181,12 +181,9 @@ impl Store {
     /// Stores a value: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`.
     pub fn write(&self, write: &Write<'_>, now: Time) -> Stored {
         let (hash, mut shard) = self.shard(write.key);
-        let flags = if write.flags == 0 { 0 } else { size_of::<u32>() };
-        let size = ITEM_HEAD + flags + write.key.len() + write.value.len();
+        let size = item_size(write.key, write.value.len(), write.flags);
         if size > self.config.item_max || write.key.len() > KEY_MAX {
-            if write.mode == Mode::Set {
-                shard.remove_failed(hash, write.key);
-            }
+            shard.failed(hash, write);
             return Stored::TooLarge;
         }
         shard.write(hash, write, now, || self.next_cas())
@@ -272,6 +269,11 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Store {{ {:?}, {} shards }}", self.config, self.shards.len())
     }
+}
+
+/// What memcached counts for an item, and compares with `-I`.
+const fn item_size(key: &[u8], value_len: usize, flags: u32) -> usize {
+    ITEM_HEAD + if flags == 0 { 0 } else { size_of::<u32>() } + key.len() + value_len
 }
 
 /// A panic under a shard's lock has not left the shard in pieces: its methods change nothing before they can fail.

@@ -68,15 +68,15 @@ impl<'a> Write<'a> {
 pub enum Stored {
     /// `STORED`, with the item's new CAS value.
     Stored(u64),
-    /// `NOT_STORED`: the mode's condition does not hold.
+    /// `NOT_STORED`: the mode's condition does not hold, or the value would become too large by what is joined to it.
     NotStored,
     /// `EXISTS`: the item has another CAS value.
     Exists,
     /// `NOT_FOUND`: a CAS value was given and there is no such item.
     NotFound,
-    /// `SERVER_ERROR object too large for cache`. For set, an older value of the key is gone.
+    /// `SERVER_ERROR object too large for cache`. For a plain set, an older value of the key is gone.
     TooLarge,
-    /// `SERVER_ERROR out of memory storing object`. For set, an older value of the key is gone.
+    /// `SERVER_ERROR out of memory storing object`. For a plain set, an older value of the key is gone.
     OutOfMemory,
 }
 

@@ -12,7 +12,8 @@ use super::record::{self, Head, TABLE, VALUE};
 use super::room::{Cleaning, Why};
 use super::stats::{Stats, class_of};
 use super::{
-    Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
+    Config, Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token,
+    Write, item_size,
 };
 
 /// The hash of keys. Seeded at random for each store, so that nobody can choose keys that meet in a bucket.
@@ -35,6 +36,8 @@ pub(super) struct Shard {
     /// Bytes for segments, index and ghost.
     pub(super) memory: usize,
     pub(super) evict: bool,
+    /// As in [`Config::item_max`].
+    item_max: usize,
     /// The latest time that a command came with.
     pub(super) now: Time,
     flush_at: Option<Time>,
@@ -68,7 +71,7 @@ pub(super) fn listed<'a>(log: &'a Log, entry: &Entry) -> Record<'a> {
 }
 
 impl Shard {
-    pub(super) fn new(memory: usize, segment_len: usize, evict: bool, hasher: Hash) -> Self {
+    pub(super) fn new(memory: usize, segment_len: usize, config: &Config, hasher: Hash) -> Self {
         Self {
             hasher,
             index: Index::new(segment_len),
@@ -77,7 +80,8 @@ impl Shard {
             cleaning: None,
             futile: false,
             memory,
-            evict,
+            evict: config.evict,
+            item_max: config.item_max,
             now: Time::START,
             flush_at: None,
             crawl: 0,
@@ -261,7 +265,7 @@ impl Shard {
                 (None, ..) => return Stored::NotStored,
             };
             let facts = Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks: 0 };
-            return self.stored(hash, key, &[value], facts);
+            return self.stored(hash, write, &[value], facts);
         };
         let entry = *self.index.entry(place);
         let old = self.log.head(entry.loc());
@@ -284,16 +288,26 @@ impl Shard {
                 if self.write_over(place, &old, key, value, facts) {
                     return Stored::Stored(facts.cas);
                 }
-                self.stored(hash, key, &[value], facts)
+                self.stored(hash, write, &[value], facts)
             }
             Mode::Append | Mode::Prepend => {
+                if item_size(key, self.value_len(&entry) + value.len(), old.flags) > self.item_max {
+                    // As there: the value as it was stays.
+                    return Stored::NotStored;
+                }
                 let facts = facts(old.flags, Expiry(entry.expiry));
                 let item = self.item(&entry);
                 let mut parts: Vec<&[u8]> = item.slices().collect();
                 parts.insert(if mode == Mode::Append { parts.len() } else { 0 }, value);
-                self.stored(hash, key, &parts, facts)
+                self.stored(hash, write, &parts, facts)
             }
         }
+    }
+
+    /// Bytes of an item's value.
+    fn value_len(&self, entry: &Entry) -> usize {
+        let head = self.log.head(entry.loc());
+        if head.kind == TABLE { record::value_len(self.log.payload(entry.loc())) } else { head.payload_len }
     }
 
     /// Writes a value over one of the same length, if nobody reads its segment.
@@ -313,21 +327,28 @@ impl Shard {
         true
     }
 
-    fn stored(&mut self, hash: u64, key: &[u8], parts: &[&[u8]], facts: Facts) -> Stored {
-        match self.put(hash, key, parts, facts) {
+    fn stored(&mut self, hash: u64, write: &Write<'_>, parts: &[&[u8]], facts: Facts) -> Stored {
+        match self.put(hash, write.key, parts, facts) {
             Ok(()) => Stored::Stored(facts.cas),
             Err(NoRoom) => {
-                self.remove_failed(hash, key);
-                let len = parts.iter().map(|part| part.len()).sum::<usize>();
-                self.stats.classes[class_of(len)].out_of_memory += 1;
+                self.failed(hash, write);
+                self.no_room(parts.iter().map(|part| part.len()).sum());
                 Stored::OutOfMemory
             }
         }
     }
 
-    /// A value that could not be stored must not leave an older one behind, which would be out of date.
-    pub(super) fn remove_failed(&mut self, hash: u64, key: &[u8]) {
-        if let Some(place) = self.index.find(hash, |loc| self.log.has_key(loc, key)) {
+    fn no_room(&mut self, len: usize) {
+        self.stats.classes[class_of(len)].out_of_memory += 1;
+    }
+
+    /// A plain set that could not be carried out must not leave an older value behind, which would be out of date. What
+    /// any other command finds stays.
+    pub(super) fn failed(&mut self, hash: u64, write: &Write<'_>) {
+        if write.mode == Mode::Set
+            && write.compare.is_none()
+            && let Some(place) = self.index.find(hash, |loc| self.log.has_key(loc, write.key))
+        {
             self.discard(place, Why::Removed);
         }
     }
@@ -383,10 +404,12 @@ impl Shard {
         let Some(place) = self.find(hash, key, now) else {
             let Some((value, expiry)) = count.create else { return Counted::NotFound };
             let facts = Facts { flags: 0, cas: count.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
-            return match self.stored(hash, key, &[value.to_string().as_bytes()], facts) {
-                Stored::Stored(cas) => Counted::Value { value, cas, expiry, created: true },
-                _ => Counted::OutOfMemory,
-            };
+            let text = value.to_string().into_bytes();
+            if self.put(hash, key, &[&text], facts).is_err() {
+                self.no_room(text.len());
+                return Counted::OutOfMemory;
+            }
+            return Counted::Value { value, cas: facts.cas, expiry, created: true };
         };
         let entry = *self.index.entry(place);
         let head = self.log.head(entry.loc());
@@ -402,7 +425,8 @@ impl Shard {
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
         let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() };
         let written = self.write_over(place, &head, key, &text, facts);
-        if !written && self.stored(hash, key, &[&text], facts) == Stored::OutOfMemory {
+        if !written && self.put(hash, key, &[&text], facts).is_err() {
+            self.no_room(text.len());
             return Counted::OutOfMemory;
         }
         Counted::Value { value, cas, expiry, created: false }

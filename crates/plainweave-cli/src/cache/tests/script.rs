@@ -104,6 +104,34 @@ fn the_values_of_many_keys_come_in_order_and_do_not_pile_up() {
 }
 
 #[test]
+fn joined_values_have_the_limit_of_whole_ones() {
+    // The rig's limit is 64 KiB, of which 59 bytes and the key are no value, and 4 more where there are flags.
+    for (flags, most) in [(0, 65_476), (5, 65_472)] {
+        let whole = |len: usize| format!("set a {flags} 0 {len}\r\n{}\r\n", "x".repeat(len));
+        let mut rig = Rig::new();
+        assert_eq!(rig.feed(whole(most).as_bytes()), b"STORED\r\n");
+        assert!(rig.feed(whole(most + 1).as_bytes()).starts_with(b"SERVER_ERROR object too large"));
+        for verb in ["append a 0 0 ", "prepend a 0 0 ", "ms a MA ", "ms a MP "] {
+            let mut rig = Rig::new();
+            rig.feed(whole(40_000).as_bytes());
+            let words: Vec<&str> = verb.split_whitespace().collect();
+            let mut join = |len: usize| {
+                let bytes = "y".repeat(len);
+                let line = match words[0] {
+                    "ms" => format!("ms a {len} {}", words[2]),
+                    _ => format!("{verb}{len}"),
+                };
+                String::from_utf8(rig.feed(format!("{line}\r\n{bytes}\r\nmg a s\r\n").as_bytes())).unwrap()
+            };
+            let (no, yes) = if words[0] == "ms" { ("NS", "HD") } else { ("NOT_STORED", "STORED") };
+            assert_eq!(join(most - 39_999), format!("{no}\r\nHD s40000\r\n"), "{verb}");
+            assert_eq!(join(most - 40_000), format!("{yes}\r\nHD s{most}\r\n"), "{verb}");
+            assert_eq!(join(1), format!("{no}\r\nHD s{most}\r\n"), "{verb}");
+        }
+    }
+}
+
+#[test]
 fn ends_of_connections() {
     for (sent, after) in [
         ("quit\r\n", After::Close),

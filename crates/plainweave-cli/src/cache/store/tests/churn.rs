@@ -60,6 +60,28 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
 }
 
 #[test]
+fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
+    let store = small(false);
+    let write = |mode, key: &[u8], len| store.write(&Write { mode, ..Write::new(key, &vec![1; len]) }, NOW);
+    for key in [b"set", b"rep", b"app", b"pre", b"cas", b"num"] {
+        set(&store, key, b"1");
+    }
+    let full = (0..1000).find(|n: &usize| write(Mode::Set, n.to_string().as_bytes(), 100_000) == Stored::OutOfMemory);
+    assert!(full.is_some());
+    assert_eq!(write(Mode::Replace, b"rep", 900_000), Stored::OutOfMemory);
+    assert_eq!(write(Mode::Append, b"app", 900_000), Stored::OutOfMemory);
+    assert_eq!(write(Mode::Prepend, b"pre", 900_000), Stored::OutOfMemory);
+    let compare = store.get(b"cas", NOW).map(|item| item.cas());
+    let new = Write { compare, ..Write::new(b"cas", &[1; 900_000]) };
+    assert_eq!(store.write(&new, NOW), Stored::OutOfMemory);
+    for key in [b"rep", b"app", b"pre", b"cas"] {
+        assert_eq!(value(&store, key, NOW).as_deref(), Some(&b"1"[..]), "{key:?}");
+    }
+    assert_eq!(write(Mode::Set, b"set", 900_000), Stored::OutOfMemory);
+    assert_eq!(value(&store, b"set", NOW), None);
+}
+
+#[test]
 fn expired_items_go_in_the_background() {
     let store = small(true);
     for number in 0..1000 {

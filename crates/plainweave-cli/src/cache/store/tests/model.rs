@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::cache::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write, number};
+use crate::cache::store::{
+    Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write, item_size, number,
+};
 
 /// What a get of the model gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +34,9 @@ struct Entry {
 }
 
 /// A map with expiry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Model {
+    item_max: usize,
     map: BTreeMap<Box<[u8]>, Entry>,
     flush_at: Option<Time>,
     /// CAS values that were given out.
@@ -41,6 +44,11 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// Refuses items above `item_max`, whatever they are made of.
+    pub(super) fn new(item_max: usize) -> Self {
+        Self { item_max, map: BTreeMap::new(), flush_at: None, cas: Rc::default() }
+    }
+
     /// Gives the next CAS value when asked; the first is 1, as the store's.
     fn next(&self) -> impl FnOnce() -> u64 + use<> {
         let cas = Rc::clone(&self.cas);
@@ -103,6 +111,13 @@ impl Model {
     pub(super) fn write(&mut self, write: &Write<'_>, now: Time) -> Stored {
         let next_cas = self.next();
         let &Write { key, value, flags, expiry, mode, compare, cas, stale, vivify } = write;
+        let item_max = self.item_max;
+        if item_size(key, value.len(), flags) > item_max {
+            if mode == Mode::Set && compare.is_none() {
+                self.map.remove(key);
+            }
+            return Stored::TooLarge;
+        }
         let Some(old) = self.live(key, now) else {
             let expiry = match (compare, mode, vivify) {
                 (Some(_), ..) => return Stored::NotFound,
@@ -129,6 +144,10 @@ impl Model {
             Mode::Append => ([&old.value[..], value].concat(), old.flags, old.expiry),
             Mode::Prepend => ([value, &old.value[..]].concat(), old.flags, old.expiry),
         };
+        if item_size(key, value.len(), flags) > item_max {
+            // The parts fit, the whole does not.
+            return Stored::NotStored;
+        }
         let cas = cas.unwrap_or_else(next_cas);
         let entry = self.insert(key, &value, flags, expiry, cas, now);
         if let Some((expiry, sent)) = marks {

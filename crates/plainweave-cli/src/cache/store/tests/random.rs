@@ -171,7 +171,8 @@ struct Both {
 
 impl Both {
     fn new(config: Config) -> Self {
-        Self { store: Store::new(config), model: Model::default(), now: Time(100), step: 0, held: Vec::new() }
+        let model = Model::new(config.item_max);
+        Self { store: Store::new(config), model, now: Time(100), step: 0, held: Vec::new() }
     }
 
     fn compare(&self, key: &[u8], compare: Compare) -> Option<u64> {
@@ -283,7 +284,7 @@ proptest! {
 
     #[test]
     fn with_room_enough_the_store_is_a_map_with_expiry(commands in commands(if cfg!(miri) { 40 } else { 200 }, 12)) {
-        let mut both = Both::new(Config { shards: 2, ..Config::default() });
+        let mut both = Both::new(Config { shards: 2, item_max: 60_000, ..Config::default() });
         commands.into_iter().for_each(|command| both.run(command));
         both.dump();
     }
