@@ -44,6 +44,12 @@ pub mod signal;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
+pub mod stall;
+#[cfg(loom)]
+mod stall {
+    pub(crate) mod board;
+}
+#[cfg(not(loom))]
 pub mod sync;
 #[cfg(loom)]
 mod sync {
@@ -72,6 +78,7 @@ mod api {
     pub use crate::metrics::{Metrics, metrics};
     pub use crate::runtime::{Runtime, RuntimeBuilder, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+    pub use crate::stall::Stall;
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,
         spawn_local, yield_now,

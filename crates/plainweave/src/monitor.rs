@@ -21,6 +21,10 @@
 //!   expire as with epoll; operations of fibers stay.
 //! * *The inbox*: fibers that may move go to others.
 //!
+//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the worker
+//! and reports (`stall/reporter`), and another each time the stall has become ten times as long: what was the first
+//! few milliseconds' fault need not be that of the first second.
+//!
 //! What comes of it is pushed as from outside the pool, so any free worker runs it. A **started** fiber that is
 //! anchored (`BeforeStart`) can only wait: that is the price of its anchor.
 //!
@@ -46,7 +50,8 @@ use crate::fiber::Movement;
 use crate::io::parked;
 use crate::io::source::Source;
 use crate::policy::{Ready, WorkerId};
-use crate::pool::{self, Door, PoolShared};
+use crate::pool::{self, Beat, Door, PoolShared};
+use crate::stall::{Note, Notes};
 use crate::worker::reach::At;
 pub(crate) use bell::Bell;
 
@@ -54,6 +59,8 @@ pub(crate) use bell::Bell;
 const CLOSE: Duration = Duration::from_millis(1);
 /// How long they are to be expected after one.
 const ALERT: Duration = Duration::from_secs(1);
+/// A stall that lasts this many times longer is told of again.
+const AGAIN: u32 = 10;
 /// Looks at which all workers sleep before the monitor sleeps too.
 const QUIET: u32 = 3;
 /// Connections that one look asks poll(2) about; more take their turns.
@@ -63,9 +70,10 @@ const MOST: usize = 2048;
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// Its counts; `None` while it sleeps.
-    beat: Option<(u64, u64)>,
+    beat: Option<Beat>,
     since: Instant,
-    counted: bool,
+    /// After how long it is next told of.
+    tell_after: Duration,
 }
 
 /// What is waited for while a worker is stalled.
@@ -82,14 +90,16 @@ pub(crate) struct Monitor {
     /// Where the next look at a worker's parked connections begins.
     cursors: Vec<usize>,
     alert_until: Instant,
+    /// Where stalls are told, if the program wants to know.
+    notes: Option<Notes>,
 }
 
 impl Monitor {
-    pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration) -> Self {
+    pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
-        let seen = vec![Seen { beat: None, since: now, counted: false }; pool.workers.len()];
+        let seen = vec![Seen { beat: None, since: now, tell_after: stall_after }; pool.workers.len()];
         let cursors = vec![0; pool.workers.len()];
-        Self { pool, stall_after, seen, cursors, alert_until: now }
+        Self { pool, stall_after, seen, cursors, alert_until: now, notes }
     }
 
     /// On its own thread, until the pool stops.
@@ -126,10 +136,9 @@ impl Monitor {
         let (now, period) = (Instant::now(), self.period());
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
-            let beat = (worker.switches.load(Ordering::Relaxed), worker.sleeps.load(Ordering::Relaxed));
-            let beat = (!self.pool.idle.is_asleep(id)).then_some(beat);
+            let beat = (!self.pool.idle.is_asleep(id)).then(|| worker.beat());
             if beat.is_none() || beat != seen.beat {
-                *seen = Seen { beat, since: now, counted: false };
+                *seen = Seen { beat, since: now, tell_after: self.stall_after };
                 continue;
             }
             if now - seen.since < period {
@@ -138,9 +147,15 @@ impl Monitor {
             stalled.push(id);
             if now - seen.since >= self.stall_after {
                 self.alert_until = now + ALERT;
-                if !std::mem::replace(&mut seen.counted, true) {
+            }
+            if now - seen.since >= seen.tell_after {
+                if seen.tell_after == self.stall_after {
                     self.pool.counts.stalls.fetch_add(1, Ordering::Relaxed);
                 }
+                if let (Some(notes), Some(beat)) = (&self.notes, beat) {
+                    notes.leave(Note { worker: id, beat, since: seen.since });
+                }
+                seen.tell_after = seen.tell_after.saturating_mul(AGAIN);
             }
         }
         stalled
@@ -148,6 +163,9 @@ impl Monitor {
 
     /// Does what a worker would do at its driver. What to wait for until the next time.
     fn stand_in(&mut self, id: WorkerId) -> Option<Watched> {
+        if self.pool.workers.len() == 1 {
+            return None; // Nobody is there to take anything.
+        }
         let pool = self.pool.clone();
         let door = pool.workers[id].door();
         let door = door.as_ref()?;

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -83,9 +83,14 @@ pub(crate) struct WorkerShared {
     /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
     pub(crate) parked: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
+    /// Its thread, by the kernel's number; 0 before it has started.
+    thread: AtomicU32,
     /// While the worker's loop runs.
     door: Mutex<Option<Door>>,
 }
+
+/// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
+pub(crate) type Beat = (u64, u64);
 
 /// The way to a worker's driver, timers and parked connections.
 pub(crate) struct Door {
@@ -144,6 +149,7 @@ impl WorkerShared {
             sleeps: AtomicU64::new(0),
             parked: AtomicU64::new(0),
             driver_name: OnceLock::new(),
+            thread: AtomicU32::new(0),
             door: Mutex::default(),
         }
     }
@@ -157,6 +163,21 @@ impl WorkerShared {
     /// The monitor. The worker's loop does not end while it holds this.
     pub(crate) fn door(&self) -> MutexGuard<'_, Option<Door>> {
         self.door.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The worker, before its loop: which thread it is.
+    pub(crate) fn set_thread(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
+    }
+
+    /// Any thread. Which thread it is.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Acquire)
+    }
+
+    /// Any thread. Only grows.
+    pub(crate) fn beat(&self) -> Beat {
+        (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
     }
 
     pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {

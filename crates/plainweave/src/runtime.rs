@@ -2,9 +2,9 @@
 
 mod machine;
 mod mode;
+mod watch;
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
-use crate::monitor::Monitor;
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::pool::{PoolConfig, PoolShared};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
+use crate::stall::OnStall;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use crate::tls::Storage;
 use crate::worker::{self, Worker};
@@ -29,8 +29,6 @@ const BLOCKING_THREADS: usize = 64;
 const MAX_WORKERS: usize = 1024;
 /// How long a dropped runtime waits for its fibers after cancelling them.
 const SHUTDOWN: Duration = Duration::from_secs(10);
-const STALL_AFTER: Duration = Duration::from_millis(10);
-const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 /// Settings of a runtime to be built. See [`Runtime::builder`].
 #[derive(Clone, Debug)]
@@ -47,6 +45,7 @@ pub struct RuntimeBuilder {
     blocking_threads: usize,
     shutdown: Duration,
     stall_after: Option<Duration>,
+    on_stall: Option<OnStall>,
     seed: u64,
     name: String,
 }
@@ -63,7 +62,8 @@ impl RuntimeBuilder {
             stack: StackConfig::default(),
             blocking_threads: BLOCKING_THREADS,
             shutdown: SHUTDOWN,
-            stall_after: Some(STALL_AFTER),
+            stall_after: Some(watch::STALL_AFTER),
+            on_stall: None,
             seed: 0,
             name: "plainweave".to_owned(),
         }
@@ -116,16 +116,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
-    /// monitor thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that may
-    /// move at any time go on elsewhere. (On io_uring only the connections do: nobody but the worker can fetch
-    /// completions. Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor, and there is none with
-    /// one worker or on virtual time. Default: 10 ms. [`Metrics::stalls`] counts.
-    pub fn stall_after(mut self, limit: Option<Duration>) -> Self {
-        self.stall_after = limit;
-        self
-    }
-
     /// Seeds the policies' draws.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -142,7 +132,7 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is
-    /// not to be had; no threads, descriptors or memory.
+    /// not to be had; no threads, descriptors or memory; with [`Self::on_stall`], SIGURG that has a handler.
     pub fn build(self) -> io::Result<Runtime> {
         let choice = Choice::parse(&self.policy).map_err(invalid)?;
         choice.visit(Named(self))
@@ -178,16 +168,15 @@ impl RuntimeBuilder {
             pool,
             threads: Vec::with_capacity(workers),
             monitor: None,
+            reporter: None,
             shutdown: self.shutdown,
             driver: "none",
             fallback: None,
             policy: self.policy.clone(),
         };
         self.start_workers(&mut runtime, choice, seed, &policy)?;
-        if let Some(limit) = self.stall_after.filter(|_| workers > 1 && !config.virtual_time) {
-            let monitor = Monitor::new(runtime.pool.clone(), limit);
-            let thread = std::thread::Builder::new().name(format!("{}-monitor", self.name));
-            runtime.monitor = Some(thread.spawn(|| monitor.run())?);
+        if !config.virtual_time {
+            self.start_monitor(&mut runtime)?;
         }
         Ok(runtime)
     }
@@ -202,9 +191,7 @@ impl RuntimeBuilder {
         if sim && workers != 1 {
             return Err(invalid(format!("workers: the simulated driver runs one worker, not {workers}")));
         }
-        if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
-            return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
-        }
+        self.check_stalls()?;
         if self.blocking_threads == 0 {
             return Err(invalid("blocking_threads: at least 1".to_owned()));
         }
@@ -280,6 +267,8 @@ pub struct Runtime {
     pool: Arc<PoolShared>,
     threads: Vec<OsJoinHandle<usize>>,
     monitor: Option<OsJoinHandle<()>>,
+    /// It ends after the monitor.
+    reporter: Option<OsJoinHandle<()>>,
     shutdown: Duration,
     driver: &'static str,
     fallback: Option<String>,
@@ -445,6 +434,9 @@ impl Runtime {
             } else {
                 left.leaked_operations += thread.join().unwrap_or(0);
             }
+        }
+        if let Some(reporter) = self.reporter.take() {
+            watch::end_reports(&reporter);
         }
         if left.leaked_fibers > 0 {
             // Fibers left behind point at it.

@@ -216,6 +216,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let half = Rc::new(Half { policy, inner });
         let shared = &pool.workers[id];
         shared.set_wakeup(driver.wakeup());
+        shared.set_thread();
         let _ = shared.driver_name.set(driver.name());
         crate::io::release::register(driver_tag, &shared.released);
         let ctx = WorkerCtx {

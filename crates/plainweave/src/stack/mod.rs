@@ -88,7 +88,8 @@ pub(crate) use guard::GuardKind;
 pub(crate) use guard::GuardMode;
 pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
 pub(crate) use pool::StackPool;
-pub(crate) use slab::{GUARD_SIZE, SlotMeta};
+pub(crate) use slab::{GUARD_SIZE, SlotMeta, check};
+pub(crate) use table::{SlotHit, lookup};
 
 /// Usable bytes of a stack unless the user says otherwise. Unoptimised frames are several times as large.
 pub(crate) const DEFAULT_SIZE: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };

@@ -47,7 +47,7 @@ pub(super) fn page_size() -> usize {
 }
 
 /// Turns the `0` / `-1` of a system call into a result.
-pub(super) fn check(code: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

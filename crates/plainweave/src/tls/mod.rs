@@ -34,7 +34,9 @@
 //! # What runs on which storage
 //! The worker's loop, drivers and timers: the worker's. A fiber's calls into this crate: the fiber's; they use no
 //! thread-local but [`crate::fiber::current`]'s, which a fiber sets once on its own storage. Signal handlers: that of
-//! whoever was interrupted, a whole descriptor either way; the overflow handler uses none.
+//! whoever was interrupted, a whole descriptor either way (one instruction leads from one to the other): they see the
+//! `errno`, the `thread::current()` and the allocator's cache of the fiber, not of the worker. Our own two, for
+//! overflows and for stalls, use none: they may come between the write of a base and what goes with it.
 //!
 //! # Rejected
 //! * *Leaving a fiber's base in place while the worker's loop runs*, to save one write when the next fiber comes:

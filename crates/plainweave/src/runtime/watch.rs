@@ -1,0 +1,78 @@
+//! Whether workers are watched for stalls, and who is told.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Runtime, RuntimeBuilder, invalid};
+use crate::monitor::Monitor;
+use crate::stall::{self, OnStall, Reporter, Stall};
+
+pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
+/// For the report that is on its way when a runtime ends.
+const LAST_REPORT: Duration = Duration::from_secs(1);
+const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+impl RuntimeBuilder {
+    /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
+    /// monitor thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that may
+    /// move at any time go on elsewhere. (On io_uring only the connections do: nobody but the worker can fetch
+    /// completions. Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor, and there is none on
+    /// virtual time, nor with one worker (unless [`Self::on_stall`] is to be told). Default: 10 ms. [`Metrics::stalls`]
+    /// counts, [`Self::on_stall`] tells what it was.
+    pub fn stall_after(mut self, limit: Option<Duration>) -> Self {
+        self.stall_after = limit;
+        self
+    }
+
+    /// Has `f` told of each stall ([`Self::stall_after`]): which worker, which fiber, and where in its code it is; and
+    /// again when it lasts ten times as long, a hundred times, and so on. `f` runs on a thread for this alone and may
+    /// take its time; reports that it was too busy for are counted in the next [`Stall::missed`]. A panic of `f` ends
+    /// that call only. The runtime's end waits for a call in progress, at most a second. Default: nobody is told, and
+    /// no signal is sent; nor on virtual time.
+    ///
+    /// The worker is asked by SIGURG; [`crate::stall`] says what that means for the program, and what it takes to see
+    /// callers and lines.
+    pub fn on_stall(mut self, f: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.on_stall = Some(OnStall(Arc::new(f)));
+        self
+    }
+
+    /// Whether the settings are in range and go together.
+    pub(super) fn check_stalls(&self) -> io::Result<()> {
+        if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
+            return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
+        }
+        if self.on_stall.is_some() && self.stall_after.is_none() {
+            return Err(invalid("on_stall: without a limit (stall_after) there are no stalls to tell of".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The monitor, if somebody has use for it: other workers, or who wants to be told.
+    pub(super) fn start_monitor(self, runtime: &mut Runtime) -> io::Result<()> {
+        let told = self.on_stall.is_some();
+        let Some(limit) = self.stall_after.filter(|_| told || runtime.workers() > 1) else { return Ok(()) };
+        let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
+        let mut notes = None;
+        if let Some(on_stall) = self.on_stall {
+            stall::install()?;
+            let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
+            runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
+            notes = Some(sender);
+        }
+        let monitor = Monitor::new(runtime.pool.clone(), limit, notes);
+        runtime.monitor = Some(thread("monitor").spawn(|| monitor.run())?);
+        Ok(())
+    }
+}
+
+/// When all workers have ended. A report may be on its way; one that takes too long is left to itself.
+pub(super) fn end_reports(thread: &JoinHandle<()>) {
+    let deadline = Instant::now() + LAST_REPORT;
+    while !thread.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

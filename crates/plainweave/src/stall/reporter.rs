@@ -1,0 +1,157 @@
+//! The thread that looks at a stalled worker and tells the program.
+//!
+//! A thread of its own, though the monitor has found the worker: while one asks, waits for the answer, reads debugging
+//! information (a quarter of a second the first time, in a large program) and runs the program's function, the monitor
+//! has to stand in for that worker. The monitor only leaves a note, in a queue of bounded length; of one that finds it
+//! full no more is told than that there was one.
+
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::{Culprit, Frame, Stall, sample};
+use crate::policy::WorkerId;
+use crate::pool::{Beat, PoolShared};
+
+/// Notes that wait, at most, or one for each worker if there are more of these.
+const NOTES: usize = 16;
+/// For the answer of a worker.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What the program wants to be called.
+#[derive(Clone)]
+pub(crate) struct OnStall(pub(crate) Arc<dyn Fn(&Stall) + Send + Sync>);
+
+impl fmt::Debug for OnStall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function")
+    }
+}
+
+/// A stall, as the monitor has seen it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub(crate) worker: WorkerId,
+    /// Its counts, which stand still as long as the stall lasts,
+    pub(crate) beat: Beat,
+    /// as they have since then at least.
+    pub(crate) since: Instant,
+}
+
+/// The monitor's end of the queue.
+pub(crate) struct Notes {
+    queue: SyncSender<Note>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Notes {
+    pub(crate) fn leave(&self, note: Note) {
+        if self.queue.try_send(note).is_err() {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The thread's.
+pub(crate) struct Reporter {
+    pool: Arc<PoolShared>,
+    queue: Receiver<Note>,
+    missed: Arc<AtomicU64>,
+    on_stall: OnStall,
+}
+
+impl Reporter {
+    pub(crate) fn new(pool: Arc<PoolShared>, on_stall: OnStall) -> (Notes, Self) {
+        let (sender, queue) = sync_channel(pool.workers.len().max(NOTES));
+        let missed = Arc::<AtomicU64>::default();
+        (Notes { queue: sender, missed: missed.clone() }, Self { pool, queue, missed, on_stall })
+    }
+
+    /// Until the monitor has ended.
+    pub(crate) fn run(self) {
+        while let Ok(note) = self.queue.recv() {
+            if self.pool.is_stopping() {
+                return;
+            }
+            // A panic has said so by itself. The next stall may well be another one.
+            let _ = catch_unwind(AssertUnwindSafe(|| (self.on_stall.0)(&self.look(&note))));
+        }
+    }
+
+    fn look(&self, note: &Note) -> Stall {
+        let worker = &self.pool.workers[note.worker];
+        let sample = sample::ask(worker.thread(), PATIENCE);
+        let held = note.since.elapsed();
+        // The counts only grow: if they are the same, the sample was taken in between.
+        let culprit = match sample {
+            _ if worker.beat() != note.beat => Culprit::Gone,
+            None => Culprit::Silent,
+            Some(sample) => {
+                let frames = frames(&sample.addresses);
+                match sample.fiber {
+                    Some((id, name)) => Culprit::Fiber { id, name, frames },
+                    None => Culprit::Elsewhere { frames },
+                }
+            }
+        };
+        Stall { worker: note.worker, held, culprit, missed: self.missed.swap(0, Ordering::Relaxed) }
+    }
+}
+
+/// The functions at these addresses, inlined ones included; up to the first that is none of code, as there may be one
+/// where frame pointers are missing.
+fn frames(addresses: &[usize]) -> Vec<Frame> {
+    let (code, mut frames) = (code(), Vec::new());
+    let is_code = |address: &usize| code.is_empty() || code.iter().any(|range| range.contains(address));
+    for (at, &address) in addresses.iter().enumerate().take_while(|(at, address)| *at == 0 || is_code(address)) {
+        // The look-up takes a return address, and goes one back, into the call. Only the first is none.
+        let looked_up = std::ptr::without_provenance_mut(address + usize::from(at == 0));
+        let known = frames.len();
+        backtrace::resolve(looked_up, |symbol| {
+            frames.push(Frame {
+                address,
+                function: symbol.name().map(|name| format!("{name:#}")),
+                file: symbol.filename().map(ToOwned::to_owned),
+                line: symbol.lineno(),
+            });
+        });
+        if frames.len() == known {
+            frames.push(Frame { address, function: None, file: None, line: None });
+        }
+    }
+    frames
+}
+
+/// Where this process has executable memory; nothing if the system does not say.
+fn code() -> Vec<Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().filter_map(executable).collect()
+}
+
+/// The addresses of a line of proc(5)'s `maps`, if they can be executed.
+fn executable(line: &str) -> Option<Range<usize>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    fields.next()?.contains('x').then_some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_s_code_is_found() {
+        let code = code();
+        let function = executable as *const () as usize;
+        assert!(code.iter().any(|range| range.contains(&function)));
+        let data = (&raw const code).addr();
+        assert!(!code.iter().any(|range| range.contains(&data)));
+        assert_eq!(executable("7f00-8f00 r-xp 00000000 00:00 0 /lib/x"), Some(0x7f00..0x8f00));
+        assert_eq!(executable("7f00-8f00 r--p 00000000 00:00 0"), None);
+    }
+}

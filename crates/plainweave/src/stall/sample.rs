@@ -1,0 +1,237 @@
+//! What a thread is doing right now, asked by a signal: where it is, on whose stack, and who called.
+//!
+//! The asker sends SIGURG to the one thread (`tgkill`); the handler, on that thread's alternate stack, looks at what
+//! it has interrupted and writes raw addresses to a [`Board`]. Names are for the asker to find.
+//!
+//! # Why it is hard
+//! At that point anything may be half done: the allocator's lock held, the thread-local base on its way from one block
+//! to another. So the handler allocates nothing, locks nothing, calls nothing of libc (whose `errno` is a thread-local)
+//! and uses no thread-local storage. It does not panic either.
+//!
+//! 1. `gettid` and the board say whether this thread is asked. If not (somebody else has sent the signal, or the asker
+//!    has given up), it returns.
+//! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack: the owner word leads to its
+//!    number and name. The fiber has not ended, for it is what was interrupted.
+//! 3. The instruction pointer is the first address. Each frame pointer from there on is believed if it lies on that
+//!    stack, above the one before, and aligned: then it and the return address above it can be read, whatever it is.
+//!    Elsewhere than on a fiber's stack there are no bounds, and one address is all.
+//! 4. The board is handed over, and the asker woken.
+//!
+//! Code that keeps no frame pointers uses the register for something else. Then the walk ends at once, or goes on with
+//! a caller left out; a return address that is none can only come of a number that looks like a frame of this stack.
+//!
+//! SIGURG, because its default action is to ignore it, and next to nobody uses it (out-of-band data, for processes that
+//! asked for it; Go's runtime, for what we do). Where it has a handler already there is an error. The handler stays for
+//! the life of the process: a signal that comes late must find it.
+//!
+//! # Rejected
+//! * *Unwinding in the handler* by the tables that panics use: it takes locks and allocates.
+//! * *Copying the stack and unwinding by the tables later*: exact without frame pointers, for a copy of up to 256 KiB
+//!   in a handler and an unwinder of our own.
+//! * *ptrace*: a thread cannot trace those of its own process.
+//! * */proc/self/task/TID/syscall*: answers for blocked threads alone.
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Timespec;
+use rustix::thread::{futex, gettid};
+
+use super::board::Board;
+use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
+
+/// Addresses of a sample, at most.
+const MOST_FRAMES: usize = 64;
+/// Bytes of a fiber's name, at most; the rest is cut.
+const MOST_NAME: usize = 128;
+
+/// The places on the board: how many addresses, whether on a fiber's stack, its number, the length of its name,
+const COUNT: usize = 0;
+const ON_FIBER: usize = 1;
+const NUMBER: usize = 2;
+const NAME_LEN: usize = 3;
+/// its name, eight bytes a word,
+const NAME: usize = 4;
+/// and the addresses.
+const FRAMES: usize = NAME + MOST_NAME / size_of::<usize>();
+const WORDS: usize = FRAMES + MOST_FRAMES;
+
+/// Set before the handler is.
+static BOARD: OnceLock<Board<WORDS>> = OnceLock::new();
+
+/// What a thread was doing.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    /// On whose stack it was: number and name. `None`: on no fiber's.
+    pub(super) fiber: Option<(u64, Option<String>)>,
+    /// Where it was, then the return addresses, innermost first.
+    pub(super) addresses: Vec<usize>,
+}
+
+impl Sample {
+    fn of(words: &[usize; WORDS]) -> Self {
+        let name: Vec<u8> = words[NAME..FRAMES].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let name = &name[..words[NAME_LEN].min(MOST_NAME)];
+        let name = (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned());
+        Self {
+            fiber: (words[ON_FIBER] != 0).then_some((words[NUMBER] as u64, name)),
+            addresses: words[FRAMES..][..words[COUNT].min(MOST_FRAMES)].to_vec(),
+        }
+    }
+}
+
+/// Any thread, any number of times. Makes ready for [`ask`].
+///
+/// # Errors
+/// The signal has a handler; the processor is not x86-64.
+pub(crate) fn install() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
+    }
+    if !cfg!(target_arch = "x86_64") {
+        let message = "on_stall: what a worker does can be looked at on x86-64 only; build without it";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+    }
+    BOARD.get_or_init(Board::new);
+    // SAFETY: all zeroes is a valid `sigaction`: the default action, no flags, no signals masked.
+    let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only asks.
+    crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, ptr::null(), &mut before) })?;
+    if !matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+        let message = "on_stall: SIGURG has a handler already, and a worker is asked what it does by that signal; \
+                       install the handler after the runtime is built, such that it calls the one before it (as \
+                       signal-hook does), or build without on_stall";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+    }
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: `on_signal` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
+    crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, &action, ptr::null_mut()) })?;
+    *installed = true;
+    Ok(())
+}
+
+/// Any thread that may wait, after [`install`]. What a thread of this process does now; `None` if it has not answered
+/// within `limit`: it has ended, has the signal blocked, or is in a part of the kernel that no signal interrupts.
+pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
+    static ASKERS: Mutex<()> = Mutex::new(());
+    let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let board = BOARD.get()?;
+    let question = board.ask(thread)?;
+    let end = Instant::now() + limit;
+    let sent = send(thread);
+    loop {
+        let state = match board.answer(question) {
+            Ok(words) => return Some(Sample::of(&words)),
+            Err(state) => state,
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || !sent {
+            board.withdraw(question);
+            return board.answer(question).ok().as_ref().map(Sample::of);
+        }
+        // An error is a word that has changed, the time, or a signal: a reason to look each time.
+        let left = Timespec::try_from(left).ok();
+        let _ = futex::wait(board.futex(), futex::Flags::PRIVATE, state, left.as_ref());
+    }
+}
+
+/// Whether there is such a thread.
+fn send(thread: u32) -> bool {
+    // SAFETY: a system call on numbers; the signal has a handler, or its default action, which is to ignore it.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::c_long::from(std::process::id()), thread, libc::SIGURG) == 0 }
+}
+
+/// The signal handler; the steps are the essay's.
+extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(board) = BOARD.get() else { return };
+    // A raw system call: neither `errno` nor another thread-local.
+    let Some(answer) = board.take(gettid().as_raw_pid() as u32) else { return };
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
+    let Some(registers) = (unsafe { registers(context) }) else { return };
+    // SAFETY: if the stack pointer lies on a fiber's stack, then on that of the fiber interrupted here, which is in
+    // use.
+    let hit = unsafe { lookup(registers.stack) };
+    answer.put(ON_FIBER, usize::from(hit.is_some()));
+    let mut count = 0;
+    let mut put = |address| {
+        answer.put(FRAMES + count, address);
+        count += 1;
+    };
+    put(registers.instruction);
+    if let Some(hit) = hit {
+        let (number, name) = owner(&hit);
+        answer.put(NUMBER, number as usize);
+        answer.put(NAME_LEN, name.len());
+        for (at, part) in name.chunks(size_of::<usize>()).enumerate() {
+            let mut word = [0; size_of::<usize>()];
+            word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            answer.put(NAME + at, usize::from_ne_bytes(word));
+        }
+        // SAFETY: the slot of a running fiber: mapped above its guard.
+        unsafe { walk(&registers, hit.slot_base + GUARD_SIZE..hit.slot_base + GUARD_SIZE + hit.size, put) };
+    }
+    answer.put(COUNT, count);
+    drop(answer);
+    let _ = futex::wake(board.futex(), futex::Flags::PRIVATE, 1);
+}
+
+/// Number and name of the fiber that a slot in use belongs to.
+fn owner(hit: &SlotHit) -> (u64, &[u8]) {
+    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is set
+    // (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
+    let Some(info) = (unsafe { hit.owner.cast::<OverflowInfo>().as_ref() }) else { return (0, &[]) };
+    // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
+    (info.id, unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME)) })
+}
+
+/// The return addresses of the frames on a stack, innermost first.
+///
+/// # Safety
+/// The stack can be read.
+unsafe fn walk(registers: &Registers, stack: Range<usize>, mut put: impl FnMut(usize)) {
+    const WORD: usize = size_of::<usize>();
+    let (mut frame, mut lowest) = (registers.frame, registers.stack.max(stack.start));
+    for _ in 1..MOST_FRAMES {
+        if frame < lowest || frame > stack.end - 2 * WORD || !frame.is_multiple_of(WORD) {
+            return;
+        }
+        let at = ptr::with_exposed_provenance::<usize>(frame);
+        // SAFETY: both words lie on the stack, by the caller's promise readable; aligned.
+        let (caller, back) = unsafe { (at.read_volatile(), at.add(1).read_volatile()) };
+        if back == 0 {
+            return;
+        }
+        put(back);
+        (frame, lowest) = (caller, frame + 2 * WORD);
+    }
+}
+
+/// What the walk starts from.
+struct Registers {
+    instruction: usize,
+    frame: usize,
+    stack: usize,
+}
+
+/// # Safety
+/// A context that the kernel gave to a handler.
+#[cfg(target_arch = "x86_64")]
+unsafe fn registers(context: *mut libc::c_void) -> Option<Registers> {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let of = |register: libc::c_int| registers[register as usize] as usize;
+    Some(Registers { instruction: of(libc::REG_RIP), frame: of(libc::REG_RBP), stack: of(libc::REG_RSP) })
+}
+
+/// # Safety
+/// None is needed.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn registers(_: *mut libc::c_void) -> Option<Registers> {
+    None
+}

@@ -1,0 +1,289 @@
+//! Who held up a worker: the reports of `on_stall`. On both drivers.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use common::*;
+use plainweave::stall::Culprit;
+use plainweave::{Builder, Movement, Runtime, RuntimeBuilder, Stall};
+
+on_every_driver!(
+    the_culprit_is_named_with_what_it_does,
+    a_worker_alone_is_watched_too,
+    a_panic_of_who_is_told_ends_one_call,
+    signals_break_no_call_that_blocks,
+    a_storm_of_reports,
+);
+
+const STALL: Duration = Duration::from_millis(2);
+const MOVEMENTS: [Movement; 2] = [Movement::BeforeStart, Movement::Anytime];
+
+/// All stalls that were told of.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Stall>>>);
+
+impl Told {
+    fn tell(&self, stall: &Stall) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stall.clone());
+    }
+
+    /// The first of the fiber `id` that has been told.
+    fn of(&self, id: u64) -> Option<Stall> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|stall| matches!(&stall.culprit, Culprit::Fiber { id: one, .. } if *one == id)).cloned()
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Each kind of storage with each movement.
+fn every_mode(setup: Setup) -> impl Iterator<Item = RuntimeBuilder> {
+    MOVEMENTS.into_iter().flat_map(move |movement| {
+        let own = setup.builder().own_tls().movement(movement);
+        let shared = setup.shared_builder();
+        let shared = match movement {
+            // SAFETY: the tests' fibers keep nothing of a thread-local across a suspension.
+            Movement::Anytime => unsafe { shared.movement_anytime() },
+            other => shared.movement(other),
+        };
+        [own.stall_after(Some(STALL)), shared.stall_after(Some(STALL))]
+    })
+}
+
+/// Computes, and calls nothing, until it is let go.
+#[inline(never)]
+extern "C" fn weave_without_end(go_on: &AtomicBool) -> u64 {
+    let mut turns = 0;
+    while !go_on.load(Ordering::SeqCst) {
+        turns += 1;
+    }
+    turns
+}
+
+/// Calls `f` and keeps a frame pointer meanwhile, however this program was compiled.
+#[unsafe(naked)]
+extern "C" fn with_a_frame(f: extern "C" fn(&AtomicBool) -> u64, go_on: &AtomicBool) -> u64 {
+    std::arch::naked_asm!("push rbp", "mov rbp, rsp", "mov rax, rdi", "mov rdi, rsi", "call rax", "pop rbp", "ret")
+}
+
+/// A caller to be found.
+#[inline(never)]
+fn hold_up(go_on: &AtomicBool) -> u64 {
+    std::hint::black_box(with_a_frame(weave_without_end, go_on)) + 1
+}
+
+/// Until all workers sleep: what comes next is a stall of its own.
+fn rest(runtime: &Runtime) {
+    eventually("all workers to sleep", || runtime.metrics().sleeping_workers == runtime.workers());
+}
+
+/// Lets the fiber compute until it has been told of.
+fn report_of_a_culprit(runtime: &Runtime, told: &Told) -> (u64, Stall) {
+    rest(runtime);
+    let go_on = Arc::new(AtomicBool::new(false));
+    let (seen, (tell_id, id)) = (go_on.clone(), mpsc::channel());
+    let culprit = runtime.spawn_with(Builder::new().name("culprit"), move || {
+        tell_id.send(plainweave::current().id()).expect("the test waits");
+        hold_up(&seen)
+    });
+    let id = id.recv().expect("it runs");
+    eventually("the culprit is told of", || told.of(id).is_some());
+    go_on.store(true, Ordering::SeqCst);
+    culprit.expect("spawned").join().expect("no panic");
+    (id, told.of(id).expect("as before"))
+}
+
+fn the_culprit_is_named_with_what_it_does(setup: Setup) {
+    for builder in every_mode(setup) {
+        let told = Told::default();
+        let tell = told.clone();
+        let runtime = setup.check(builder.on_stall(move |stall| tell.tell(stall)).build().expect("a runtime"));
+        let (id, stall) = report_of_a_culprit(&runtime, &told);
+        let Culprit::Fiber { name, frames, .. } = &stall.culprit else { unreachable!("looked for by its number") };
+        assert_eq!(name.as_deref(), Some("culprit"));
+        assert!(stall.worker < 2 && stall.held >= STALL, "{stall:?}");
+        let (first, report) = (frames.first().expect("the innermost"), stall.to_string());
+        // What is inlined comes before it, at the same address.
+        let here = frames.iter().take_while(|frame| frame.address == first.address);
+        let names: Vec<_> = here.filter_map(|frame| frame.function.as_deref()).collect();
+        assert!(names.iter().any(|name| name.ends_with("weave_without_end")), "{report}");
+        let mut callers = frames.iter().filter_map(|frame| frame.function.as_deref());
+        assert!(callers.any(|name| name.ends_with("hold_up")), "{report}");
+        assert!(report.contains(&format!("by fiber #{id} \"culprit\"\n")), "{report}");
+        assert!(report.contains("stall_reports.rs:"), "{report}");
+        assert!(runtime.metrics().stalls >= 1);
+    }
+}
+
+fn a_worker_alone_is_watched_too(setup: Setup) {
+    let told = Told::default();
+    let tell = told.clone();
+    let builder = setup.builder().workers(1).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    let runtime = setup.check(builder.build().expect("a runtime"));
+    let (_, stall) = report_of_a_culprit(&runtime, &told);
+    assert_eq!(stall.worker, 0);
+}
+
+fn a_panic_of_who_is_told_ends_one_call(setup: Setup) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = calls.clone();
+    let builder = setup.builder().stall_after(Some(STALL)).on_stall(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        // Without the hook, which would print.
+        std::panic::resume_unwind(Box::new("told"));
+    });
+    let runtime = setup.check(builder.build().expect("a runtime"));
+    for _ in 0..5 {
+        rest(&runtime);
+        let (before, calls) = (calls.load(Ordering::SeqCst), calls.clone());
+        runtime.run(move || while calls.load(Ordering::SeqCst) == before {});
+    }
+    assert!(runtime.metrics().stalls >= 1);
+}
+
+/// Fibers that block their worker's thread are stalls too. The signal interrupts them, and they do not notice.
+fn signals_break_no_call_that_blocks(setup: Setup) {
+    for builder in every_mode(setup) {
+        let told = Told::default();
+        let tell = told.clone();
+        let runtime = setup.check(builder.on_stall(move |stall| tell.tell(stall)).build().expect("a runtime"));
+        rest(&runtime);
+        let (mut read, mut write) = std::io::pipe().expect("a pipe");
+        let reader = runtime.spawn(move || {
+            let mut byte = [0];
+            read.read_exact(&mut byte).map(|()| byte[0])
+        });
+        let id = reader.fiber().id();
+        eventually("the reader is told of", || told.of(id).is_some());
+        write.write_all(&[42]).expect("written");
+        assert_eq!(reader.join().expect("no panic").expect("read"), 42);
+
+        let slept = runtime.spawn(|| {
+            let start = std::time::Instant::now();
+            std::thread::sleep(ms(30));
+            start.elapsed()
+        });
+        assert!(slept.join().expect("no panic") >= ms(30));
+        let polled = runtime.run(move || {
+            let fds = &mut [rustix::event::PollFd::new(&write, rustix::event::PollFlags::ERR)];
+            rustix::event::poll(fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 }))
+        });
+        // poll(2) is never restarted: whoever calls it heeds EINTR, or has no signals.
+        assert!(matches!(polled, Ok(_) | Err(rustix::io::Errno::INTR)), "{polled:?}");
+    }
+}
+
+/// Short stalls on all workers, beside fibers that sleep, wait and are woken: signals come in the loop, in the driver,
+/// between switches.
+fn a_storm_of_reports(setup: Setup) {
+    for builder in every_mode(setup) {
+        let told = Told::default();
+        let tell = told.clone();
+        let builder = builder.workers(3).stall_after(Some(ms(1))).on_stall(move |stall| tell.tell(stall));
+        let runtime = setup.check(builder.build().expect("a runtime"));
+        let fibers: Vec<_> = (0..12)
+            .map(|seed| {
+                runtime.spawn(move || {
+                    let mut random = Random::new(seed + 1);
+                    for round in 0..40 {
+                        random.spin(if round % 4 == 0 { 4000 } else { 30 });
+                        match round % 3 {
+                            0 => plainweave::yield_now(),
+                            1 => plainweave::time::sleep(Duration::from_micros(random.below(500))).expect("slept"),
+                            _ => drop(plainweave::spawn(|| ()).join()),
+                        }
+                    }
+                })
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        let (stalls, told) = (runtime.metrics().stalls, told.clone());
+        eventually("some are told of", || stalls == 0 || told.count() > 0);
+        let left = runtime.shutdown(Duration::from_secs(20));
+        assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0));
+    }
+}
+
+/// What the process does on SIGURG.
+fn disposition() -> usize {
+    // SAFETY: all zeroes is a valid `sigaction`; a null new action only asks.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGURG, std::ptr::null(), &mut action), 0);
+        action.sa_sigaction
+    }
+}
+
+/// In a process of its own: the others install it.
+#[test]
+fn without_on_stall_sigurg_is_left_alone() {
+    const NAME: &str = "without_on_stall_sigurg_is_left_alone";
+    if !is_child("child") {
+        let child = in_child(NAME, "child", &[]);
+        assert!(child.status.success(), "{}", stderr_of(&child));
+        return;
+    }
+    let before = disposition();
+    let runtime = Runtime::builder().workers(2).stall_after(Some(STALL)).build().expect("a runtime");
+    runtime.run(|| std::thread::sleep(ms(20)));
+    assert_eq!((before, disposition()), (libc::SIG_DFL, libc::SIG_DFL));
+}
+
+#[test]
+fn a_foreign_handler_of_sigurg_is_an_error() {
+    const NAME: &str = "a_foreign_handler_of_sigurg_is_an_error";
+    if !is_child("child") {
+        let child = in_child(NAME, "child", &[]);
+        assert!(child.status.success(), "{}", stderr_of(&child));
+        return;
+    }
+    extern "C" fn foreign(_: libc::c_int) {}
+    // SAFETY: a handler that does nothing.
+    unsafe { libc::signal(libc::SIGURG, foreign as *const () as usize) };
+    let error = Runtime::builder().workers(2).on_stall(|_| ()).build().expect_err("refused");
+    assert!(error.to_string().contains("SIGURG has a handler already"), "{error}");
+    Runtime::builder().workers(2).build().expect("without on_stall").run(|| ());
+    // One that is installed later, and calls the one before it, is welcome.
+    // SAFETY: the default action.
+    unsafe { libc::signal(libc::SIGURG, libc::SIG_DFL) };
+    let told = Told::default();
+    let tell = told.clone();
+    let builder = Runtime::builder().workers(2).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    let runtime = builder.build().expect("a runtime");
+    let _caught = plainweave::signal::Signals::new([libc::SIGURG]).expect("caught");
+    report_of_a_culprit(&runtime, &told);
+}
+
+/// From anybody, to any thread.
+#[test]
+fn signals_that_nobody_asked_for_are_ignored() {
+    let told = Told::default();
+    let tell = told.clone();
+    let builder = Runtime::builder().workers(2).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    let runtime = builder.build().expect("a runtime");
+    let ended = Arc::new(AtomicBool::new(false));
+    let seen = ended.clone();
+    let sender = std::thread::spawn(move || {
+        while !seen.load(Ordering::SeqCst) {
+            // SAFETY: the runtime has a handler.
+            unsafe { libc::kill(libc::getpid(), libc::SIGURG) };
+        }
+    });
+    for _ in 0..3 {
+        report_of_a_culprit(&runtime, &told);
+    }
+    ended.store(true, Ordering::SeqCst);
+    sender.join().expect("no panic");
+}
+
+#[test]
+fn reports_without_a_limit_are_refused() {
+    let error = Runtime::builder().workers(2).stall_after(None).on_stall(|_| ()).build().expect_err("refused");
+    assert!(error.to_string().contains("on_stall") && error.to_string().contains("stall_after"), "{error}");
+}
