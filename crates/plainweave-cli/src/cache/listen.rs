@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -16,8 +16,35 @@ use super::flags::Listen;
 #[derive(Debug)]
 pub(super) struct Listeners {
     pub(super) tcp: Vec<TcpListener>,
-    pub(super) unix: Option<(UnixListener, PathBuf)>,
+    pub(super) unix: Option<(UnixListener, SocketFile)>,
     pub(super) admin: Option<TcpListener>,
+}
+
+/// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its place.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    /// What stands at `path` now is ours.
+    fn own(path: &Path) -> std::io::Result<Self> {
+        Ok(Self { path: path.to_owned(), id: id(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if id(&self.path).is_ok_and(|id| id == self.id) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn id(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl fmt::Display for Listeners {
@@ -26,8 +53,8 @@ impl fmt::Display for Listeners {
         for listener in &self.tcp {
             listener.local_addr().map_or(Ok(()), |address| write!(f, " {address}"))?;
         }
-        if let Some((_, path)) = &self.unix {
-            write!(f, " {}", path.display())?;
+        if let Some((_, file)) = &self.unix {
+            write!(f, " {}", file.path.display())?;
         }
         match self.admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
             Some(address) => write!(f, ", figures on http://{address}/metrics"),
@@ -96,13 +123,17 @@ fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpL
     })
 }
 
-fn unix(path: &Path, mask: u32) -> anyhow::Result<(UnixListener, PathBuf)> {
+fn unix(path: &Path, mask: u32) -> anyhow::Result<(UnixListener, SocketFile)> {
     let remedy = || format!("cannot listen on {} (choose another file with -s)", path.display());
+    if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
+        return Err(anyhow!("the file is there and is not a socket; it stays as it is").context(remedy()));
+    }
     // A socket that a server left behind when it was killed; one in use answers.
-    if std::os::unix::net::UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+    if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path).with_context(remedy)?;
     }
     let listener = UnixListener::bind(path).with_context(remedy)?;
+    let file = SocketFile::own(path).with_context(remedy)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask)).with_context(remedy)?;
-    Ok((listener, path.to_owned()))
+    Ok((listener, file))
 }

@@ -17,6 +17,7 @@ mod flags;
 mod hotkeys;
 mod lanes;
 mod listen;
+mod pidfile;
 mod proto;
 mod reply;
 mod server;
@@ -38,6 +39,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::stop::Stop;
 use crate::web::say;
 pub(crate) use flags::Flags;
+use pidfile::PidFile;
 use settings::Settings;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -138,16 +140,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
-    if let Some(path) = &engine.pidfile {
-        let written = std::fs::write(path, format!("{}\n", std::process::id()));
-        written.with_context(|| format!("cannot write {} (give another file with -P)", path.display()))?;
-    }
+    let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     say(io::stdout(), &format!("plainweave cache: {} ({})", listeners, crate::engine::Described(&runtime)));
     let server = server::Server::new(runtime, cache, flags.engine.fiber_per_connection);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;
-    if let Some(path) = &engine.pidfile {
-        let _ = std::fs::remove_file(path);
-    }
+    drop(pidfile);
     if !finished {
         say(io::stderr(), "plainweave cache: stopped with commands in progress; --grace gives them longer");
     }

@@ -68,18 +68,15 @@ impl Server {
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtime.spawn(move || maintain(&cache));
-        let socket = listeners.unix.as_ref().map(|(_, path)| path.clone());
-        if let Some((listener, _)) = listeners.unix {
-            accept_unix(&listener, &runtime, &shared)?;
+        if let Some((listener, _)) = &listeners.unix {
+            accept_unix(listener, &runtime, &shared)?;
         }
         wait(stop, asked);
         shared.cache.stopping.store(true, Relaxed);
         open.iter().for_each(net::TcpListener::close);
         runtime.end_parking();
         shared.cache.clients.end();
-        if let Some(path) = socket {
-            let _ = std::fs::remove_file(path);
-        }
+        drop(listeners.unix);
         let finished = runtime.wait_idle(grace);
         if let Ok(runtime) = Arc::try_unwrap(runtime) {
             runtime.shutdown(CANCELLED);

@@ -3,6 +3,7 @@
 mod clients;
 mod connections;
 mod differential;
+mod files;
 mod memory;
 mod running;
 mod telling;

@@ -1,0 +1,116 @@
+//! The files that `-s` and `-P` name: what stands there already, and what is left at the end.
+
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use super::running::{Running, command, eventually};
+
+/// An empty directory; ends with this value.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("plainweave-cache-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts a server that is to fail, and gives what it says.
+fn refused(args: &[&str]) -> String {
+    let output = command(args).output().unwrap();
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let directory = Directory::new("no-socket");
+    let (file, link, fifo, inner) =
+        (directory.path("file"), directory.path("link"), directory.path("fifo"), directory.path("inner"));
+    std::fs::write(&file, "precious").unwrap();
+    symlink(&file, &link).unwrap();
+    std::fs::create_dir(&inner).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for path in [&file, &link, &fifo, &inner] {
+        let said = refused(&["-s", path]);
+        assert!(said.contains(path) && said.contains("not a socket"), "{said}");
+        assert!(std::fs::symlink_metadata(path).is_ok(), "{path} is gone");
+    }
+    assert_eq!(read(&file), "precious");
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_one_left_behind_is_taken_over() {
+    let directory = Directory::new("left-behind");
+    let path = directory.path("socket");
+    drop(UnixListener::bind(&path).unwrap());
+    let server = Running::spawn(command(&["-s", &path]));
+    assert!(UnixStream::connect(&path).is_ok());
+    let said = refused(&["-s", &path]);
+    assert!(said.contains(&path) && said.contains("choose another file"), "{said}");
+    assert!(UnixStream::connect(&path).is_ok(), "the first one goes on");
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert!(!Path::new(&path).exists());
+}
+
+#[test]
+fn what_has_taken_the_socket_s_place_stays() {
+    let directory = Directory::new("replaced");
+    let path = directory.path("socket");
+    let server = Running::spawn(command(&["-s", &path]));
+    std::fs::rename(&path, directory.path("moved")).unwrap();
+    std::fs::write(&path, "another's").unwrap();
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert_eq!(read(&path), "another's");
+}
+
+#[test]
+fn a_server_that_does_not_start_leaves_no_socket() {
+    let directory = Directory::new("no-start");
+    let path = directory.path("socket");
+    refused(&["-s", &path, "-P", &directory.path("missing/pid")]);
+    assert!(!Path::new(&path).exists());
+}
+
+#[test]
+fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
+    let directory = Directory::new("pid");
+    let (pid, other) = (directory.path("pid"), directory.path("other"));
+    // That of a server which was killed.
+    std::fs::write(&pid, "4194304\n").unwrap();
+    let server = Running::start(&["-P", &pid]);
+    assert_eq!(read(&pid), format!("{}\n", server.child.id()));
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert!(!Path::new(&pid).exists());
+
+    std::fs::write(&other, "precious").unwrap();
+    let said = refused(&["-p", "-1", "-P", &other]);
+    assert!(said.contains(&other) && said.contains("another file with -P"), "{said}");
+    assert_eq!(read(&other), "precious");
+
+    let server = Running::start(&["-P", &pid]);
+    std::fs::write(&pid, "17\n").unwrap();
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    eventually("the other server's number stays", || read(&pid) == "17\n");
+}
