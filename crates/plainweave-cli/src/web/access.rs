@@ -1,15 +1,20 @@
 //! The access log, off the hot path.
 //!
 //! A fiber that has answered appends its line to a buffer in memory and goes on; a thread writes the buffers out, a few
-//! times a second while there is something to write, and sleeps otherwise. When the disk cannot take the lines (it is
-//! full, or slow), buffers fill up to a bound, further lines are dropped **whole** and counted, standard error is told
-//! once a minute, and requests are served as before. SIGUSR1 opens the file anew, after it was moved away.
+//! times a second while there is something to write, sooner when one is half full, and sleeps otherwise. When the disk
+//! cannot take the lines (it is full, or slow), buffers fill up to a bound, further lines are dropped **whole** and
+//! counted, standard error is told once a minute, and requests are served as before. A thread that stands in a write
+//! cannot tell: whoever drops a line does. SIGUSR1 opens the file anew, after it was moved away.
+//!
+//! The thread sleeps in a read from a socket: a byte there wakes it, which a signal handler can send too. Whoever has
+//! something for it sets a flag first; it looks at the flags after each read.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,28 +22,37 @@ use anyhow::Context;
 use plainweave_http::Exchange;
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGUSR1;
+use signal_hook::{flag, low_level};
 
+use super::faults::Faults;
 use super::line::{self, Format};
-use crate::web::say;
 
 /// Bytes that a buffer holds; each CPU has one.
 const BOUND: usize = 1 << 20;
 /// How long lines are gathered.
 const GATHER: Duration = Duration::from_millis(200);
-/// Between two complaints about the same thing.
-const COMPLAIN: Duration = Duration::from_secs(60);
+/// For what is left to be written when the server ends.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// The side of the fibers.
 #[derive(Debug)]
 pub(super) struct AccessLog {
     buffers: Box<[Mutex<Buffer>]>,
     format: Format,
+    /// As in the complaints.
+    name: String,
+    faults: Arc<Faults>,
     dropped: AtomicU64,
     /// There is something to write, and the writer knows it.
     dirty: AtomicBool,
+    /// A buffer is half full: lines are not gathered any longer.
+    pressing: AtomicBool,
+    /// The last write failed, which was told.
+    failing: AtomicBool,
     ended: AtomicBool,
-    sleep: Mutex<()>,
-    wake: Condvar,
+    /// The file is to be opened anew.
+    reopen: Arc<AtomicBool>,
+    wake: UnixStream,
 }
 
 #[derive(Debug, Default)]
@@ -58,23 +72,31 @@ pub(super) struct Writer {
 
 impl AccessLog {
     /// Starts a log in a file, which is created or appended to, or `-` for standard output.
-    pub(super) fn start(path: &Path, format: Format) -> anyhow::Result<(Arc<Self>, Writer)> {
+    pub(super) fn start(path: &Path, format: Format, faults: Arc<Faults>) -> anyhow::Result<(Arc<Self>, Writer)> {
         let target = Target::open(path).with_context(|| {
             format!("cannot write the access log {} (give a writable file, or - for standard output)", path.display())
         })?;
+        let (asleep, wake) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
         let reopen = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGUSR1, reopen.clone()).context("SIGUSR1 could not be caught")?;
+        // In this order: the flag is there when the writer wakes.
+        flag::register(SIGUSR1, reopen.clone()).context("SIGUSR1 could not be caught")?;
+        low_level::pipe::register(SIGUSR1, wake.try_clone()?).context("SIGUSR1 could not be caught")?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let log = Arc::new(Self {
             buffers: (0..cpus).map(|_| Mutex::default()).collect(),
             format,
+            name: target.name(),
+            faults,
             dropped: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            pressing: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
+            reopen,
+            wake,
         });
-        let mut out = Out { log: log.clone(), target, reopen, left: Vec::new(), complained: None, told: 0 };
+        let mut out = Out { log: log.clone(), asleep, target, left: Vec::new() };
         let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || out.run())?;
         Ok((log.clone(), Writer { log, thread: Some(thread) }))
     }
@@ -88,9 +110,14 @@ impl AccessLog {
     pub(super) fn record(&self, exchange: &Exchange<'_>) {
         let mut buffer = lock(&self.buffers[rustix::thread::sched_getcpu() % self.buffers.len()]);
         if buffer.bytes.len() >= BOUND {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            drop(buffer);
+            let lost = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if !self.failing.load(Ordering::Relaxed) {
+                self.faults.log_is_slow(&self.name, lost);
+            }
             return;
         }
+        let before = buffer.bytes.len();
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let second = now.tv_sec.unsigned_abs();
         if second != buffer.second {
@@ -99,36 +126,37 @@ impl AccessLog {
         }
         let Buffer { bytes, time, .. } = &mut *buffer;
         line::append(bytes, self.format, time, exchange);
+        let half_full = before < BOUND / 2 && bytes.len() >= BOUND / 2;
         drop(buffer);
+        if half_full {
+            self.pressing.store(true, Ordering::Release);
+            self.wake();
+        }
         if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
-            // The lock orders this with the writer's last look before it sleeps.
-            drop(lock(&self.sleep));
-            self.wake.notify_one();
+            self.wake();
         }
     }
 
-    /// The writer: until there is something, or the end.
-    fn wait(&self) {
-        let mut guard = lock(&self.sleep);
-        while !self.dirty.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        if !self.ended.load(Ordering::Acquire) {
-            // More will come; a write for each line is what this file is here to avoid.
-            let ended = |(): &mut ()| !self.ended.load(Ordering::Acquire);
-            drop(self.wake.wait_timeout_while(guard, GATHER, ended));
-        }
+    fn wake(&self) {
+        // A socket that takes no more has bytes enough to wake anybody.
+        let _ = (&self.wake).write(&[0]);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         self.log.ended.store(true, Ordering::Release);
-        drop(lock(&self.log.sleep));
-        self.log.wake.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.log.wake();
+        let Some(thread) = self.thread.take() else { return };
+        let start = Instant::now();
+        while !thread.is_finished() {
+            if start.elapsed() >= ENDING {
+                // A pipe that nobody reads, for instance: the process ends without it.
+                return self.log.faults.log_has_ended(&self.log.name, self.log.dropped());
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let _ = thread.join();
     }
 }
 
@@ -167,23 +195,22 @@ impl Target {
 
 struct Out {
     log: Arc<AccessLog>,
+    /// A byte comes when there may be something to do.
+    asleep: UnixStream,
     target: Target,
-    reopen: Arc<AtomicBool>,
     /// Taken from the buffers and not yet written.
     left: Vec<u8>,
-    complained: Option<Instant>,
-    /// Dropped lines that were complained of.
-    told: u64,
 }
 
 impl Out {
     fn run(&mut self) {
         loop {
-            self.log.wait();
+            self.wait();
             let last = self.log.ended.load(Ordering::Acquire);
-            if self.reopen.swap(false, Ordering::AcqRel) {
+            if self.log.reopen.swap(false, Ordering::AcqRel) {
                 self.open_again();
             }
+            self.log.pressing.store(false, Ordering::Release);
             self.log.dirty.store(false, Ordering::Release);
             for buffer in &self.log.buffers {
                 let mut buffer = lock(buffer);
@@ -201,6 +228,30 @@ impl Out {
         }
     }
 
+    /// Until there is something, or the end.
+    fn wait(&mut self) {
+        while !self.log.dirty.load(Ordering::Acquire) && !self.is_urgent() {
+            self.sleep(None);
+        }
+        // More will come; a write for each line is what this file is here to avoid.
+        let start = Instant::now();
+        while let Some(left) = GATHER.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+            && !self.is_urgent()
+        {
+            self.sleep(Some(left));
+        }
+    }
+
+    fn is_urgent(&self) -> bool {
+        let log = &self.log;
+        log.pressing.load(Ordering::Acquire) || log.ended.load(Ordering::Acquire) || log.reopen.load(Ordering::Acquire)
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        // The sender lives as long as `log`, so that this fails by its time-out only.
+        let _ = self.asleep.set_read_timeout(limit).and_then(|()| self.asleep.read(&mut [0; 64]));
+    }
+
     fn write(&mut self) {
         let mut done = 0;
         let failure = loop {
@@ -215,6 +266,7 @@ impl Out {
             }
         };
         self.left.drain(..done);
+        self.log.failing.store(failure.is_some(), Ordering::Relaxed);
         if let Some(error) = failure {
             self.complain(&error);
             // Try again, with or without new lines.
@@ -230,17 +282,8 @@ impl Out {
         }
     }
 
-    fn complain(&mut self, error: &io::Error) {
-        if self.complained.is_some_and(|then| then.elapsed() < COMPLAIN) {
-            return;
-        }
-        let dropped = self.log.dropped();
-        let (name, lost) = (self.target.name(), dropped - self.told);
-        (self.complained, self.told) = (Some(Instant::now()), dropped);
-        say(
-            io::stderr(),
-            &format!("plainweave web: access log {name}: {error}; {lost} lines lost so far, requests are served on"),
-        );
+    fn complain(&self, error: &io::Error) {
+        self.log.faults.log(&self.log.name, error, self.log.dropped());
     }
 }
 

@@ -70,20 +70,26 @@ impl Counters {
     }
 
     pub(super) fn count(&self, exchange: &Exchange<'_>) {
-        let line = &self.lines[rustix::thread::sched_getcpu() % self.lines.len()];
+        let line = self.line();
         let class =
             exchange.status.map_or(CLASSES.len() - 1, |status| usize::from(status.as_u16() / 100).clamp(1, 5) - 1);
         line.classes[class].fetch_add(1, Relaxed);
         line.body_bytes.fetch_add(exchange.body_bytes, Relaxed);
-        if let Some(error) = exchange.error {
-            line.errors[kind(error)].fetch_add(1, Relaxed);
-        }
         if exchange.head.is_some() {
             let micros = exchange.duration.as_micros();
             let bucket = BUCKETS.iter().position(|&bound| micros <= u128::from(bound)).unwrap_or(BUCKETS.len());
             line.latency[bucket].fetch_add(1, Relaxed);
             line.nanoseconds.fetch_add(u64::try_from(exchange.duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         }
+    }
+
+    /// A connection has ended badly. That need not be in an exchange: answers that were gathered are sent after theirs.
+    pub(super) fn count_error(&self, error: &Error) {
+        self.line().errors[kind(error)].fetch_add(1, Relaxed);
+    }
+
+    fn line(&self) -> &Line {
+        &self.lines[rustix::thread::sched_getcpu() % self.lines.len()]
     }
 
     pub(super) fn sums(&self) -> Sums {

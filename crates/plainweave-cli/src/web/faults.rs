@@ -18,6 +18,8 @@ enum Kind {
     Accept,
     Overload,
     Seats,
+    Log,
+    SlowLog,
     Files,
     Body,
     Panic,
@@ -28,7 +30,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    told: [AtomicU64; 6],
+    told: [AtomicU64; 8],
 }
 
 impl Faults {
@@ -64,6 +66,24 @@ impl Faults {
                  (more: --max-connections, ulimit -n; idle ones leave sooner: --idle-timeout)"
             )
         });
+    }
+
+    /// The access log has taken no lines for so long that some were dropped.
+    pub(super) fn log_is_slow(&self, name: &str, lost: u64) {
+        self.tell(Kind::SlowLog, || {
+            format!("access log {name}: it takes lines too slowly; {lost} lines lost so far, requests are served on")
+        });
+    }
+
+    /// The server ends, and the access log still takes no lines.
+    pub(super) fn log_has_ended(&self, name: &str, lost: u64) {
+        let line = format!("plainweave web: access log {name}: it took no last lines; {lost} were lost before");
+        say(io::stderr(), &line);
+    }
+
+    /// The access log cannot be written.
+    pub(super) fn log(&self, name: &str, why: &io::Error, lost: u64) {
+        self.tell(Kind::Log, || format!("access log {name}: {why}; {lost} lines lost so far, requests are served on"));
     }
 
     /// A file could not be looked up or read; its answer has this status.

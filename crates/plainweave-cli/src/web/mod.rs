@@ -40,14 +40,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let seats = Seats::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
-    let told = (faults.clone(), faults.clone());
-    let files = files.with_caching(caching).on_fault(move |status, path| told.0.file(status, path));
+    let told = faults.clone();
+    let files = files.with_caching(caching).on_fault(move |status, path| told.file(status, path));
     let files = flags.content.apply(files)?;
     let server = Server::new(files).with_limits(flags.limits.limits());
-    let server = server.on_error(move |error| told.1.exchange(error));
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
-    let observers = Observers::start(&flags.observation)?;
-    let server = Arc::new(observers.watch(server));
+    let observers = Observers::start(&flags.observation, &faults)?;
+    let server = Arc::new(observers.watch(server, faults.clone()));
     let listeners = flags.listen.iter().map(|address| bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
     for listener in &listeners {
         // Accepted sockets inherit it.

@@ -11,6 +11,7 @@ use plainweave_http::{Handler, Server, StatusCode};
 use super::access::{AccessLog, Writer};
 use super::backlog::MOST;
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
+use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::seats::Seats;
 use crate::admin::{self, Admin, Figures, Page};
@@ -30,14 +31,22 @@ pub(super) struct Observation {
 }
 
 impl Observers {
-    pub(super) fn start(flags: &ObservationFlags) -> anyhow::Result<Self> {
-        let log = flags.access_log.as_deref().map(|path| AccessLog::start(path, flags.log_format)).transpose()?;
+    pub(super) fn start(flags: &ObservationFlags, faults: &Arc<Faults>) -> anyhow::Result<Self> {
+        let log = flags.access_log.as_deref();
+        let log = log.map(|path| AccessLog::start(path, flags.log_format, faults.clone())).transpose()?;
         let listener = flags.admin.map(super::bind).transpose()?;
         Ok(Self { log, counters: listener.is_some().then(|| Arc::new(Counters::new())), listener })
     }
 
-    /// Has the server tell of each exchange, if anybody wants to know.
-    pub(super) fn watch<H: Handler>(&self, server: Server<H>) -> Server<H> {
+    /// Has the server tell of its errors, and of each exchange if anybody wants to know.
+    pub(super) fn watch<H: Handler>(&self, server: Server<H>, faults: Arc<Faults>) -> Server<H> {
+        let counters = self.counters.clone();
+        let server = server.on_error(move |error| {
+            faults.exchange(error);
+            if let Some(counters) = &counters {
+                counters.count_error(error);
+            }
+        });
         let log = self.log.as_ref().map(|(log, _)| log.clone());
         match (log, self.counters.clone()) {
             (None, None) => server,
@@ -99,7 +108,7 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let help = "Answers by class of status; none: the client left before one was begun.";
     figures.metric(name, "counter", help, CLASSES.into_iter().zip(sums.classes));
     let name = "plainweave_http_errors_total";
-    let help = "Exchanges that ended badly.";
+    let help = "Connections that ended badly; who leaves between two requests does not.";
     figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
     let name = "plainweave_http_body_bytes_total";
     figures.one(name, "counter", "Bytes of answers' bodies.", sums.body_bytes);
