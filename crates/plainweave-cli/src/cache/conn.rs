@@ -74,7 +74,12 @@ impl Cache {
 
     fn serve(&self, conn: &mut Conn, lane: &mut Lane) -> io::Result<Next> {
         loop {
-            let Some(more) = read_commands(conn, lane)? else { return Ok(Next::Close) };
+            let more = match read_commands(conn, lane) {
+                Ok(Some(more)) => more,
+                Ok(None) => return Ok(Next::Close),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(silent(conn, lane)),
+                Err(error) => return Err(error),
+            };
             let arrived = self.begins(lane);
             loop {
                 let (step, kinds) = self.execute(conn, lane);
@@ -88,10 +93,14 @@ impl Cache {
                     Step::End(after) => return Ok(next(after)),
                 }
             }
+            // What filled the buffer may have been all there was: to wait for more is not a turn's business.
             if !more {
                 return Ok(Next::Park);
             }
             yield_turn(lane);
+            if !conn.stream.is_readable() {
+                return Ok(Next::Park);
+            }
         }
     }
 
@@ -123,8 +132,7 @@ impl Cache {
 
     /// A connection that has been silent for too long.
     pub(crate) fn kick(&self, conn: &mut Conn) {
-        conn.reason = "idle_timeout";
-        self.lanes.with(|lane| lane.work.tally.count(Count::IdleKicks));
+        self.lanes.with(|lane| silent(conn, lane));
     }
 
     /// For those who watch connections.
@@ -141,6 +149,12 @@ impl Cache {
             self.watchers.send(watch::CONNEVENTS, &Event::Closed { client, peer: &peer, reason: conn.reason });
         }
     }
+}
+
+fn silent(conn: &mut Conn, lane: &Lane) -> Next {
+    conn.reason = "idle_timeout";
+    lane.work.tally.count(Count::IdleKicks);
+    Next::Close
 }
 
 /// One read. `None`: the peer has ended. `Some(true)`: there may be more.

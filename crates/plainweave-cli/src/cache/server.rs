@@ -160,6 +160,7 @@ impl Shared {
             return;
         }
         let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
+        let _ = stream.set_read_timeout(cache.settings.idle_timeout);
         let Ok(place) = cache.clients.enter(&stream, cache.clock.now().0) else { return };
         let conn = Conn::new(stream, place);
         cache.opened(&conn);
@@ -173,7 +174,6 @@ impl Shared {
 
     /// A fiber for life.
     fn live(self, mut conn: Conn) {
-        let _ = conn.stream.set_read_timeout(self.cache.settings.idle_timeout);
         loop {
             match conn.stream.wait_readable() {
                 Ok(()) => {}
@@ -214,6 +214,8 @@ impl Shared {
             Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
             Next::Watch(kinds) => {
                 if let Ok(stream) = conn.stream.try_clone() {
+                    // Who watches is silent, and not idle.
+                    let _ = stream.set_read_timeout(None);
                     cache.watchers.watch(kinds, stream);
                 }
                 false

@@ -103,6 +103,21 @@ fn an_idle_connection_is_closed_after_its_time() {
 }
 
 #[test]
+fn one_that_falls_silent_after_a_full_buffer_is_idle_too() {
+    for way in WAYS {
+        let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
+        let mut client = server.connect();
+        // Exactly what one read takes, and so that there may be more; twice, in case the first came in parts.
+        for _ in 0..2 {
+            client.ask("mn\r\n".repeat(4096), "MN\r\n".repeat(4096));
+        }
+        assert_eq!(client.rest(), "", "{way:?}");
+        let mut other = server.connect();
+        assert_eq!((other.stat("idle_kicks"), other.stat("slow_readers")), (1, 0), "{way:?}");
+    }
+}
+
+#[test]
 fn a_slow_reader_is_cut_and_holds_little() {
     let server = Running::start(&["--write-timeout", "1", "-I", "1m"]);
     let mut other = server.connect();

@@ -100,3 +100,18 @@ fn watchers_see_what_they_asked_for() {
         server.connect().ask(format!("watch {kind}\r\n"), "ERROR\r\n");
     }
 }
+
+#[test]
+fn who_watches_is_not_idle() {
+    for way in [&[][..], &["--fiber-per-connection"]] {
+        let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
+        let mut watcher = server.connect();
+        watcher.ask("watch connevents\r\n", "OK\r\n");
+        // Each of these is idle for as long as the watcher is, and then more.
+        for _ in 0..2 {
+            assert_eq!(server.connect().rest(), "");
+            let line = std::iter::repeat_with(|| watcher.line()).find(|line| line.contains("conn_close"));
+            assert!(line.is_some_and(|line| line.contains("reason=idle_timeout")), "{way:?}");
+        }
+    }
+}
