@@ -171,17 +171,27 @@ impl<'a> Exec<'a> {
         if len <= self.cache.store.config().item_max {
             return Ok(());
         }
+        self.tally.count(Stat::StoreTooLarge);
+        Err(self.refused(command, TOO_LARGE, len + 2))
+    }
+
+    /// While a value is received: there is no memory for the rest of it, which is to be swallowed.
+    pub(crate) fn no_memory(&mut self, command: &Command<'_>, swallow: usize) -> Reject {
+        self.tally.count(Stat::StoreNoMemory);
+        self.refused(command, OUT_OF_MEMORY, swallow)
+    }
+
+    fn refused(&self, command: &Command<'_>, text: &'static str, swallow: usize) -> Reject {
         let (key, quiet, set) = match command {
             Command::Store(store) => (store.key, store.quiet, store.verb == Verb::Set),
             Command::MetaStore(meta, _) => (meta.key.bytes(), false, true),
-            _ => return Ok(()),
+            _ => (&b""[..], false, false),
         };
-        self.tally.count(Stat::StoreTooLarge);
         // An old value must not outlive the attempt to replace it.
         if set {
             self.cache.store.remove(key, &Removal::default(), self.now);
         }
-        Err(Reject { text: TOO_LARGE, swallow: len + 2, quiet })
+        Reject { text, swallow, quiet }
     }
 
     /// Carries out a storage command; `block` is the value with its line end.

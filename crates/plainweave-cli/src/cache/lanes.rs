@@ -24,11 +24,13 @@ pub(crate) struct Input {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// The lane's own buffer, while it has that of a connection.
+    own: Vec<u8>,
 }
 
 impl Input {
     fn new() -> Self {
-        Self { bytes: vec![0; INPUT], start: 0, end: 0 }
+        Self { bytes: vec![0; INPUT], start: 0, end: 0, own: Vec::new() }
     }
 
     pub(crate) fn filled(&self) -> &[u8] {
@@ -50,33 +52,46 @@ impl Input {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.end == self.bytes.len() {
-            self.bytes.resize(self.end * 2, 0);
+            self.bytes.resize(self.end + INPUT, 0);
         }
         &mut self.bytes[self.end..]
     }
 
-    /// Puts back what a connection kept since its last turn.
+    /// Puts back what a connection kept since its last turn. A long line comes in the buffer in which it was left.
     pub(crate) fn restore(&mut self, rest: &mut Vec<u8>) {
-        if !rest.is_empty() {
-            if self.bytes.len() < rest.len() {
-                self.bytes.resize(rest.len(), 0);
-            }
+        if rest.is_empty() {
+            return;
+        }
+        (self.start, self.end) = (0, rest.len());
+        if rest.len() < INPUT {
             self.bytes[..rest.len()].copy_from_slice(rest);
-            (self.start, self.end) = (0, rest.len());
             *rest = Vec::new();
+        } else {
+            self.own = std::mem::replace(&mut self.bytes, std::mem::take(rest));
         }
     }
 
     /// Takes out what a connection has to keep.
     pub(crate) fn keep(&mut self, rest: &mut Vec<u8>) {
-        if self.start < self.end {
-            *rest = self.filled().to_vec();
+        if self.start == self.end {
+            return;
         }
+        if self.end - self.start < INPUT {
+            *rest = self.filled().to_vec();
+            return;
+        }
+        let own = std::mem::take(&mut self.own);
+        *rest = std::mem::replace(&mut self.bytes, if own.is_empty() { vec![0; INPUT] } else { own });
+        rest.truncate(self.end);
+        rest.drain(..self.start);
+        (self.start, self.end) = (0, 0);
     }
 
     fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
-        if self.bytes.len() > INPUT {
+        if !self.own.is_empty() {
+            self.bytes = std::mem::take(&mut self.own);
+        } else if self.bytes.len() > INPUT {
             *self = Self::new();
         }
     }
@@ -219,6 +234,30 @@ mod tests {
         assert_eq!((input.filled(), rest.len()), (&b"ef"[..], 0));
         input.extend(INPUT - 2);
         assert_eq!(input.space().len(), INPUT);
+    }
+
+    #[test]
+    fn a_long_rest_moves_with_its_buffer() {
+        let (mut input, mut rest, mut sent) = (Input::new(), Vec::new(), Vec::new());
+        input.space()[..3].copy_from_slice(b"abc");
+        input.extend(3);
+        input.consume(3);
+        for n in 0..50_u8 {
+            input.restore(&mut rest);
+            let space = input.space();
+            let len = space.len().min(7000);
+            space[..len].fill(n);
+            input.extend(len);
+            sent.resize(sent.len() + len, n);
+            assert_eq!(input.filled(), sent);
+            let buffer = input.filled().as_ptr();
+            input.keep(&mut rest);
+            assert_eq!(rest.as_ptr() == buffer, sent.len() >= INPUT, "{} bytes are copied", sent.len());
+            input.clear();
+            assert_eq!(input.space().len(), INPUT, "the lane has a buffer of its own again");
+        }
+        input.restore(&mut rest);
+        assert_eq!(input.filled(), sent);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod flags;
 mod hotkeys;
 mod lanes;
 mod listen;
+mod outside;
 mod pidfile;
 mod proto;
 mod reply;
@@ -64,6 +65,7 @@ pub(crate) struct Cache {
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
+    pub(crate) outside: Arc<outside::Outside>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
     /// Where the wish to stop goes.
@@ -75,6 +77,7 @@ impl Cache {
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
         let watchers = Arc::new(watch::Watchers::default());
+        let outside = outside::Outside::new(store.memory, store.item_max);
         let mut store = store::Store::new(store);
         let tell = watchers.clone();
         store.on_eviction(move |record, now| tell.evicted(record, now));
@@ -86,6 +89,7 @@ impl Cache {
             details: details::Details::new(b':', false),
             watchers,
             clients: Arc::new(clients::Clients::new(settings.connections)),
+            outside,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             stop,

@@ -1,7 +1,9 @@
 //! Replies on their way out: bytes, and long values that are not copied.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
+use super::outside::{Held, Outside};
 use super::proto::{Key, base64};
 use super::store::Item;
 
@@ -17,6 +19,8 @@ pub(crate) struct Replies {
     /// Values that belong before the byte of this number.
     values: Vec<(usize, Item)>,
     len: usize,
+    /// For a long text.
+    held: Option<Held>,
 }
 
 impl Replies {
@@ -99,6 +103,21 @@ impl Replies {
         &mut self.bytes
     }
 
+    /// After text that may be long: accounts for it until it is sent, or takes all behind byte `from` back if there is
+    /// no memory for it. Whether it stays.
+    pub(crate) fn account(&mut self, from: usize, outside: &Arc<Outside>) -> bool {
+        if self.bytes.len() <= KEPT {
+            return true;
+        }
+        let held = self.held.get_or_insert_with(|| outside.nothing());
+        let enough = held.grow_to(self.bytes.capacity());
+        if !enough {
+            self.bytes.truncate(from);
+            self.bytes.shrink_to(KEPT);
+        }
+        enough
+    }
+
     /// All in one piece, if it is.
     pub(crate) fn one_piece(&self) -> Option<&[u8]> {
         self.values.is_empty().then_some(&self.bytes)
@@ -122,5 +141,6 @@ impl Replies {
         self.bytes.shrink_to(KEPT);
         self.values.clear();
         self.len = 0;
+        self.held = None;
     }
 }

@@ -5,6 +5,7 @@
 //! kept here is how much of it is left.
 
 use super::exec::{After, Exec};
+use super::outside::Held;
 use super::proto::{self, Command, Keys, Line, Reject, Store};
 use super::store::Expiry;
 
@@ -12,8 +13,8 @@ use super::store::Expiry;
 pub(crate) const OUTPUT: usize = 64 << 10;
 /// Keys of one line that are looked up in a row; then others have their turn.
 const KEYS: usize = 256;
-/// Of a value that has not come, so much memory is taken in advance.
-const ADVANCE: usize = 64 << 10;
+/// The least memory for a value that has not come in full. It grows as the value comes, to twice what has.
+const LEAST: usize = 1 << 10;
 /// The first byte of a request in the binary protocol, and the bytes of its head.
 const BINARY: (u8, usize) = (0x80, 24);
 
@@ -36,6 +37,16 @@ enum State {
     Swallow(usize),
     /// In the line of a get, at a key. The line has come in full.
     Keys(Box<Remaining>),
+    /// At the beginning of a line that is long and whose end has not come.
+    Long(Box<Long>),
+}
+
+/// A get of very many keys that is coming in.
+#[derive(Debug)]
+struct Long {
+    /// Bytes without the line's end.
+    seen: usize,
+    held: Held,
 }
 
 /// What is left of a get of many keys.
@@ -47,6 +58,8 @@ struct Remaining {
     keys: usize,
     /// Bytes to the end of the line: keys, and what does not count.
     line: usize,
+    /// What the whole line takes, if it is long; given back by its drop.
+    _held: Option<Held>,
 }
 
 /// A storage command whose value has not come in full.
@@ -56,6 +69,24 @@ struct Pending {
     value: Vec<u8>,
     /// Bytes of the value, with its line end.
     want: usize,
+    held: Held,
+}
+
+impl Pending {
+    /// Takes what belongs to the value from the input. How much that is; `None`: there is no memory for it.
+    fn take(&mut self, input: &[u8]) -> Option<usize> {
+        let took = input.len().min(self.want - self.value.len());
+        let need = self.value.len() + took;
+        if need > self.value.capacity() {
+            let room = (2 * need).max(LEAST).min(self.want);
+            if !self.held.grow_to(self.line.len() + room) {
+                return None;
+            }
+            self.value.reserve_exact(room - self.value.len());
+        }
+        self.value.extend_from_slice(&input[..took]);
+        Some(took)
+    }
 }
 
 /// Why [`Session::run`] came back.
@@ -98,10 +129,10 @@ impl Session {
         }
     }
 
-    /// One command, or a part of its value. `None`: there is not enough input.
+    /// One command, or a part of it. `None`: there is not enough input.
     fn step(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
         match &mut self.state {
-            State::Line => self.line(input, exec),
+            State::Line => self.line(input, None, exec),
             State::Swallow(left) => {
                 let took = input.len().min(*left);
                 *left -= took;
@@ -111,46 +142,20 @@ impl Session {
                 self.state = State::Line;
                 (took, Some(After::Next))
             }
-            State::Value(pending) => {
-                let took = input.len().min(pending.want - pending.value.len());
-                pending.value.extend_from_slice(&input[..took]);
-                if pending.value.len() < pending.want {
-                    return (took, None);
-                }
-                if let State::Value(pending) = std::mem::take(&mut self.state)
-                    && let Ok(command) = proto::parse(&pending.line)
-                {
-                    exec.store(&command, &pending.value);
-                }
-                (took, Some(After::Next))
-            }
-            State::Keys(left) => {
-                let (keys, len, cas, touch) = (Keys(&input[..left.keys]), left.line, left.cas, left.touch);
-                self.state = State::Line;
-                self.get(keys, len, cas, touch, exec)
+            State::Value(_) => self.value(input, exec),
+            State::Keys(_) => self.keys(input, exec),
+            State::Long(_) => {
+                let State::Long(long) = std::mem::take(&mut self.state) else { return (0, None) };
+                self.line(input, Some(*long), exec)
             }
         }
     }
 
-    /// As many keys as one turn may take. `len`: bytes from the first of them to the end of the line.
-    fn get(
-        &mut self,
-        keys: Keys<'_>,
-        len: usize,
-        cas: bool,
-        touch: Option<Expiry>,
-        exec: &mut Exec<'_>,
-    ) -> (usize, Option<After>) {
-        let Some(rest) = exec.get(keys, cas, touch, KEYS) else { return (len, Some(After::Next)) };
-        let took = keys.0.len() - rest.0.len();
-        self.state = State::Keys(Box::new(Remaining { cas, touch, keys: rest.0.len(), line: len - took }));
-        (took, Some(After::Next))
-    }
-
-    fn line(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
-        let (line, len) = match proto::take(input) {
+    /// `long`: what is known of the line, if a part of it was looked at before and is long.
+    fn line(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
+        let (line, len) = match proto::take(input, long.as_ref().map_or(0, |long| long.seen)) {
             Line::Complete(line, len) => (line, len),
-            Line::Partial => return (0, None),
+            Line::Partial => return self.partial(input, long, exec),
             Line::TooLong => return (input.len(), Some(After::Close)),
         };
         let command = match proto::parse(line) {
@@ -161,7 +166,9 @@ impl Session {
             Command::Get { keys, cas, touch } => {
                 let before = line.len() - keys.0.len();
                 let touch = touch.map(|exptime| exec.expiry(exptime));
-                let (took, after) = self.get(*keys, len - before, *cas, touch, exec);
+                let _held = long.map(|long| long.held);
+                let left = Remaining { cas: *cas, touch, keys: keys.0.len(), line: len - before, _held };
+                let (took, after) = self.get(*keys, left, exec);
                 return (before + took, after);
             }
             Command::Store(Store { len, .. }) | Command::MetaStore(_, len) => len + 2,
@@ -174,10 +181,61 @@ impl Session {
             exec.store(&command, value);
             return (len + value.len(), Some(After::Next));
         }
-        let mut have = Vec::with_capacity(value.min(ADVANCE));
-        have.extend_from_slice(&input[len..]);
-        self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: have, want: value }));
-        (input.len(), None)
+        let held = exec.cache.outside.nothing();
+        self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: Vec::new(), want: value, held }));
+        let (took, after) = self.value(&input[len..], exec);
+        (len + took, after)
+    }
+
+    /// A line whose end has not come.
+    fn partial(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
+        if input.len() > proto::LONG {
+            let mut held = long.map_or_else(|| exec.cache.outside.nothing(), |long| long.held);
+            // It is in a buffer that grows by doubling.
+            if !held.grow_to(2 * input.len()) {
+                exec.say("SERVER_ERROR out of memory reading request", false);
+                return (input.len(), Some(After::Close));
+            }
+            self.state = State::Long(Box::new(Long { seen: input.len(), held }));
+        }
+        (0, None)
+    }
+
+    /// A part of a value.
+    fn value(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
+        let State::Value(pending) = &mut self.state else { return (0, None) };
+        let took = pending.take(input);
+        if took.is_some() && pending.value.len() < pending.want {
+            return (input.len(), None);
+        }
+        let State::Value(pending) = std::mem::take(&mut self.state) else { return (0, None) };
+        // It was understood before; it borrows from the line, so it was not kept.
+        let Ok(command) = proto::parse(&pending.line) else { return (0, Some(After::Close)) };
+        match took {
+            Some(took) => {
+                exec.store(&command, &pending.value);
+                (took, Some(After::Next))
+            }
+            None => {
+                let reject = exec.no_memory(&command, pending.want - pending.value.len());
+                (0, Some(self.reject(&reject, exec)))
+            }
+        }
+    }
+
+    /// More keys of a get.
+    fn keys(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
+        let State::Keys(left) = std::mem::take(&mut self.state) else { return (0, None) };
+        self.get(Keys(&input[..left.keys]), *left, exec)
+    }
+
+    /// As many keys as one turn may take.
+    fn get(&mut self, keys: Keys<'_>, mut left: Remaining, exec: &mut Exec<'_>) -> (usize, Option<After>) {
+        let Some(rest) = exec.get(keys, left.cas, left.touch, KEYS) else { return (left.line, Some(After::Next)) };
+        let took = left.keys - rest.0.len();
+        (left.keys, left.line) = (left.keys - took, left.line - took);
+        self.state = State::Keys(Box::new(left));
+        (took, Some(After::Next))
     }
 
     fn reject(&mut self, reject: &Reject, exec: &mut Exec<'_>) -> After {

@@ -14,8 +14,16 @@ use super::watch::Escaped;
 /// Hot keys that are listed.
 const HOT: usize = 20;
 
-/// Answers `stats` and its kinds.
+/// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes) must find room.
 pub(super) fn answer(exec: &mut Exec<'_>, words: &[u8]) {
+    let from = exec.out.bytes_mut().len();
+    list(exec, words);
+    if !exec.out.account(from, &exec.cache.outside) {
+        exec.out.line("SERVER_ERROR out of memory writing stats");
+    }
+}
+
+fn list(exec: &mut Exec<'_>, words: &[u8]) {
     let words = Tokens::cut(words);
     let cache = exec.cache;
     let mut list = List(exec.out.bytes_mut());
@@ -83,6 +91,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("log_watchers", watchers);
     list.add("bytes", stored.bytes);
     list.add("memory_used", stored.memory_used);
+    list.add("memory_outside", cache.outside.held());
     list.add("curr_items", stored.items);
     list.add("total_items", stored.total_items);
     list.add("expired_unfetched", stored.expired_unfetched);

@@ -1,7 +1,7 @@
 //! Where a line ends.
 
 /// A line longer than this must be a get of many keys.
-const LONG: usize = 2048;
+pub(crate) const LONG: usize = 2048;
 /// No line is longer.
 pub(crate) const MAX: usize = 1 << 20;
 
@@ -16,9 +16,10 @@ pub(crate) enum Line<'a> {
     TooLong,
 }
 
-/// Finds the first line. Like memcached's it ends at `\n`, a `\r` before it is dropped, and a NUL cuts it short.
-pub(crate) fn take(input: &[u8]) -> Line<'_> {
-    let Some(end) = memchr::memchr(b'\n', input) else {
+/// Finds the first line. Like memcached's it ends at `\n`, a `\r` before it is dropped, and a NUL cuts it short. In the
+/// first `seen` bytes no end was found before.
+pub(crate) fn take(input: &[u8], seen: usize) -> Line<'_> {
+    let Some(end) = memchr::memchr(b'\n', &input[seen..]).map(|end| seen + end) else {
         return if input.len() > LONG && !is_long_get(input) || input.len() > MAX {
             Line::TooLong
         } else {
@@ -48,20 +49,21 @@ mod tests {
 
     #[test]
     fn lines_end_at_a_newline() {
-        assert_eq!(take(b"get a\r\nget b"), Line::Complete(b"get a", 7));
-        assert_eq!(take(b"get a\nx"), Line::Complete(b"get a", 6));
-        assert_eq!(take(b"\r\n"), Line::Complete(b"\r", 2));
-        assert_eq!(take(b"\n"), Line::Complete(b"", 1));
-        assert_eq!(take(b"get a\0b\r\n"), Line::Complete(b"get a", 9));
-        assert_eq!(take(b"get a"), Line::Partial);
+        assert_eq!(take(b"get a\r\nget b", 0), Line::Complete(b"get a", 7));
+        assert_eq!(take(b"get a\nx", 0), Line::Complete(b"get a", 6));
+        assert_eq!(take(b"\r\n", 0), Line::Complete(b"\r", 2));
+        assert_eq!(take(b"\n", 0), Line::Complete(b"", 1));
+        assert_eq!(take(b"get a\0b\r\n", 0), Line::Complete(b"get a", 9));
+        assert_eq!(take(b"get a", 0), Line::Partial);
+        assert_eq!(take(b"get a\nx", 5), Line::Complete(b"get a", 6));
     }
 
     #[test]
     fn only_a_get_may_be_long() {
-        assert_eq!(take(&[b'x'; LONG]), Line::Partial);
-        assert_eq!(take(&[b'x'; LONG + 1]), Line::TooLong);
+        assert_eq!(take(&[b'x'; LONG], 0), Line::Partial);
+        assert_eq!(take(&[b'x'; LONG + 1], 0), Line::TooLong);
         let get = [&b"  gets "[..], &[b'x'; MAX]].concat();
-        assert_eq!(take(&get[..MAX]), Line::Partial);
-        assert_eq!(take(&get), Line::TooLong);
+        assert_eq!(take(&get[..MAX], 0), Line::Partial);
+        assert_eq!(take(&get, 0), Line::TooLong);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod number;
 mod tokens;
 
 pub(crate) use classic::parse;
-pub(crate) use line::{Line, take};
+pub(crate) use line::{LONG, Line, take};
 pub(crate) use manage::Manage;
 pub(crate) use meta::Meta;
 pub(crate) use tokens::{Keys, Tokens};

@@ -132,6 +132,63 @@ fn joined_values_have_the_limit_of_whole_ones() {
 }
 
 #[test]
+fn a_value_for_which_there_is_no_memory_is_swallowed() {
+    let mut rig = Rig::new();
+    // Other connections hold nearly all that there is for what is being received.
+    let mut others = rig.cache.outside.nothing();
+    assert!(others.grow_to((4 << 20) - (20 << 10)));
+    let value = "x".repeat(60_000);
+    let in_parts = |rig: &mut Rig, head: &str| {
+        let sent = format!("{head}\r\n{value}\r\nmg a s\r\n");
+        let got: Vec<u8> = sent.as_bytes().chunks(999).flat_map(|part| rig.feed(part)).collect();
+        String::from_utf8(got).unwrap()
+    };
+    let refused = "SERVER_ERROR out of memory storing object\r\n";
+    for (head, said, left) in [
+        ("set a 0 0 60000", refused, "EN"),
+        ("set a 0 0 60000 noreply", "", "EN"),
+        ("ms a 60000 q", refused, "EN"),
+        ("replace a 0 0 60000", refused, "HD s3"),
+        ("append a 0 0 60000", refused, "HD s3"),
+        ("cas a 0 0 60000 1", refused, "HD s3"),
+    ] {
+        rig.feed(b"set a 0 0 3\r\nold\r\n");
+        assert_eq!(in_parts(&mut rig, head), format!("{said}{left}\r\n"), "{head}");
+    }
+    // What is short, or comes in one piece, is stored nonetheless.
+    rig.feed(b"set a 0 0 3\r\nn");
+    assert_eq!(rig.feed(b"ew\r\nget a\r\n"), b"STORED\r\nVALUE a 0 3\r\nnew\r\nEND\r\n");
+    assert_eq!(rig.feed(format!("set a 0 0 60000\r\n{value}\r\n").as_bytes()), b"STORED\r\n");
+    drop(others);
+    assert_eq!(in_parts(&mut rig, "set a 0 0 60000"), "STORED\r\nHD s60000\r\n");
+    // One that goes in the middle of a value gives back what it held.
+    rig.feed(format!("set a 0 0 60000\r\n{}", &value[..30_000]).as_bytes());
+    assert!(rig.cache.outside.held() >= 30_000);
+    rig.reconnect();
+    assert_eq!(rig.cache.outside.held(), 0);
+}
+
+#[test]
+fn a_long_line_and_a_long_answer_need_memory_too() {
+    let mut rig = Rig::new();
+    rig.feed(b"stats detail on\r\n");
+    for n in 0..1000 {
+        rig.feed(format!("get {n}{}:key\r\n", long(100)).as_bytes());
+    }
+    let line = format!("get {}", "key ".repeat(2000));
+    assert!(rig.feed(b"stats detail dump\r\n").len() > 100_000 && rig.feed(line.as_bytes()).is_empty());
+    assert!(rig.cache.outside.held() >= 2 * line.len());
+    assert_eq!((rig.feed(b"\r\n"), rig.cache.outside.held()), (b"END\r\n".to_vec(), 0));
+    let mut others = rig.cache.outside.nothing();
+    assert!(others.grow_to(4 << 20));
+    let no_room = "SERVER_ERROR out of memory writing stats\r\n";
+    let got = rig.feed(b"mn\r\nstats detail dump\r\nmn\r\n");
+    assert_eq!(String::from_utf8_lossy(&got), format!("MN\r\n{no_room}MN\r\n"));
+    assert_eq!(rig.feed(line.as_bytes()), b"SERVER_ERROR out of memory reading request\r\n");
+    assert_eq!(rig.ended, Some(After::Close));
+}
+
+#[test]
 fn ends_of_connections() {
     for (sent, after) in [
         ("quit\r\n", After::Close),
