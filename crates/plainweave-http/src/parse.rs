@@ -19,11 +19,16 @@ use crate::{Error, Limits};
 pub const MAX_HEADERS: usize = 100;
 
 /// Room for a head's fields; lives on the stack, is not initialised.
-pub type HeaderSlots<'b> = [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS];
+#[derive(Debug)]
+pub struct HeaderSlots<'b> {
+    slots: [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS],
+    /// For versions that `httparse` does not know.
+    later: Vec<httparse::Header<'b>>,
+}
 
 /// Fresh [`HeaderSlots`].
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
-    [const { MaybeUninit::uninit() }; MAX_HEADERS]
+    HeaderSlots { slots: [const { MaybeUninit::uninit() }; MAX_HEADERS], later: Vec::new() }
 }
 
 /// What a look at the buffer found.
@@ -93,18 +98,66 @@ fn too_many() -> Error {
 /// Parses a complete head, as [`HeadScanner`] delimits it.
 pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<RequestHead<'b>, Error> {
     let mut raw = httparse::Request::new(&mut []);
-    match raw.parse_with_uninit_headers(buf, slots) {
+    match raw.parse_with_uninit_headers(buf, &mut slots.slots) {
         Ok(httparse::Status::Complete(len)) if len == buf.len() => {}
-        Ok(_) => return Err(Error::bad("the head is not one complete request head")),
-        Err(httparse::Error::Version) => return Err(bad_version(buf)),
-        Err(httparse::Error::TooManyHeaders) => return Err(too_many()),
-        Err(_) => return Err(Error::bad("malformed request line or header field")),
+        Ok(_) => return Err(incomplete()),
+        Err(httparse::Error::Version) => return parse_later(buf, &mut slots.later),
+        Err(error) => return Err(malformed(error)),
     }
     let (Some(method), Some(target_text), Some(minor)) = (raw.method, raw.path, raw.version) else {
         return Err(Error::bad("malformed request line"));
     };
-    let headers: &'b [httparse::Header<'b>] = raw.headers;
     let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    judge(method, target_text, version, raw.headers)
+}
+
+/// A head of a later HTTP/1 is one of HTTP/1.1 (RFC 9110, 2.5). Method and target were found well formed.
+#[cold]
+fn parse_later<'b>(buf: &'b [u8], fields: &'b mut Vec<httparse::Header<'b>>) -> Result<RequestHead<'b>, Error> {
+    let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
+    let rest = buf[line.len()..].strip_prefix(b"\r\n").ok_or_else(|| Error::bad("malformed request line"))?;
+    let mut words = line.split(|&byte| byte == b' ');
+    let (method, target, version, more) = (words.next(), words.next(), words.next(), words.next());
+    match version.filter(|_| more.is_none()) {
+        Some([b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor]) if minor.is_ascii_digit() => {}
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            return Err(Error::parse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1 is spoken here"));
+        }
+        _ => return Err(Error::bad("malformed HTTP version")),
+    }
+    let text = |word: Option<&'b [u8]>| word.and_then(|word| str::from_utf8(word).ok());
+    let (Some(method), Some(target)) = (text(method), text(target)) else {
+        return Err(Error::bad("malformed request line"));
+    };
+    fields.resize(MAX_HEADERS, httparse::EMPTY_HEADER);
+    match httparse::parse_headers(rest, fields).map_err(malformed)? {
+        httparse::Status::Complete((len, fields)) if len == rest.len() => {
+            judge(method, target, Version::HTTP_11, fields)
+        }
+        _ => Err(incomplete()),
+    }
+}
+
+fn incomplete() -> Error {
+    Error::bad("the head is not one complete request head")
+}
+
+fn malformed(error: httparse::Error) -> Error {
+    match error {
+        httparse::Error::TooManyHeaders => too_many(),
+        _ => Error::bad("malformed request line or header field"),
+    }
+}
+
+/// What makes two readers of one connection disagree is refused.
+fn judge<'b>(
+    method: &'b str,
+    target_text: &'b str,
+    version: Version,
+    headers: &'b [httparse::Header<'b>],
+) -> Result<RequestHead<'b>, Error> {
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| Error::bad("malformed method"))?;
     let target = parse_target(&method, target_text)?;
     let fields = Fields::collect(headers)?;
@@ -122,21 +175,6 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
         version,
         headers,
     })
-}
-
-/// 505 for a well-formed version that is not ours, 400 for anything else.
-fn bad_version(buf: &[u8]) -> Error {
-    let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
-    let mut words = line.split(|&byte| byte == b' ');
-    let (_method, _target, version, more) = (words.next(), words.next(), words.next(), words.next());
-    match version.filter(|_| more.is_none()) {
-        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
-            Error::parse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.0 and HTTP/1.1 are spoken here")
-        }
-        _ => Error::bad("malformed HTTP version"),
-    }
 }
 
 /// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already refused spaces.

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Args;
 use plainweave_http::StatusCode;
-use plainweave_http::files::{Blocking, StaticFiles};
+use plainweave_http::files::{Blocking, PAGED, StaticFiles};
 
 /// Listings, compressed twins, pages for what is not there.
 #[derive(Args, Debug)]
@@ -21,7 +21,8 @@ pub(super) struct ContentFlags {
     #[arg(long, value_name = "PATH")]
     fallback: Option<String>,
 
-    /// Send this file with errors of this status, as in 404=/404.html; may be repeated
+    /// Send this file with errors of this status, as in 404=/404.html; may be repeated. For 400, 403, 404, 405, 406,
+    /// 412, 416, 500, 501 and 503; requests that are not HTTP, panics and unknown transfer codings are answered plainly
     #[arg(long, value_name = "STATUS=PATH", value_parser = error_page)]
     error_page: Vec<(StatusCode, String)>,
 }
@@ -50,7 +51,11 @@ fn error_page(text: &str) -> Result<(StatusCode, String), String> {
     let (status, path) = text.split_once('=').unwrap_or_default();
     let status = status.parse::<StatusCode>().ok().filter(|s| s.is_client_error() || s.is_server_error());
     match status.filter(|_| path.starts_with('/')) {
-        Some(status) => Ok((status, path.to_owned())),
+        Some(status) if PAGED.contains(&status) => Ok((status, path.to_owned())),
+        Some(status) => {
+            let paged = PAGED.map(|status| status.as_str().to_owned()).join(", ");
+            Err(format!("no page is ever sent with {}; give one of {paged}", status.as_str()))
+        }
         None => Err("write an error status and a path, as in 404=/404.html".to_owned()),
     }
 }
@@ -64,6 +69,10 @@ mod tests {
         assert_eq!(error_page("404=/a=b.html"), Ok((StatusCode::NOT_FOUND, "/a=b.html".to_owned())));
         for text in ["", "404", "404=", "404=x.html", "/404.html", "200=/a", "4040=/a", "x=/a"] {
             assert!(error_page(text).is_err(), "{text}");
+        }
+        for status in [408, 413, 414, 417, 431, 505, 418, 599] {
+            let error = error_page(&format!("{status}=/e.html")).unwrap_err();
+            assert!(error.contains(&format!("with {status}; give one of 400, 403")), "{error}");
         }
     }
 }

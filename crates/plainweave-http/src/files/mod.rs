@@ -40,6 +40,7 @@ use pages::Pages;
 use path::{FilePath, Refusal};
 
 pub use cache::Caching;
+pub use pages::PAGED;
 pub use pieces::{Blocking, Inline};
 
 const INDEX: &[u8] = b"index.html";
@@ -113,7 +114,8 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers
-    /// itself, such as a malformed request, stay plain. Fails when there is no such file, or the status is no error.
+    /// itself, such as a malformed request, stay plain: all but [`PAGED`], and of these some 400, 500 and 501. Fails
+    /// when there is no such file, or the status is not one of [`PAGED`].
     pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
         self.pages.set_error(&self.root, status, path)?;
         Ok(self)

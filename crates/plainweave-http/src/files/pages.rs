@@ -15,6 +15,21 @@ use crate::{Body, RequestHead, Response};
 
 const VARY: HeaderValue = HeaderValue::from_static("Accept");
 
+/// The error statuses that can have a page: those that [`StaticFiles`] answers with. Others are the connection's; so
+/// are a 400 for a malformed request (a malformed path is not), a 500 for a panic and a 501 for a transfer coding.
+pub const PAGED: [StatusCode; 10] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::NOT_ACCEPTABLE,
+    StatusCode::PRECONDITION_FAILED,
+    StatusCode::RANGE_NOT_SATISFIABLE,
+    StatusCode::INTERNAL_SERVER_ERROR,
+    StatusCode::NOT_IMPLEMENTED,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
+
 /// Pages for what is not there, or went wrong.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
@@ -29,8 +44,9 @@ impl Pages {
     }
 
     pub(super) fn set_error(&mut self, root: &Root, status: StatusCode, path: &str) -> io::Result<()> {
-        if !status.is_client_error() && !status.is_server_error() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no error status", status.as_str())));
+        if !PAGED.contains(&status) {
+            let why = format!("files are never answered {}, see PAGED", status.as_str());
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         let path = existing(root, path)?;
         self.errors.retain(|(other, _)| *other != status);

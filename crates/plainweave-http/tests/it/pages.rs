@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use plainweave_http::files::Caching;
+use plainweave_http::files::{Caching, PAGED};
 use plainweave_http::{Server, StatusCode};
 
 use crate::site::{Site, ask};
@@ -90,4 +90,27 @@ fn pages_that_are_not_there() {
     fs::remove_file(site.root().join("404.html")).unwrap();
     let answer = ask(&server, "GET /none", "");
     assert_eq!((answer.status, answer.body.as_slice()), (404, &b"404 Not Found\n"[..]));
+}
+
+#[test]
+fn only_answers_of_files_have_pages() {
+    let site = site();
+    for status in 100..600 {
+        let status = StatusCode::from_u16(status).unwrap();
+        let paged = site.files().with_error_page(status, "/404.html");
+        assert_eq!(paged.is_ok(), PAGED.contains(&status), "{status}");
+    }
+    let files = PAGED.into_iter().try_fold(site.files(), |files, status| files.with_error_page(status, "/404.html"));
+    let server = Server::new(files.unwrap());
+    for (request, fields, status) in [
+        ("GET /../x", "", 400),
+        ("GET /none", "", 404),
+        ("POST /", "", 405),
+        ("GET /app.js", "If-Match: \"x\"\r\n", 412),
+        ("GET /app.js", "Range: bytes=99-\r\n", 416),
+        ("BREW /", "", 501),
+    ] {
+        let answer = ask(&server, request, fields);
+        assert_eq!((answer.status, answer.body.as_slice()), (status, &b"lost"[..]), "{request}");
+    }
 }
