@@ -1,12 +1,23 @@
 //! What all servers choose of the runtime, and how they say so in their first line.
 
 use std::fmt;
+use std::io;
 use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use plainweave::Runtime;
 use plainweave::policy::Choice;
+use plainweave::stall::Culprit;
+use plainweave::{Runtime, RuntimeBuilder, Stall};
+
+use crate::web::say;
+
+/// A server is to have been held up for so long, by what it did itself, that this is told.
+const STALL: Duration = Duration::from_millis(10);
+/// Between two reports of stalls.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// An I/O driver by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,14 +33,37 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// A runtime as the flags ask for; what they leave open is the runtime's to choose. Fibers share their worker's
-/// thread-local storage, for the faster switch: our servers keep the contract that this has.
+/// A server's runtime, as the flags ask for; what they leave open is the runtime's to choose. Stalls are told on
+/// standard error.
+pub(crate) fn start_server(
+    name: &'static str,
+    workers: Option<NonZeroUsize>,
+    io: Option<Io>,
+    policy: Option<&str>,
+) -> anyhow::Result<Runtime> {
+    let stalls = Stalls::default();
+    let tell = move |stall: &Stall| stalls.tell(name, stall, |line| say(io::stderr(), line));
+    let mut builder = builder(name, workers, io, policy);
+    // Elsewhere a worker cannot be asked.
+    if cfg!(target_arch = "x86_64") {
+        builder = builder.on_stall(tell);
+    }
+    builder.build().context("cannot start the runtime")
+}
+
+/// A runtime for a client, as `start_server` otherwise.
 pub(crate) fn start(
     name: &str,
     workers: Option<NonZeroUsize>,
     io: Option<Io>,
     policy: Option<&str>,
 ) -> anyhow::Result<Runtime> {
+    builder(name, workers, io, policy).build().context("cannot start the runtime")
+}
+
+/// Fibers share their worker's thread-local storage, for the faster switch: our programs keep the contract that this
+/// has.
+fn builder(name: &str, workers: Option<NonZeroUsize>, io: Option<Io>, policy: Option<&str>) -> RuntimeBuilder {
     // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP library use
     // `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is used within calls
     // that do not suspend.
@@ -42,10 +76,41 @@ pub(crate) fn start(
     if let Some(workers) = workers {
         builder = builder.workers(workers.get());
     }
-    if let Some(policy) = policy {
-        builder = builder.policy(policy);
+    match policy {
+        Some(policy) => builder.policy(policy),
+        None => builder,
     }
-    builder.build().context("cannot start the runtime")
+}
+
+/// What was told of stalls.
+#[derive(Debug, Default)]
+struct Stalls(Mutex<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    last: Option<Instant>,
+    /// Reports since then.
+    left_out: u64,
+}
+
+impl Stalls {
+    /// At most once a second, with the number of those left out. What the machine's other programs have caused, and
+    /// what was over before it could be looked at, is in the metrics alone.
+    fn tell(&self, name: &str, stall: &Stall, say: impl FnOnce(&str)) {
+        let own = stall.held.saturating_sub(stall.starved) >= STALL;
+        if !own || !matches!(stall.culprit, Culprit::Fiber { .. } | Culprit::Silent) {
+            return;
+        }
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.last.is_some_and(|last| last.elapsed() < QUIET) {
+            told.left_out += 1;
+            return;
+        }
+        let left_out = std::mem::take(&mut told.left_out);
+        told.last = Some(Instant::now());
+        let others = if left_out > 0 { format!("\n    (before it, {left_out} were left out)") } else { String::new() };
+        say(&format!("plainweave {name}: {stall}{others}"));
+    }
 }
 
 /// Driver, workers and policy in words.
@@ -59,5 +124,41 @@ impl fmt::Display for Described<'_> {
             Some(reason) => write!(f, "; not io_uring: {reason}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn of_many_stalls_one_is_told() {
+        let (send, stalled) = mpsc::channel();
+        let (ended, wait) = mpsc::channel::<()>();
+        let runtime = Runtime::builder().workers(2).on_stall(move |stall| {
+            let _ = send.send(stall.clone());
+        });
+        let runtime = runtime.build().unwrap();
+        let fiber = runtime.spawn(move || wait.recv());
+        // Others may be the machine's fault, or over; this one is told of until it ends.
+        let stall = stalled.iter().find(|stall| {
+            matches!(stall.culprit, Culprit::Fiber { .. }) && stall.held.saturating_sub(stall.starved) >= STALL
+        });
+        let (stall, stalls, mut lines) = (stall.unwrap(), Stalls::default(), Vec::new());
+        (0..3).for_each(|_| stalls.tell("test", &stall, |line| lines.push(line.to_owned())));
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("plainweave test: worker "), "{}", lines[0]);
+        stalls.0.lock().unwrap().last = None;
+        stalls.tell("test", &stall, |line| lines.push(line.to_owned()));
+        assert!(lines[1].ends_with("\n    (before it, 2 were left out)"), "{}", lines[1]);
+        let mut starved = stall;
+        starved.starved = starved.held;
+        stalls.0.lock().unwrap().last = None;
+        stalls.tell("test", &starved, |line| lines.push(line.to_owned()));
+        assert_eq!(lines.len(), 2);
+        drop(ended);
+        let _ = fiber.join();
     }
 }

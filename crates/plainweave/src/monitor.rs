@@ -72,6 +72,8 @@ struct Seen {
     /// Its counts; `None` while it sleeps.
     beat: Option<Beat>,
     since: Instant,
+    /// How long it had waited for a processor by then; known if somebody is told of stalls.
+    delay: Duration,
     /// After how long it is next told of.
     tell_after: Duration,
 }
@@ -97,7 +99,8 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
-        let seen = vec![Seen { beat: None, since: now, tell_after: stall_after }; pool.workers.len()];
+        let never = Seen { beat: None, since: now, delay: Duration::ZERO, tell_after: stall_after };
+        let seen = vec![never; pool.workers.len()];
         let cursors = vec![0; pool.workers.len()];
         Self { pool, stall_after, seen, cursors, alert_until: now, notes }
     }
@@ -138,7 +141,9 @@ impl Monitor {
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             let beat = (!self.pool.idle.is_asleep(id)).then(|| worker.beat());
             if beat.is_none() || beat != seen.beat {
-                *seen = Seen { beat, since: now, tell_after: self.stall_after };
+                let notes = self.notes.as_ref().filter(|_| beat.is_some());
+                let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
+                *seen = Seen { beat, since: now, delay, tell_after: self.stall_after };
                 continue;
             }
             if now - seen.since < period {
@@ -153,7 +158,7 @@ impl Monitor {
                     self.pool.counts.stalls.fetch_add(1, Ordering::Relaxed);
                 }
                 if let (Some(notes), Some(beat)) = (&self.notes, beat) {
-                    notes.leave(Note { worker: id, beat, since: seen.since });
+                    notes.leave(Note { worker: id, beat, since: seen.since, delay: seen.delay });
                 }
                 seen.tell_after = seen.tell_after.saturating_mul(AGAIN);
             }

@@ -107,7 +107,7 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
         let (id, stall) = report_of_a_culprit(&runtime, &told);
         let Culprit::Fiber { name, frames, .. } = &stall.culprit else { unreachable!("looked for by its number") };
         assert_eq!(name.as_deref(), Some("culprit"));
-        assert!(stall.worker < 2 && stall.held >= STALL, "{stall:?}");
+        assert!(stall.worker < 2 && stall.held >= STALL && stall.starved <= stall.held, "{stall:?}");
         let (first, report) = (frames.first().expect("the innermost"), stall.to_string());
         // What is inlined comes before it, at the same address.
         let here = frames.iter().take_while(|frame| frame.address == first.address);
@@ -258,6 +258,39 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
     let runtime = builder.build().expect("a runtime");
     let _caught = plainweave::signal::Signals::new([libc::SIGURG]).expect("caught");
     report_of_a_culprit(&runtime, &told);
+}
+
+/// Two workers that compute share one processor: for about half of the time each has none.
+#[test]
+fn a_stall_without_a_processor_is_told_as_such() {
+    const NAME: &str = "a_stall_without_a_processor_is_told_as_such";
+    if !is_child("child") {
+        let child = in_child(NAME, "child", &[]);
+        assert!(child.status.success(), "{}", stderr_of(&child));
+        return;
+    }
+    if !std::path::Path::new("/proc/self/schedstat").exists() {
+        return; // This kernel does not count it.
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).expect("known");
+    let mut one = rustix::thread::CpuSet::new();
+    one.set((0..1024).find(|&cpu| allowed.is_set(cpu)).expect("one at least"));
+    // Threads to come inherit it.
+    rustix::thread::sched_setaffinity(None, &one).expect("set");
+    let told = Told::default();
+    let tell = told.clone();
+    let builder = Runtime::builder().workers(2).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    let runtime = builder.build().expect("a runtime");
+    let go_on = Arc::new(AtomicBool::new(false));
+    let computing = [(); 2].map(|()| {
+        let seen = go_on.clone();
+        runtime.spawn(move || hold_up(&seen))
+    });
+    eventually("one of them has had no processor", || told.0.lock().unwrap().iter().any(|s| s.starved > ms(1)));
+    go_on.store(true, Ordering::SeqCst);
+    computing.into_iter().for_each(|fiber| assert!(fiber.join().is_ok()));
+    let starved = told.0.lock().unwrap().iter().find(|stall| stall.starved > ms(1)).expect("as before").to_string();
+    assert!(starved.contains("of them without a processor)"), "{starved}");
 }
 
 /// From anybody, to any thread.

@@ -29,6 +29,7 @@
 //! function is right, and its callers are missing, in part or altogether.
 
 mod board;
+mod delay;
 mod reporter;
 mod sample;
 
@@ -49,6 +50,9 @@ pub struct Stall {
     pub worker: usize,
     /// For how long at least, when it was looked at.
     pub held: Duration,
+    /// For how much of that it was ready and had no processor, because others ran on the machine: that is no fault of
+    /// a fiber's. 0 if the kernel does not count (`schedstat` in proc(5)).
+    pub starved: Duration,
     /// What it was doing then.
     pub culprit: Culprit,
     /// Reports since the last one that were left out, because your function was busy.
@@ -98,22 +102,29 @@ pub struct Frame {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (worker, ms) = (self.worker, self.held.as_millis());
-        let frames = match &self.culprit {
-            Culprit::Fiber { id, name, frames } => {
-                write!(f, "worker {worker} has been held up for {ms} ms, by fiber #{id}")?;
-                if let Some(name) = name {
-                    write!(f, " {name:?}")?;
-                }
+        if matches!(self.culprit, Culprit::Gone) {
+            return write!(f, "worker {} was held up for a while, and has gone on", self.worker);
+        }
+        write!(f, "worker {} has been held up for {} ms", self.worker, self.held.as_millis())?;
+        if self.starved >= Duration::from_millis(1) {
+            write!(f, " ({} of them without a processor)", self.starved.as_millis())?;
+        }
+        let frames: &[Frame] = match &self.culprit {
+            Culprit::Fiber { id, name: Some(name), frames } => {
+                write!(f, ", by fiber #{id} {name:?}")?;
+                frames
+            }
+            Culprit::Fiber { id, name: None, frames } => {
+                write!(f, ", by fiber #{id}")?;
                 frames
             }
             Culprit::Elsewhere { frames } => {
-                write!(f, "worker {worker} has been held up for {ms} ms, by no fiber")?;
+                f.write_str(", by no fiber")?;
                 frames
             }
-            Culprit::Gone => return write!(f, "worker {worker} was held up for a while, and has gone on"),
-            Culprit::Silent => {
-                return write!(f, "worker {worker} has been held up for {ms} ms, and does not answer a signal");
+            Culprit::Gone | Culprit::Silent => {
+                f.write_str(", and does not answer a signal")?;
+                &[]
             }
         };
         frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::delay::Delays;
 use super::{Culprit, Frame, Stall, sample};
 use crate::policy::WorkerId;
 use crate::pool::{Beat, PoolShared};
@@ -40,15 +41,23 @@ pub(crate) struct Note {
     pub(crate) beat: Beat,
     /// as they have since then at least.
     pub(crate) since: Instant,
+    /// What [`Notes::delay`] said then.
+    pub(crate) delay: Duration,
 }
 
 /// The monitor's end of the queue.
 pub(crate) struct Notes {
     queue: SyncSender<Note>,
     missed: Arc<AtomicU64>,
+    delays: Arc<Delays>,
 }
 
 impl Notes {
+    /// How long the worker has waited for a processor so far.
+    pub(crate) fn delay(&self, worker: WorkerId) -> Duration {
+        self.delays.now(worker)
+    }
+
     pub(crate) fn leave(&self, note: Note) {
         if self.queue.try_send(note).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -61,14 +70,18 @@ pub(crate) struct Reporter {
     pool: Arc<PoolShared>,
     queue: Receiver<Note>,
     missed: Arc<AtomicU64>,
+    delays: Arc<Delays>,
     on_stall: OnStall,
 }
 
 impl Reporter {
+    /// When the workers have started.
     pub(crate) fn new(pool: Arc<PoolShared>, on_stall: OnStall) -> (Notes, Self) {
         let (sender, queue) = sync_channel(pool.workers.len().max(NOTES));
         let missed = Arc::<AtomicU64>::default();
-        (Notes { queue: sender, missed: missed.clone() }, Self { pool, queue, missed, on_stall })
+        let delays = Arc::new(Delays::of(&pool));
+        let notes = Notes { queue: sender, missed: missed.clone(), delays: delays.clone() };
+        (notes, Self { pool, queue, missed, delays, on_stall })
     }
 
     /// Until the monitor has ended.
@@ -86,6 +99,7 @@ impl Reporter {
         let worker = &self.pool.workers[note.worker];
         let sample = sample::ask(worker.thread(), PATIENCE);
         let held = note.since.elapsed();
+        let starved = self.delays.now(note.worker).saturating_sub(note.delay).min(held);
         // The counts only grow: if they are the same, the sample was taken in between.
         let culprit = match sample {
             _ if worker.beat() != note.beat => Culprit::Gone,
@@ -98,7 +112,7 @@ impl Reporter {
                 }
             }
         };
-        Stall { worker: note.worker, held, culprit, missed: self.missed.swap(0, Ordering::Relaxed) }
+        Stall { worker: note.worker, held, starved, culprit, missed: self.missed.swap(0, Ordering::Relaxed) }
     }
 }
 
