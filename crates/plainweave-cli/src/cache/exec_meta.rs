@@ -12,7 +12,8 @@ impl Exec<'_> {
         let recache = expiry(meta.recache).and_then(Expiry::time).map(|end| end.since(self.now));
         // Without a trace also means without a token, so it is only for who does not ask for one.
         let peek = meta.no_update && meta.vivify.is_none() && recache.is_none();
-        let lookup = Lookup { touch: expiry(meta.exptime), vivify: expiry(meta.vivify), recache, peek };
+        let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
+        let lookup = Lookup { touch, vivify, cas: meta.new_cas, recache, peek };
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), hit.as_ref().map(|hit| hit.item.len()));
         match hit {
@@ -86,7 +87,8 @@ impl Exec<'_> {
         let compare = meta.cas.filter(|cas| verb == Verb::Cas || joins && *cas != 0);
         let expiry = meta.exptime.map_or(Expiry::NEVER, |exptime| self.expiry(exptime));
         let stale = meta.stale && verb == Verb::Cas;
-        let write = Write { flags: meta.flags, expiry, mode: mode(verb), compare, stale, ..Write::new(key, value) };
+        let (flags, mode, cas) = (meta.flags, mode(verb), meta.new_cas);
+        let write = Write { key, value, flags, expiry, mode, compare, cas, stale };
         debug_assert!(verb != Verb::Cas || write.mode == Mode::Set);
         let stored = self.write(&write, verb);
         let (status, cas): (&[u8], u64) = match stored {
@@ -116,7 +118,7 @@ impl Exec<'_> {
         let key = meta.key.bytes();
         self.note(Kind::MetaDelete, key);
         let expiry = meta.exptime.map(|exptime| self.expiry(exptime));
-        let removal = Removal { compare: meta.cas, invalidate: meta.stale, expiry, cas: None };
+        let removal = Removal { compare: meta.cas, invalidate: meta.stale, expiry, cas: meta.new_cas };
         match self.remove(key, &removal) {
             Removed::Removed if meta.quiet => {}
             Removed::Removed => self.status(b"HD", meta),
@@ -132,7 +134,7 @@ impl Exec<'_> {
         let create = expiry(meta.vivify).map(|end| (meta.initial, end));
         let compare = meta.cas.filter(|cas| *cas != 0);
         let touch = expiry(meta.exptime);
-        let count = Count { delta: meta.delta, down: !meta.up(), create, touch, compare, cas: None };
+        let count = Count { delta: meta.delta, down: !meta.up(), create, touch, compare, cas: meta.new_cas };
         match self.counted(key, &count) {
             Counted::Value { created: false, .. } if meta.quiet => {}
             Counted::Value { value, cas, expiry, .. } => self.meta_number(meta, value, cas, expiry),

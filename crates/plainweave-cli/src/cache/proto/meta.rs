@@ -38,6 +38,8 @@ pub(crate) struct Meta<'a> {
     pub(crate) flags: u32,
     /// `C`
     pub(crate) cas: Option<u64>,
+    /// `E`: the CAS number that the item gets.
+    pub(crate) new_cas: Option<u64>,
     /// `M`
     mode: Option<u8>,
     /// `D`
@@ -114,6 +116,7 @@ impl<'a> Meta<'a> {
             recache: None,
             flags: 0,
             cas: None,
+            new_cas: None,
             mode: None,
             delta: 1,
             initial: 0,
@@ -153,6 +156,7 @@ impl<'a> Meta<'a> {
             b'q' => self.quiet = true,
             b'F' => self.flags = number::unsigned32(argument).ok_or("")?,
             b'C' => self.cas = Some(number::unsigned64(argument).ok_or(BAD_TOKEN)?),
+            b'E' => self.new_cas = Some(number::unsigned64(argument).ok_or(BAD_TOKEN)?),
             b'M' => match argument {
                 [mode] => self.mode = Some(*mode),
                 _ => return Err("CLIENT_ERROR incorrect length for M token"),

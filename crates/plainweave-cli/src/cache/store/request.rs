@@ -41,25 +41,13 @@ pub struct Write<'a> {
     /// With `compare`: if that is *lower* than the item's CAS value, store nonetheless and mark the item stale;
     /// expiry, stale mark and token stay: `I` of `ms`.
     pub stale: bool,
-    /// For append and prepend: create a missing item, with this expiry: `N` of `ms`.
-    pub vivify: Option<Expiry>,
 }
 
 impl<'a> Write<'a> {
     /// A plain `set` without flags or expiry.
     #[must_use]
     pub const fn new(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self {
-            key,
-            value,
-            flags: 0,
-            expiry: Expiry::NEVER,
-            mode: Mode::Set,
-            compare: None,
-            cas: None,
-            stale: false,
-            vivify: None,
-        }
+        Self { key, value, flags: 0, expiry: Expiry::NEVER, mode: Mode::Set, compare: None, cas: None, stale: false }
     }
 }
 
@@ -87,6 +75,8 @@ pub struct Lookup {
     pub touch: Option<Expiry>,
     /// Creates a missing item, empty and with this expiry; its creator holds the token: `N` of `mg`.
     pub vivify: Option<Expiry>,
+    /// The CAS value of an item that it creates, in place of the next one: `E` of `mg`.
+    pub cas: Option<u64>,
     /// Hands out the token if the item ends in less than so many seconds: `R` of `mg`.
     pub recache: Option<u32>,
     /// Looks without a trace: no access is noted and no token handed out.

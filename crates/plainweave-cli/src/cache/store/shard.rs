@@ -230,7 +230,7 @@ impl Shard {
             Some(place) => (place, false),
             None => {
                 let expiry = lookup.vivify?;
-                let facts = Facts { flags: 0, cas: next_cas(), expiry, marks: 0 };
+                let facts = Facts { flags: 0, cas: lookup.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
                 self.put(hash, key, &[], facts).ok()?;
                 (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
             }
@@ -256,14 +256,13 @@ impl Shard {
     }
 
     pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
-        let &Write { key, value, flags, expiry, mode, compare, cas, stale, vivify } = write;
+        let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
         let Some(place) = self.find(hash, key, now) else {
-            let expiry = match (compare, mode, vivify) {
-                (Some(_), ..) => return Stored::NotFound,
-                (None, Mode::Set | Mode::Add, _) => expiry,
-                (None, Mode::Append | Mode::Prepend, Some(expiry)) => expiry,
-                (None, ..) => return Stored::NotStored,
-            };
+            match (compare, mode) {
+                (Some(_), _) => return Stored::NotFound,
+                (None, Mode::Set | Mode::Add) => {}
+                (None, _) => return Stored::NotStored,
+            }
             let facts = Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks: 0 };
             return self.stored(hash, write, &[value], facts);
         };

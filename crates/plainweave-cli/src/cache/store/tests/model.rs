@@ -85,7 +85,7 @@ impl Model {
         let created = self.live(key, now).is_none();
         let entry = if created {
             let expiry = lookup.vivify?;
-            self.insert(key, b"", 0, expiry, next_cas(), now)
+            self.insert(key, b"", 0, expiry, lookup.cas.unwrap_or_else(next_cas), now)
         } else {
             self.map.get_mut(key)?
         };
@@ -110,7 +110,7 @@ impl Model {
 
     pub(super) fn write(&mut self, write: &Write<'_>, now: Time) -> Stored {
         let next_cas = self.next();
-        let &Write { key, value, flags, expiry, mode, compare, cas, stale, vivify } = write;
+        let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
         let item_max = self.item_max;
         if item_size(key, value.len(), flags) > item_max {
             if mode == Mode::Set && compare.is_none() {
@@ -119,12 +119,11 @@ impl Model {
             return Stored::TooLarge;
         }
         let Some(old) = self.live(key, now) else {
-            let expiry = match (compare, mode, vivify) {
-                (Some(_), ..) => return Stored::NotFound,
-                (None, Mode::Set | Mode::Add, _) => expiry,
-                (None, Mode::Append | Mode::Prepend, Some(expiry)) => expiry,
-                (None, ..) => return Stored::NotStored,
-            };
+            match (compare, mode) {
+                (Some(_), _) => return Stored::NotFound,
+                (None, Mode::Set | Mode::Add) => {}
+                (None, _) => return Stored::NotStored,
+            }
             let cas = cas.unwrap_or_else(next_cas);
             self.insert(key, value, flags, expiry, cas, now);
             return Stored::Stored(cas);

@@ -23,16 +23,12 @@ enum Command {
         stale: bool,
     },
     Number(u8, u64),
-    Vivify {
-        key: u8,
-        len: usize,
-        expiry: Expiry,
-    },
     Remove {
         key: u8,
         compare: Compare,
         invalidate: bool,
         expiry: Option<Expiry>,
+        cas: Option<u64>,
     },
     Count {
         key: u8,
@@ -77,6 +73,11 @@ fn sometimes() -> impl Strategy<Value = Option<Expiry>> {
     proptest::option::weighted(0.2, expiries())
 }
 
+/// A CAS value that the command gives.
+fn numbers() -> impl Strategy<Value = Option<u64>> {
+    proptest::option::weighted(0.1, prop_oneof![1..1000_u64, Just(0), Just(u64::MAX)])
+}
+
 fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![8 => 0..100_usize, 2 => 900..5000_usize, 1 => 15_000..70_000_usize]
 }
@@ -87,21 +88,21 @@ fn compares() -> impl Strategy<Value = Compare> {
 
 fn lookups() -> impl Strategy<Value = Lookup> {
     let recache = proptest::option::weighted(0.2, 0..60_u32);
-    (sometimes(), sometimes(), recache, proptest::bool::weighted(0.2))
-        .prop_map(|(touch, vivify, recache, peek)| Lookup { touch, vivify, recache, peek })
+    (sometimes(), sometimes(), numbers(), recache, proptest::bool::weighted(0.2))
+        .prop_map(|(touch, vivify, cas, recache, peek)| Lookup { touch, vivify, cas, recache, peek })
 }
 
 fn counts() -> impl Strategy<Value = Count> {
     let create = proptest::option::weighted(0.3, (0..200_u64, expiries()));
-    let fields = (prop_oneof![0..30_u64, Just(u64::MAX)], any::<bool>(), create, sometimes());
-    fields.prop_map(|(delta, down, create, touch)| Count { delta, down, create, touch, compare: None, cas: None })
+    let fields = (prop_oneof![0..30_u64, Just(u64::MAX)], any::<bool>(), create, sometimes(), numbers());
+    fields.prop_map(|(delta, down, create, touch, cas)| Count { delta, down, create, touch, compare: None, cas })
 }
 
 fn writes(keys: u8) -> impl Strategy<Value = Command> {
     let rare = proptest::sample::select(vec![Mode::Add, Mode::Replace, Mode::Append, Mode::Prepend]);
     let mode = prop_oneof![Just(Mode::Set), rare];
     let what = (0..keys, lengths(), prop_oneof![Just(0), any::<u32>()], expiries());
-    let how = (mode, compares(), proptest::option::weighted(0.1, 1..1000_u64), any::<bool>());
+    let how = (mode, compares(), numbers(), any::<bool>());
     (what, how).prop_map(|((key, len, flags, expiry), (mode, compare, cas, stale))| Command::Write {
         key,
         len,
@@ -115,24 +116,18 @@ fn writes(keys: u8) -> impl Strategy<Value = Command> {
 }
 
 fn removals(keys: u8) -> impl Strategy<Value = Command> {
-    (0..keys, compares(), any::<bool>(), sometimes()).prop_map(|(key, compare, invalidate, expiry)| Command::Remove {
-        key,
-        compare,
-        invalidate,
-        expiry,
-    })
+    let fields = (0..keys, compares(), any::<bool>(), sometimes(), numbers());
+    fields.prop_map(|(key, compare, invalidate, expiry, cas)| Command::Remove { key, compare, invalidate, expiry, cas })
 }
 
 fn commands(most: usize, keys: u8) -> impl Strategy<Value = Vec<Command>> {
     let key = || 0..keys;
-    let vivify = (key(), lengths(), expiries()).prop_map(|(key, len, expiry)| Command::Vivify { key, len, expiry });
     let command = prop_oneof![
         4 => (key(), lookups()).prop_map(|(key, lookup)| Command::Lookup(key, lookup)),
         4 => key().prop_map(Command::Get),
         1 => (key(), expiries()).prop_map(|(key, expiry)| Command::Touch(key, expiry)),
         9 => writes(keys),
         2 => (key(), 0..2000_u64).prop_map(|(key, number)| Command::Number(key, number)),
-        1 => vivify,
         2 => removals(keys),
         3 => (key(), counts(), compares()).prop_map(|(key, count, compare)| Command::Count { key, count, compare }),
         1 => (0..20_u32).prop_map(Command::Flush),
@@ -182,7 +177,7 @@ impl Both {
             Compare::No => None,
             Compare::Right => Some(cas),
             Compare::Low => Some(cas.saturating_sub(1)),
-            Compare::High => Some(cas + 1),
+            Compare::High => Some(cas.saturating_add(1)),
         }
     }
 
@@ -220,18 +215,13 @@ impl Both {
             Command::Write { key: number, len, flags, expiry, mode, compare, cas, stale } => {
                 let (name, value) = (key(number), value(len, step));
                 let compare = self.compare(&name, compare);
-                let vivify = None;
-                self.write(&Write { key: &name, value: &value, flags, expiry, mode, compare, cas, stale, vivify });
+                self.write(&Write { key: &name, value: &value, flags, expiry, mode, compare, cas, stale });
             }
             Command::Number(number, value) => self.write(&Write::new(&key(number), value.to_string().as_bytes())),
-            Command::Vivify { key: number, len, expiry } => {
-                let write = Write { mode: Mode::Append, vivify: Some(expiry), ..Write::new(b"", b"") };
-                self.write(&Write { key: &key(number), value: &value(len, step), ..write });
-            }
-            Command::Remove { key: number, compare, invalidate, expiry } => {
+            Command::Remove { key: number, compare, invalidate, expiry, cas } => {
                 let name = key(number);
                 let compare = self.compare(&name, compare);
-                let removal = Removal { compare, invalidate, expiry, cas: None };
+                let removal = Removal { compare, invalidate, expiry, cas };
                 assert_eq!(self.store.remove(&name, &removal, now), self.model.remove(&name, &removal, now));
             }
             Command::Count { key: number, count, compare } => {
