@@ -141,6 +141,11 @@ impl Drop for Place {
 }
 
 impl Client {
+    /// For messages.
+    pub(crate) fn peer_address(&self) -> String {
+        self.peer.map_or_else(|| "the Unix socket".to_owned(), |peer| peer.to_string())
+    }
+
     /// For `watch`, as memcached words it.
     pub(crate) fn peer_words(&self) -> String {
         match self.peer {

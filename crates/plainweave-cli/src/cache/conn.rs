@@ -135,8 +135,12 @@ impl Cache {
         self.lanes.with(|lane| silent(conn, lane));
     }
 
-    /// For those who watch connections.
+    /// For those who watch connections, and -vv.
     pub(crate) fn opened(&self, conn: &Conn) {
+        if self.verbosity() >= 2 {
+            let client = &conn.place.client;
+            self.tell(&format!("connection {} from {} opened", client.id, client.peer_address()));
+        }
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
             let (client, peer) = (conn.place.id, conn.place.client.peer_words());
             self.watchers.send(watch::CONNEVENTS, &Event::Opened { client, peer: &peer });
@@ -144,6 +148,9 @@ impl Cache {
     }
 
     pub(crate) fn closed(&self, conn: &Conn) {
+        if self.verbosity() >= 2 {
+            self.tell(&format!("connection {} closed ({})", conn.place.id, conn.reason));
+        }
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
             let (client, peer) = (conn.place.id, conn.place.client.peer_words());
             self.watchers.send(watch::CONNEVENTS, &Event::Closed { client, peer: &peer, reason: conn.reason });

@@ -322,7 +322,7 @@ impl<'a> Exec<'a> {
             Manage::Shutdown => self.out.line("ERROR: shutdown not enabled"),
             Manage::MemoryLimit { megabytes, quiet } => self.say(memory_limit(*megabytes), *quiet),
             Manage::Crawl => {
-                self.cache.store.maintain(usize::MAX, self.now);
+                self.cache.ask_to_crawl();
                 self.out.line("OK");
             }
             Manage::MetaDump(_) if !settings.dump => self.out.line("ERROR metadump not allowed"),

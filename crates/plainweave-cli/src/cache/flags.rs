@@ -39,7 +39,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) engine: EngineFlags,
 
-    /// Say more on standard error: -v start and stop, -vv also connections
+    /// Say more on standard error: -v start and stop, -vv also connections; the command "verbosity" changes it
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
     pub(super) verbose: u8,
 

@@ -68,6 +68,8 @@ pub(crate) struct Cache {
     pub(crate) outside: Arc<outside::Outside>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
+    /// A client has asked for all that has expired to be reclaimed.
+    crawl: AtomicBool,
     /// Where the wish to stop goes.
     stop: mpsc::Sender<()>,
 }
@@ -92,10 +94,16 @@ impl Cache {
             outside,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
+            crawl: AtomicBool::new(false),
             stop,
             settings,
         };
         (cache, asked)
+    }
+
+    /// A line on standard error.
+    pub(crate) fn tell(&self, text: &str) {
+        say(io::stderr(), &format!("plainweave cache: {text}"));
     }
 
     /// At most 2, as there.
@@ -109,6 +117,16 @@ impl Cache {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
+    }
+
+    /// The maintenance is to look at all items, as soon as it can without holding anybody up.
+    pub(crate) fn ask_to_crawl(&self) {
+        self.crawl.store(true, Relaxed);
+    }
+
+    /// Whether that was asked for since the last time.
+    pub(crate) fn is_to_crawl(&self) -> bool {
+        self.crawl.swap(false, Relaxed)
     }
 
     /// A client may and does ask the server to stop.

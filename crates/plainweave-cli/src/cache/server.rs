@@ -71,7 +71,14 @@ impl Server {
         if let Some((listener, _)) = &listeners.unix {
             accept_unix(listener, &runtime, &shared)?;
         }
-        wait(stop, asked);
+        if shared.cache.verbosity() >= 1 {
+            shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
+        }
+        let asker = wait(stop, asked);
+        if shared.cache.verbosity() >= 1 {
+            let open = shared.cache.clients.open();
+            shared.cache.tell(&format!("{asker} has asked to stop; connections: {open}"));
+        }
         shared.cache.stopping.store(true, Relaxed);
         open.iter().for_each(net::TcpListener::close);
         runtime.end_parking();
@@ -81,30 +88,38 @@ impl Server {
         if let Ok(runtime) = Arc::try_unwrap(runtime) {
             runtime.shutdown(CANCELLED);
         }
+        if shared.cache.verbosity() >= 1 {
+            shared.cache.tell("stopped");
+        }
         Ok(finished)
     }
 }
 
-/// Until a signal comes or a client says so.
-fn wait(stop: Stop, asked: mpsc::Receiver<()>) {
+/// Until a signal comes or a client says so. Which it was.
+fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
     let (wish, any) = mpsc::channel();
     let other = wish.clone();
     std::thread::spawn(move || {
         let _ = stop.wait();
-        let _ = wish.send(());
+        let _ = wish.send("a signal");
     });
     std::thread::spawn(move || {
         if asked.recv().is_ok() {
-            let _ = other.send(());
+            let _ = other.send("a client");
         }
     });
-    let _ = any.recv();
+    any.recv().unwrap_or("nobody")
 }
 
-/// Reclaims what has expired, a little at a time.
+/// Reclaims what has expired, a little at a time; without pauses between, if a client has asked for all of it.
 fn maintain(cache: &Cache) {
-    while !cache.is_stopping() && plainweave::time::sleep(MAINTENANCE.0).is_ok() {
-        cache.store.maintain(MAINTENANCE.1, cache.clock.now());
+    let (pause, budget) = MAINTENANCE;
+    while !cache.is_stopping() && plainweave::time::sleep(pause).is_ok() {
+        let steps = if cache.is_to_crawl() { cache.store.begin_round(budget) } else { 1 };
+        for _ in 0..steps {
+            cache.store.maintain(budget, cache.clock.now());
+            plainweave::yield_now();
+        }
     }
 }
 

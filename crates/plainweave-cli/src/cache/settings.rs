@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::flags::Flags;
+use super::store::Config;
 
 /// See the flags of the same names.
 #[derive(Clone, Debug)]
@@ -70,7 +71,14 @@ impl Settings {
             flush: !allowed.disable_flush_all,
             dump: !allowed.disable_dumping,
             watch: !allowed.disable_watch,
-            verbosity: flags.verbose.into(),
+            verbosity: u32::from(flags.verbose).min(2),
         }
+    }
+
+    /// For the message at the start.
+    pub(crate) fn summary(&self, store: &Config) -> String {
+        let Self { threads, connections, .. } = self;
+        let (memory, item) = (store.memory >> 20, store.item_max);
+        format!("-m {memory} -I {item} -t {threads} -c {connections} -R {}", self.commands)
     }
 }

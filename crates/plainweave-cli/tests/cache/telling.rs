@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::running::{PATIENCE, Running};
+use super::running::{PATIENCE, Running, eventually};
 
 /// A page of the admin address: its status line and its body.
 fn page(address: SocketAddr, request: &str) -> (String, String) {
@@ -114,4 +114,49 @@ fn who_watches_is_not_idle() {
             assert!(line.is_some_and(|line| line.contains("reason=idle_timeout")), "{way:?}");
         }
     }
+}
+
+#[test]
+fn more_is_said_when_asked_for() {
+    for (flag, said) in [(None, 0), (Some("-v"), 1), (Some("-vv"), 2)] {
+        let server = Running::start(flag.as_slice());
+        let mut client = server.connect();
+        let peer = client.0.local_addr().unwrap();
+        client.ask("mn\r\nquit\r\n", "MN\r\n");
+        assert_eq!(client.rest(), "");
+        server.signal();
+        let (code, text) = server.end();
+        let lines: Vec<&str> = text.lines().collect();
+        let start = "plainweave cache: started with -m 64 -I 1048576 -t ";
+        let opened = format!("plainweave cache: connection 1 from {peer} opened");
+        let has = |line: &str| lines.iter().any(|said| said.starts_with(line));
+        let start_and_stop = [start, "plainweave cache: a signal has asked to stop", "plainweave cache: stopped"];
+        assert_eq!((code, start_and_stop.map(has)), (Some(0), [said >= 1; 3]), "{text}");
+        let connection = [&*opened, "plainweave cache: connection 1 closed (normal)"];
+        assert_eq!(connection.map(has), [said == 2; 2], "{text}");
+    }
+}
+
+#[test]
+fn verbosity_changes_while_the_server_runs() {
+    let server = Running::start(&["-A"]);
+    let mut client = server.connect();
+    client.ask("verbosity 2\r\n", "OK\r\n");
+    server.connect().ask("mn\r\n", "MN\r\n");
+    client.ask("verbosity 1\r\n", "OK\r\n");
+    server.connect().ask("mn\r\n", "MN\r\n");
+    client.send("shutdown\r\n");
+    let (_, text) = server.end();
+    assert!(text.contains("connection 2 from 127.0.0.1:") && !text.contains("connection 3 from"), "{text}");
+    assert!(text.contains("a client has asked to stop") && !text.contains("started"), "{text}");
+}
+
+#[test]
+fn a_crawl_takes_all_that_has_gone() {
+    let server = Running::start(&["-t", "1"]);
+    let mut client = server.connect();
+    let sets: String = (0..50_000).map(|n| format!("set k{n} 0 0 1 noreply\r\nx\r\n")).collect();
+    client.ask(format!("{sets}set ends 0 -1 1\r\nx\r\nflush_all\r\n"), "STORED\r\nOK\r\n");
+    client.ask("set stays 0 0 1\r\nx\r\nlru_crawler crawl all\r\n", "STORED\r\nOK\r\n");
+    eventually("only what is there is counted", || client.stat("curr_items") == 1);
 }

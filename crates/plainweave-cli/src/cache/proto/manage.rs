@@ -26,7 +26,7 @@ pub(crate) enum Manage<'a> {
         megabytes: u32,
         quiet: bool,
     },
-    /// Reclaim what has expired.
+    /// Reclaim what has expired, soon.
     Crawl,
     /// List all items.
     MetaDump(&'a [u8]),

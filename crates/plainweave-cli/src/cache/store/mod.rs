@@ -222,6 +222,14 @@ impl Store {
         self.shards.iter().map(|shard| lock(shard).maintain(each, now)).sum()
     }
 
+    /// Has [`Self::maintain`] begin anew, and says how many calls of it with this budget look at every item that is
+    /// there now.
+    pub fn begin_round(&self, budget: usize) -> usize {
+        let each = (budget / self.shards.len()).max(1);
+        let most = self.shards.iter().map(|shard| lock(shard).begin_round()).max().unwrap_or(0);
+        most.div_ceil(each)
+    }
+
     /// Hands about `budget` items to `visit` and moves `cursor` on; `false` when all have been seen. Items that are
     /// there from the first call to the last are seen at least once. `visit` runs under a lock: it must not suspend or
     /// call the store.

@@ -313,6 +313,13 @@ impl Shard {
         }
     }
 
+    /// Has [`Self::maintain`] look at everything from the beginning. What that counts towards its budgets: buckets, and
+    /// the items in them.
+    pub(super) const fn begin_round(&mut self) -> usize {
+        (self.crawl, self.round) = (0, (None, 0));
+        self.index.buckets() + self.index.len()
+    }
+
     /// Looks at about `budget` items of the index and drops those that have expired or were flushed. How many. Nothing
     /// expires within a second, so a bucket is looked at once in each, unless there was a flush.
     pub(super) fn maintain(&mut self, budget: usize, now: Time) -> usize {
@@ -322,10 +329,12 @@ impl Shard {
         if self.round.0 != Some(self.now) {
             self.round = (Some(self.now), self.index.buckets());
         }
-        // The table shrinks as items go, so its size is asked each time.
+        // The table shrinks as items go, so its size is asked each time. Then the items of its last bucket move to one
+        // with a lower number, so this walk goes downwards.
         while self.round.1 > 0 && seen < budget {
             self.round.1 -= 1;
-            self.crawl = if self.crawl + 1 < self.index.buckets() { self.crawl + 1 } else { 0 };
+            let above = if self.crawl == 0 { usize::MAX } else { self.crawl };
+            self.crawl = above.min(self.index.buckets()) - 1;
             seen += 1;
             self.index.visit(self.crawl, |entry| {
                 seen += 1;

@@ -189,6 +189,15 @@ fn a_long_line_and_a_long_answer_need_memory_too() {
 }
 
 #[test]
+fn a_crawl_is_left_to_the_maintenance() {
+    let mut rig = Rig::new();
+    rig.feed("set a 0 -1 1\r\nx\r\nset b 0 0 1\r\nx\r\n".as_bytes());
+    assert_eq!(rig.feed(b"lru_crawler crawl all\r\n"), b"OK\r\n");
+    assert_eq!(rig.cache.store.stats().crawler_reclaimed, 0, "not within the client's turn");
+    assert!(rig.cache.is_to_crawl() && !rig.cache.is_to_crawl());
+}
+
+#[test]
 fn ends_of_connections() {
     for (sent, after) in [
         ("quit\r\n", After::Close),

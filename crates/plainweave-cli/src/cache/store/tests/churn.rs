@@ -81,6 +81,17 @@ fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
     assert_eq!(value(&store, b"set", NOW), None);
 }
 
+/// Writes items that end a second later, and how many.
+fn set_to_end(store: &Store, now: Time) -> usize {
+    for number in 0..3000 {
+        store.write(
+            &Write { expiry: Expiry::at(now.after(1)), ..Write::new(format!("e{number}").as_bytes(), b"v") },
+            now,
+        );
+    }
+    3000
+}
+
 #[test]
 fn expired_items_go_in_the_background() {
     let store = small(true);
@@ -95,6 +106,9 @@ fn expired_items_go_in_the_background() {
     }
     let stats = store.stats();
     assert_eq!((removed, stats.items, stats.crawler_reclaimed), (500, 500, 500));
+    let gone = set_to_end(&store, Time(110));
+    let removed: usize = (0..store.begin_round(100)).map(|_| store.maintain(100, Time(111))).sum();
+    assert_eq!((removed, store.stats().items), (gone, 500), "a round misses nothing");
     store.flush(Time(111), Time(111));
     assert_eq!(store.maintain(usize::MAX, Time(111)), 500);
     assert_eq!((store.stats().items, store.stats().bytes), (0, 0));
