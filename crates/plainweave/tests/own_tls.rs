@@ -464,37 +464,41 @@ fn what_was_not_kept(runtime: &Runtime) -> usize {
         }
     }
     let wrong = Arc::new(AtomicUsize::new(0));
-    let fibers: Vec<_> = (1..=20)
-        .map(|n| {
-            let wrong = wrong.clone();
-            runtime.spawn(move || {
-                let check = |kept: bool| wrong.fetch_add(usize::from(!kept), Ordering::Relaxed);
-                MINE.set(n);
-                let value = Box::new(n);
-                let address = std::ptr::from_ref(&*value).addr();
-                let restore = Restore(SCOPE.replace(address));
-                for _ in 0..n {
-                    yield_now();
-                    check(MINE.get() == n);
-                    check(SCOPE.get() == address);
-                }
-                drop(restore);
-                drop(value);
-                // Fibers of one worker that have the same thread's number are let in together.
-                if n <= 2 {
-                    let out = std::io::stdout().lock();
-                    check(HOLDERS.fetch_add(1, Ordering::SeqCst) == 0);
-                    // Not a sleep: whoever wants the lock blocks a worker, perhaps the one with the timer.
-                    (0..50).for_each(|_| yield_now());
-                    HOLDERS.fetch_sub(1, Ordering::SeqCst);
-                    drop(out);
-                }
-                // With all guards gone, nothing is set: else this is the address of a value that is gone.
-                check(SCOPE.get() == 0);
+    let counted = wrong.clone();
+    // From a fiber: on one worker none of them begins before the last is there.
+    runtime.run(move || {
+        let fibers: Vec<_> = (1..=20)
+            .map(|n| {
+                let wrong = counted.clone();
+                plainweave::spawn(move || {
+                    let check = |kept: bool| wrong.fetch_add(usize::from(!kept), Ordering::Relaxed);
+                    MINE.set(n);
+                    let value = Box::new(n);
+                    let address = std::ptr::from_ref(&*value).addr();
+                    let restore = Restore(SCOPE.replace(address));
+                    for _ in 0..n {
+                        yield_now();
+                        check(MINE.get() == n);
+                        check(SCOPE.get() == address);
+                    }
+                    drop(restore);
+                    drop(value);
+                    // Fibers of one worker that have the same thread's number are let in together.
+                    if n <= 2 {
+                        let out = std::io::stdout().lock();
+                        check(HOLDERS.fetch_add(1, Ordering::SeqCst) == 0);
+                        // Not a sleep: whoever wants the lock blocks a worker, perhaps the one with the timer.
+                        (0..50).for_each(|_| yield_now());
+                        HOLDERS.fetch_sub(1, Ordering::SeqCst);
+                        drop(out);
+                    }
+                    // With all guards gone, nothing is set: else this is the address of a value that is gone.
+                    check(SCOPE.get() == 0);
+                })
             })
-        })
-        .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    });
     wrong.load(Ordering::Relaxed)
 }
 

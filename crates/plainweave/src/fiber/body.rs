@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::blocks::{self, Blocks};
 use super::join::{Finished, Join};
-use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable};
+use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable, write_fields};
 use crate::block::{self, Waker};
 use crate::cancel::{CancelReason, Interrupt};
 use crate::scope::ScopeData;
@@ -57,10 +57,9 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     scope: Option<Arc<ScopeData>>,
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
-    let header = Header::new(birth, &Types::<T, F>::VTABLE);
-    let packet: Packet<T> = Packet { header, join: Join::new(), scope, result: UnsafeCell::new(None) };
     let here = super::current_worker().map(|ctx| &ctx.blocks);
-    let body = place(packet, f, here);
+    // The fiber itself and its handle.
+    let body = place(birth, 2, Join::new(), scope, f, here);
     // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.
     unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
 }
@@ -70,18 +69,29 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
 /// # Safety
 /// As for [`create`].
 pub(crate) unsafe fn create_detached<F: FnOnce()>(birth: Birth, here: Option<&Blocks>, f: F) -> FiberTask {
-    let mut header = Header::new(birth, &Types::<(), F>::VTABLE);
-    *header.refs.get_mut() = 1;
-    let packet: Packet<()> = Packet { header, join: Join::abandoned(), scope: None, result: UnsafeCell::new(None) };
     // SAFETY: new, and the caller's to queue.
-    unsafe { FiberTask::new(place(packet, f, here).cast()) }
+    unsafe { FiberTask::new(place::<(), F>(birth, 1, Join::abandoned(), None, f, here).cast()) }
 }
 
-/// Moves a fiber's parts into a block. The header is the first field of the first field of `repr(C)` structs.
-fn place<T, F>(packet: Packet<T>, f: F, here: Option<&Blocks>) -> NonNull<Body<T, F>> {
+/// Makes a fiber in a block. The header is the first field of the first field of `repr(C)` structs.
+#[inline(always)]
+fn place<T, F: FnOnce() -> T>(
+    birth: Birth,
+    refs: usize,
+    join: Join<Waker>,
+    scope: Option<Arc<ScopeData>>,
+    f: F,
+    here: Option<&Blocks>,
+) -> NonNull<Body<T, F>> {
     let body = blocks::take(Layout::new::<Body<T, F>>(), here).cast::<Body<T, F>>();
+    let place = body.as_ptr();
     // SAFETY: a block of that layout.
-    unsafe { body.write(Body { packet, start: UnsafeCell::new(Some(f)) }) };
+    unsafe {
+        Header::write(&raw mut (*place).packet.header, birth, refs, &Types::<T, F>::VTABLE);
+        let packet = &raw mut (*place).packet;
+        write_fields!(packet, Packet { join: join, scope: scope, result: UnsafeCell::new(None); header });
+        write_fields!(place, Body { start: UnsafeCell::new(Some(f)); packet });
+    }
     body
 }
 
@@ -91,16 +101,16 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
     let body = unsafe { header.cast::<Body<T, F>>().as_ref() };
     // SAFETY: only the fiber's start takes the closure.
     let f = unsafe { (*body.start.get()).take() }.expect("a fiber starts once");
-    let result = catch_unwind(AssertUnwindSafe(f)).map_err(Failure::Panicked);
+    let result = catch_unwind(AssertUnwindSafe(f));
     if !body.packet.header.owns_storage() {
-        return finish(&body.packet, result);
+        return end(&body.packet, result);
     }
     // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
     // dropped before them. (It may also be given up in between: what it then leaves in thread-locals goes as well.)
     if !body.packet.join.is_abandoned() {
         tls::end_of_fiber();
     }
-    finish(&body.packet, result);
+    end(&body.packet, result);
     tls::end_of_fiber();
 }
 
@@ -111,7 +121,8 @@ unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error)
     let f = unsafe { (*body.start.get()).take() };
     // A destructor that panics must not take the worker with it.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(f)));
-    finish(&body.packet, Err(Failure::Refused(error)));
+    keep(&body.packet, Err(Failure::Refused(error)));
+    tell(&body.packet, true);
 }
 
 unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Blocks>) {
@@ -123,18 +134,38 @@ unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Block
     }
 }
 
-/// Keeps the result and tells whoever waits. Nothing of `'scope` is touched after the scope has been told.
-fn finish<T>(packet: &Packet<T>, result: Result<T, Failure>) {
-    let panicked = result.is_err();
-    // SAFETY: nobody reads the result before `finish` says DONE.
-    unsafe { *packet.result.get() = Some(result) };
+/// Keeps what the closure gave and tells whoever waits.
+#[inline(always)]
+fn end<T>(packet: &Packet<T>, result: std::thread::Result<T>) {
+    // Two calls, so that each writes what it knows to where it stays.
+    let panicked = match result {
+        Ok(value) => {
+            keep(packet, Ok(value));
+            false
+        }
+        Err(payload) => {
+            keep(packet, Err(Failure::Panicked(payload)));
+            true
+        }
+    };
+    tell(packet, panicked);
+}
+
+#[inline(always)]
+fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
+    // SAFETY: nobody reads the result before `tell`, and there is none yet.
+    unsafe { packet.result.get().write(Some(result)) };
+}
+
+/// Tells whoever waits that there is a result. Nothing of `'scope` is touched after the scope has been told.
+fn tell<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}
         Finished::Wake(waker) => waker.wake(),
         Finished::Abandoned => drop_result(packet),
     }
     if let Some(scope) = &packet.scope {
-        if panicked {
+        if failed {
             // After this panic was kept: a sibling's, caused by it, comes second.
             scope.node.cancel(CancelReason::SiblingPanicked);
         }

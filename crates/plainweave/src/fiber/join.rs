@@ -92,7 +92,8 @@ impl<W> Join<W> {
             // Nobody will look at the word again, so it need not say more.
             return Finished::Abandoned;
         }
-        let before = self.bits.fetch_or(DONE, Ordering::AcqRel);
+        // Set once, so it can be added: one instruction, where "or" with a look at two bits is a loop.
+        let before = self.bits.fetch_add(DONE, Ordering::AcqRel);
         if before & ABANDONED != 0 {
             return Finished::Abandoned;
         }

@@ -188,41 +188,68 @@ impl Default for Urgency {
     }
 }
 
+/// Writes all fields of a struct where it is to stay, but for those behind the semicolon, which the caller writes. (A
+/// literal would be made on the stack and copied from there; to copy what has just been written in pieces costs a spawn
+/// a tenth.) The caller may write to the place; what is there is not dropped.
+macro_rules! write_fields {
+    ($place:expr, $type:ident { $($field:ident: $value:expr),+ $(; $($later:ident),+)? }) => {{
+        let place = $place;
+        // Does not compile if one is missing.
+        $crate::fiber::told_all(place, |$type { $($field: _),+ $(, $($later: _),+)? }| ());
+        $((&raw mut (*place).$field).write($value);)+
+    }};
+}
+pub(crate) use write_fields;
+
+/// For `write_fields`.
+fn told_all<T>(_: *mut T, _: fn(&T)) {}
+
 impl Header {
-    fn new(birth: Birth, vtable: &'static VTable) -> Self {
+    /// Makes the header of a fiber that `refs` refer to.
+    ///
+    /// # Safety
+    /// The caller may write to the place.
+    #[inline(always)]
+    unsafe fn write(place: *mut Self, birth: Birth, refs: usize, vtable: &'static VTable) {
         let id = next_id();
         let name = birth.name.as_deref().unwrap_or("");
-        Self {
-            info: OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id },
-            state: State::new(),
-            // The fiber itself and its handle.
-            refs: AtomicUsize::new(2),
-            link: Link::new(),
-            vtable,
-            pool: birth.pool,
-            anchor: AtomicU32::new(birth.anchor.map_or(NOWHERE, |w| w as u32)),
-            last_worker: AtomicU32::new(NOWHERE),
-            movement: birth.movement,
-            stamp: AtomicU64::new(0),
-            urgency: birth.urgency,
-            cancel: Word::default(),
-            stack_size: birth.stack_size,
-            own: Own {
-                worker: Cell::new(ptr::null()),
-                yielder: Cell::new(ptr::null()),
-                coroutine: UnsafeCell::new(None),
-                block: UnsafeCell::new(None),
-                node: RefCell::new(birth.node),
-                deadline: Cell::new(birth.deadline),
-                timer_fired: Cell::new(false),
-                timer: KeyCell::new(),
-                local: Local::new(),
-                token: Cell::new(false),
-                grant: Cell::new(false),
-                registered: Cell::new(0),
-                reason: Cell::new(Reason::Park),
-            },
-            name: birth.name,
+        // SAFETY: the caller's promise.
+        unsafe {
+            write_fields!(place, Header {
+                info: OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id },
+                state: State::new(),
+                refs: AtomicUsize::new(refs),
+                link: Link::new(),
+                vtable: vtable,
+                pool: birth.pool,
+                anchor: AtomicU32::new(birth.anchor.map_or(NOWHERE, |w| w as u32)),
+                last_worker: AtomicU32::new(NOWHERE),
+                movement: birth.movement,
+                stamp: AtomicU64::new(0),
+                urgency: birth.urgency,
+                cancel: Word::default(),
+                stack_size: birth.stack_size,
+                name: birth.name;
+                own
+            });
+            write_fields!(
+                &raw mut (*place).own,
+                Own {
+                    worker: Cell::new(ptr::null()),
+                    yielder: Cell::new(ptr::null()),
+                    coroutine: UnsafeCell::new(None),
+                    block: UnsafeCell::new(None),
+                    node: RefCell::new(birth.node),
+                    deadline: Cell::new(birth.deadline),
+                    timer_fired: Cell::new(false),
+                    timer: KeyCell::new(),
+                    local: Local::new(),
+                    token: Cell::new(false),
+                    grant: Cell::new(false),
+                    registered: Cell::new(0),
+                    reason: Cell::new(Reason::Park)
+                }
+            );
         }
     }
 

@@ -37,6 +37,7 @@ impl FiberTask {
     }
 
     /// Gives the fiber a stack and perhaps storage of its own. Its worker, before the first resume.
+    #[inline(always)]
     pub(crate) fn start(&self, stack: Stack, block: Option<tls::Block>) {
         stack.set_owner(self.0.as_ptr().cast());
         let header = self.0;
@@ -94,6 +95,7 @@ impl FiberTask {
     }
 
     /// Its worker, after `finish`: frees the fiber and returns its stack and its storage.
+    #[inline(always)]
     pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<tls::Block>) {
         let header = self.header();
         // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.

@@ -26,13 +26,15 @@ impl Means {
         Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
     }
 
-    /// For a fiber that starts; `size` is that of its stack, 0 for the pool's.
+    /// For a fiber that starts; `size` is that of its stack, 0 for the pool's. (Inlined: what comes back through memory
+    /// in pieces and is read as a whole stalls the processor for as long as all the rest takes.)
+    #[inline(always)]
     pub(super) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
         let stack = if size == 0 { self.stacks.borrow_mut().take() } else { pool.take_sized(size) }?;
         if pool.storage == Storage::Shared {
             return Ok((stack, None));
         }
-        match self.blocks.borrow_mut().take() {
+        match self.take_block() {
             Ok(block) => Ok((stack, Some(block))),
             Err(error) => {
                 self.put_stack(pool, stack, size);
@@ -41,7 +43,13 @@ impl Means {
         }
     }
 
+    #[inline(never)]
+    fn take_block(&self) -> io::Result<Block> {
+        self.blocks.borrow_mut().take()
+    }
+
     /// Of a fiber that has ended.
+    #[inline(always)]
     pub(super) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
         if let Some(stack) = stack {
             self.put_stack(pool, stack, size);
@@ -52,6 +60,7 @@ impl Means {
         }
     }
 
+    #[inline]
     fn put_stack(&self, pool: &PoolShared, stack: Stack, size: usize) {
         if size == 0 { self.stacks.borrow_mut().put(stack) } else { pool.put_sized(stack) }
     }
