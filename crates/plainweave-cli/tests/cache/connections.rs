@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 use super::running::{Client, PATIENCE, Running, command, eventually};
 
@@ -80,6 +81,45 @@ fn above_the_limit_newcomers_wait_and_nobody_suffers() {
     drop(inside.pop());
     outside.expect("VERSION 1.6.18-plainweave-");
     assert_eq!(inside[0].stat("listen_disabled_num"), 1);
+}
+
+/// A server under limits on descriptors.
+fn limited(limits: &str, args: &[&str]) -> Running {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{limits}; exec \"$0\" cache -p -1 -l 127.0.0.1 -t 1 \"$@\""));
+    shell.arg(env!("CARGO_BIN_EXE_plainweave")).args(args).env_remove("PLAINWEAVE_IO");
+    Running::spawn(shell)
+}
+
+#[test]
+fn more_connections_than_descriptors_are_told_and_wait() {
+    // So many that not even root may raise the limit to them.
+    let server = limited("ulimit -n 120", &["-c", "4000000000"]);
+    let mut inside = vec![server.connect()];
+    let most = inside[0].stat("max_connections");
+    assert!((50..100).contains(&most), "{most} connections with 120 descriptors");
+    inside.extend((1..most).map(|_| server.connect()));
+    inside.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
+    let mut outside = server.connect();
+    outside.send("mn\r\n");
+    assert_eq!(inside[0].stat("accepting_conns"), 0);
+    inside.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
+    drop(inside.pop());
+    outside.expect("MN\r\n");
+    server.signal();
+    let (code, said) = server.end();
+    let words = format!("and 120 are allowed: {most} connections at a time (raise `ulimit -n`");
+    assert!(code == Some(0) && said.contains("-c 4000000000 needs ") && said.contains(&words), "{said}");
+}
+
+#[test]
+fn the_limit_on_descriptors_is_raised_where_that_is_enough() {
+    let server = limited("ulimit -Sn 60; ulimit -Hn 300", &["-c", "200"]);
+    let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
+    assert_eq!(clients[0].stat("curr_connections"), 200);
+    server.signal();
+    assert_eq!(server.end(), (Some(0), String::new()));
 }
 
 #[test]

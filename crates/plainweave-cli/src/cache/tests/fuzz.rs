@@ -26,8 +26,39 @@ impl Random {
 const KEYS: &[&str] = &["a", "b", "p:c", "Zm9v", "n", "a-key-that-is-a-little-longer"];
 const NUMBERS: &[&str] = &["0", "1", "3", "9", "100", "-1", "2592001", "4294967295", "18446744073709551615", "x", ""];
 const FLAGS: &[&str] = &[
-    "v", "t", "s", "c", "k", "q", "f", "h", "l", "u", "b", "I", "O7", "N30", "T60", "R30", "F5", "C1", "C7", "MA",
-    "MI", "MD", "ME", "MP", "MR", "MS", "J9", "D3", "!", "Ox", "E1",
+    "v",
+    "t",
+    "s",
+    "c",
+    "k",
+    "q",
+    "f",
+    "h",
+    "l",
+    "u",
+    "b",
+    "I",
+    "O7",
+    "N30",
+    "T60",
+    "R30",
+    "F5",
+    "C1",
+    "C7",
+    "MA",
+    "MI",
+    "MD",
+    "ME",
+    "MP",
+    "MR",
+    "MS",
+    "J9",
+    "D3",
+    "!",
+    "Ox",
+    "E1",
+    "E18446744073709551615",
+    "Ex",
 ];
 
 /// A command that makes sense, more or less.
@@ -64,6 +95,21 @@ fn command(random: &mut Random) -> Vec<u8> {
         _ => format!("{}\r\n", random.pick(&["slabs automove 1", "lru_crawler crawl all", "bogus", "", "set", "get"])),
     };
     text.into_bytes()
+}
+
+/// Values near the limit on items, joined and cut off: the commands that make memory scarce.
+fn large(random: &mut Random) -> Vec<u8> {
+    let key = random.pick(KEYS);
+    let len = [1_000, 20_000, 40_000, 65_470, 65_477, 66_000][random.below(6)];
+    let head = match random.below(6) {
+        0 => format!("append {key} 0 0 {len}"),
+        1 => format!("prepend {key} 0 0 {len}"),
+        2 => format!("ms {key} {len} {}", random.pick(&["MA", "MP", "MR", "ME", "F5"])),
+        3 => format!("cas {key} 0 0 {len} 1"),
+        _ => format!("set {key} {} 0 {len}", random.pick(&["0", "5"])),
+    };
+    let end = random.pick(&["\r\n", "\r\n", "\r\n", "", "xx"]);
+    format!("{head}\r\n{}{end}", "l".repeat(len)).into_bytes()
 }
 
 /// Damages some bytes.
@@ -170,22 +216,37 @@ fn no_input_is_too_strange() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut rig = Rig::new();
     for number in 0..inputs {
+        // Now and then other connections hold all that there is for what is being received.
+        let mut others = rig.cache.outside.nothing();
+        others.grow_to(if random.below(4) == 0 { 4 << 20 } else { 0 });
         let mut input = Vec::new();
         if random.below(10) == 0 {
             input.extend((0..random.below(300)).map(|_| random.next() as u8));
         } else {
             (0..=random.below(6)).for_each(|_| input.extend(command(&mut random)));
+            if random.below(20) == 0 {
+                input.extend(large(&mut random));
+                input.extend(command(&mut random));
+            }
             mutate(&mut random, &mut input);
         }
-        let cut = random.below(input.len() + 1);
-        let mut got = rig.feed(&input[..cut]);
-        got.extend(rig.feed(&input[cut..]));
+        let (one, two) = (random.below(input.len() + 1), random.below(input.len() + 1));
+        let (one, two) = (one.min(two), one.max(two));
+        let parts = [&input[..one], &input[one..two], &input[two..]];
+        let got: Vec<u8> = parts.into_iter().flat_map(|part| rig.feed(part)).collect();
         let text = String::from_utf8_lossy(&input);
         let binary = got.first() == Some(&0x81);
         assert!(binary || well_formed(&got), "input {number}: {text:?}\nanswered {:?}", String::from_utf8_lossy(&got));
         assert!(rig.piled <= OUTPUT + (80 << 10) && rig.held() <= 1 << 20, "input {number}");
+        drop(others);
+        assert!(rig.cache.outside.held() <= 2 << 20, "input {number}");
         assert!(in_step(&mut rig), "input {number} left the connection out of step: {text:?}");
         rig.reconnect();
+        assert_eq!(rig.cache.outside.held(), 0, "input {number}");
+        for key in KEYS {
+            let len = rig.cache.store.get(key.as_bytes(), rig.cache.clock.now()).map_or(0, |item| item.len());
+            assert!(len < 64 << 10, "input {number}: {text:?} has left {len} bytes");
+        }
     }
     assert!(rig.cache.store.stats().memory_used <= 9 << 20);
 }
