@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Running, admin, eventually, figure};
-use rustix::process::{Pid, Signal, kill_process};
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
 const GET: &[u8] = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
@@ -31,19 +30,15 @@ fn crowd(server: &Running, count: usize, request: &[u8]) -> Vec<TcpStream> {
     (0..count).map_while(client).collect()
 }
 
-fn signal(server: &Running, signal: Signal) {
-    kill_process(Pid::from_child(&server.child), signal).unwrap();
-}
-
 /// Lets the server run for a few milliseconds in a hundred while `f` runs.
 fn throttled<T>(server: &Running, f: impl FnOnce() -> T) -> T {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                signal(server, Signal::STOP);
+                server.pause();
                 thread::sleep(Duration::from_millis(96));
-                signal(server, Signal::CONT);
+                server.resume();
                 thread::sleep(Duration::from_millis(4));
             }
         });
@@ -67,10 +62,10 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
         });
         // Nobody comes any more: neither the figure nor the kernel waits for somebody to.
         eventually("the longest queue", || bound(&server) == 4096.0);
-        signal(&server, Signal::STOP);
+        server.pause();
         let burst = crowd(&server, 600, GET);
         assert_eq!(burst.len(), 600, "the kernel holds them all");
-        signal(&server, Signal::CONT);
+        server.resume();
         for mut stream in burst {
             assert_eq!(stream.read(&mut [0; 12]).unwrap(), 12, "an answer");
         }

@@ -1,7 +1,7 @@
 //! The access log, off the hot path.
 //!
 //! A fiber that has answered appends its line to a buffer in memory and goes on; a thread writes the buffers out, a few
-//! times a second while there is something to write, sooner when one is half full, and sleeps otherwise. When the disk
+//! times a second while there is something to write, sooner when one fills up, and sleeps otherwise. When the disk
 //! cannot take the lines (it is full, or slow), buffers fill up to a bound, further lines are dropped **whole** and
 //! counted, standard error is told once a minute, and requests are served as before. A thread that stands in a write
 //! cannot tell: whoever drops a line does. SIGUSR1 opens the file anew, after it was moved away.
@@ -28,7 +28,9 @@ use super::faults::Faults;
 use super::line::{self, Format};
 
 /// Bytes that a buffer holds; each CPU has one.
-const BOUND: usize = 1 << 20;
+const BOUND: usize = 2 << 20;
+/// Bytes in a buffer that are reason enough to write. The rest is for those that come until the thread has its turn.
+const PRESSING: usize = BOUND / 8;
 /// How long lines are gathered.
 const GATHER: Duration = Duration::from_millis(200);
 /// For what is left to be written when the server ends.
@@ -45,7 +47,7 @@ pub(super) struct AccessLog {
     dropped: AtomicU64,
     /// There is something to write, and the writer knows it.
     dirty: AtomicBool,
-    /// A buffer is half full: lines are not gathered any longer.
+    /// A buffer holds enough: lines are not gathered any longer.
     pressing: AtomicBool,
     /// The last write failed, which was told.
     failing: AtomicBool,
@@ -126,9 +128,9 @@ impl AccessLog {
         }
         let Buffer { bytes, time, .. } = &mut *buffer;
         line::append(bytes, self.format, time, exchange);
-        let half_full = before < BOUND / 2 && bytes.len() >= BOUND / 2;
+        let pressing = before < PRESSING && bytes.len() >= PRESSING;
         drop(buffer);
-        if half_full {
+        if pressing {
             self.pressing.store(true, Ordering::Release);
             self.wake();
         }

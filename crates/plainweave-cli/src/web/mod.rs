@@ -51,6 +51,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for listener in &listeners {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
+        seats.set_backlog(listener.local_addr()?, backlog::MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &seats, &observers)?);
