@@ -1,5 +1,9 @@
 //! Slow clients beside fast ones: half of them send a request byte by byte, a byte a second, each at its own time; the
-//! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of those who are neither?
+//! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of those who are neither, and what
+//! does a byte cost the server?
+//!
+//! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there, so that it does not
+//! hold that one up; how late its requests were is told beside their latency, which counts from when they were due.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,6 +25,8 @@ const RATE: &str = "2000";
 const FAST: &str = "64";
 /// A byte of each.
 const DRIP: Duration = Duration::from_secs(1);
+/// For what a byte costs. With the load behind it less than the time that a head may take.
+const PRICED: Duration = Duration::from_secs(2);
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if let Some(why) = Kind::Epoll.absence() {
@@ -34,34 +40,40 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let large = Catalog::of(&bench.site, 4, 1 << 20)?;
     let servers = bench.servers(&Kind::ALL, &[])?;
     for server in &servers {
-        let (mut alone, mut beside, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut alone, mut beside, mut memory, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for round in 1..=bench.runs.min(3) {
             report::progress(&format!("web: {CASE}, round {round}, {}", server.kind.name()));
             ask(bench, server)?; // Warms up.
             alone.push(ask(bench, server)?);
             let before = server.memory()?;
-            let (ended, served) = (AtomicBool::new(false), AtomicU64::new(0));
-            let (ended, served) = (&ended, &served);
+            let (ended, dripped) = (AtomicBool::new(false), AtomicU64::new(0));
+            let (ended, dripped) = (&ended, &dripped);
             let result = std::thread::scope(|scope| {
                 let (path, address, count) = (&large.items[0].path, server.address, bench.idle);
-                let crowd = scope.spawn(move || crowd(address, path, count, ended, served));
-                while served.load(Ordering::Relaxed) == 0 && !crowd.is_finished() {
+                let crowd = scope.spawn(move || crowd(address, path, count, ended, dripped));
+                while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished() {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                let result = ask(bench, server).and_then(|p99| Ok((p99, server.memory()?)));
+                let result =
+                    price(server, dripped).and_then(|price| Ok((price, ask(bench, server)?, server.memory()?)));
                 ended.store(true, Ordering::Relaxed);
                 crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
-            let (p99, after) = result?;
-            beside.push(p99);
+            let (price, asked, after) = result?;
+            cpu.push(price);
+            beside.push(asked);
             memory.push((after - before) / bench.idle as f64);
         }
         let name = server.kind.name();
-        let slower = beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect();
-        bench.row(CASE, name, "p99_us_alone", "us", alone);
-        bench.row(CASE, name, "p99_us_beside", "us", beside);
-        bench.row(CASE, name, "p99_beside_to_alone", "1", slower);
+        for (metric, ratio, of) in FIGURES {
+            let [alone, beside] = [&alone, &beside].map(|asked| asked.iter().map(of).collect::<Vec<_>>());
+            let slower = beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect();
+            bench.row(CASE, name, metric[0], "us", alone);
+            bench.row(CASE, name, metric[1], "us", beside);
+            bench.row(CASE, name, ratio, "1", slower);
+        }
+        bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
     let fact = format!("{} of them; fast ones {RATE}/s on {FAST} connections, Poisson", bench.idle);
@@ -69,18 +81,48 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// p99 of the fast ones.
-fn ask(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
+/// What a run of the fast ones came to, in microseconds.
+struct Asked {
+    p50: f64,
+    p99: f64,
+    /// p99 of how late the client was, itself.
+    lateness: f64,
+}
+
+/// Of a run alone and one beside the slow ones, and their ratio.
+type Figure = ([&'static str; 2], &'static str, fn(&Asked) -> f64);
+const FIGURES: [Figure; 3] = [
+    (["p50_us_alone", "p50_us_beside"], "p50_beside_to_alone", |asked| asked.p50),
+    (["p99_us_alone", "p99_us_beside"], "p99_beside_to_alone", |asked| asked.p99),
+    (["lateness_p99_us_alone", "lateness_p99_us_beside"], "lateness_p99_beside_to_alone", |asked| asked.lateness),
+];
+
+/// CPU of the server for a byte of the slow ones, in microseconds.
+fn price(server: &Server, dripped: &AtomicU64) -> anyhow::Result<f64> {
+    let before = (server.cpu_ns()?, dripped.load(Ordering::Relaxed));
+    std::thread::sleep(PRICED);
+    let bytes = dripped.load(Ordering::Relaxed) - before.1;
+    Ok((server.cpu_ns()? - before.0) as f64 / 1e3 / bytes.max(1) as f64)
+}
+
+/// The fast ones.
+fn ask(bench: &Bench, server: &Server) -> anyhow::Result<Asked> {
     let csv = bench.site.dir().join("load.csv");
     let url = format!("http://{}{}", server.address, site::path(0));
     let more = ["--connections", FAST, "--rate", RATE, "--arrivals", "poisson", "--warm-up", "300ms"];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
-    figures.get("latency_p99")
+    Ok(Asked {
+        p50: figures.get("latency_p50")?,
+        p99: figures.get("latency_p99")?,
+        lateness: figures.get("lateness_p99")?,
+    })
 }
 
-/// The slow ones, on this thread, until `ended`. `served` counts rounds over all of them.
-fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, served: &AtomicU64) -> anyhow::Result<()> {
+/// The slow ones, on this thread, until `ended`. `sent` counts their bytes.
+fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
+    // On Linux, of this thread. Not allowed: then it is in the way a little.
+    let _ = rustix::process::nice(19);
     let (drip, whole) = (request(&site::path(1), FIELDS[1]), request(path, FIELDS[0]));
     let connect = || -> anyhow::Result<TcpStream> {
         let stream = TcpStream::connect(address).context("a slow client")?;
@@ -102,17 +144,17 @@ fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, serv
         let due = start.elapsed().as_secs_f64() / DRIP.as_secs_f64() * drippers.len() as f64;
         while dripped < due as usize && !ended.load(Ordering::Relaxed) {
             let turn = dripped % drippers.len();
-            let (stream, sent) = &mut drippers[turn];
-            let byte = &drip.as_bytes()[*sent % drip.len()..][..1];
+            let (stream, at) = &mut drippers[turn];
+            let byte = &drip.as_bytes()[*at % drip.len()..][..1];
             // A server that has had enough answers 408 and closes: another one comes.
             let open = stream.read(&mut [0; 512]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
             if open && stream.write(byte).is_ok() {
-                *sent += 1;
+                *at += 1;
             } else {
-                (*stream, *sent) = (connect()?, 0);
+                (*stream, *at) = (connect()?, 0);
             }
             dripped += 1;
-            served.store((dripped / drippers.len()) as u64, Ordering::Relaxed);
+            sent.store(dripped as u64, Ordering::Relaxed);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
