@@ -1,9 +1,9 @@
 //! The thread that looks at a stalled worker and tells the program.
 //!
 //! A thread of its own, though the monitor has found the worker: while one asks, waits for the answer, reads debugging
-//! information (a quarter of a second the first time, in a large program) and runs the program's function, the monitor
-//! has to stand in for that worker. The monitor only leaves a note, in a queue of bounded length; of one that finds it
-//! full no more is told than that there was one.
+//! information (20 ms the first time, for a program of ours) and runs the program's function, the monitor has to stand
+//! in for that worker. The monitor only leaves a note, in a queue of bounded length; of one that finds it full no more
+//! is told than that there was one.
 
 use std::fmt;
 use std::ops::Range;
@@ -135,6 +135,12 @@ fn frames(addresses: &[usize]) -> Vec<Frame> {
         });
         if frames.len() == known {
             frames.push(Frame { address, function: None, file: None, line: None });
+        }
+    }
+    // The last one of a fiber is the code that switches to it, which has no name.
+    if frames.iter().any(|frame| frame.function.is_some()) {
+        while frames.last().is_some_and(|frame| frame.function.is_none()) {
+            frames.pop();
         }
     }
     frames
