@@ -3,8 +3,10 @@
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use super::running::{Running, command, eventually};
+use super::running::{PATIENCE, Running, command};
 
 /// An empty directory; ends with this value.
 struct Directory(PathBuf);
@@ -30,8 +32,17 @@ impl Drop for Directory {
 
 /// Starts a server that is to fail, and gives what it says.
 fn refused(args: &[&str]) -> String {
-    let output = command(args).output().unwrap();
-    assert!(!output.status.success(), "{args:?}");
+    let mut child = command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+            status => break status,
+        }
+    };
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    assert!(status.is_some_and(|status| !status.success()), "{args:?}: {status:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -112,5 +123,5 @@ fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
     std::fs::write(&pid, "17\n").unwrap();
     server.signal();
     assert_eq!(server.end().0, Some(0));
-    eventually("the other server's number stays", || read(&pid) == "17\n");
+    assert_eq!(read(&pid), "17\n", "the other server's number stays");
 }
