@@ -33,7 +33,7 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// A server's runtime, as the flags ask for; what they leave open is the runtime's to choose. Stalls are told on
+/// A runtime as the flags ask for; what they leave open is the runtime's to choose. Stalls are told on
 /// standard error.
 pub(crate) fn start_server(
     name: &'static str,
@@ -51,7 +51,8 @@ pub(crate) fn start_server(
     builder.build().context("cannot start the runtime")
 }
 
-/// A runtime for a client, as `start_server` otherwise.
+/// The same without such reports: for a client, and for the cache server, whose memory is bounded. (The names in a
+/// report take 30 MB in a debug build.)
 pub(crate) fn start(
     name: &str,
     workers: Option<NonZeroUsize>,

@@ -141,7 +141,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
-    let runtime = crate::engine::start_server("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
+    let runtime = crate::engine::start("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
     let mut settings = Settings::of(flags, runtime.workers());
     settings.connections = connections(settings.connections, runtime.workers());
     let config = store::Config {
