@@ -33,9 +33,9 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// A runtime as the flags ask for; what they leave open is the runtime's to choose. Stalls are told on
-/// standard error.
-pub(crate) fn start_server(
+/// As [`start`]; stalls are told on standard error. The names in a report take memory, 30 MB in a debug build, so this
+/// is for who asks for it.
+pub(crate) fn start_that_reports(
     name: &'static str,
     workers: Option<NonZeroUsize>,
     io: Option<Io>,
@@ -43,18 +43,12 @@ pub(crate) fn start_server(
 ) -> anyhow::Result<Runtime> {
     let stalls = Stalls::default();
     let tell = move |stall: &Stall| stalls.tell(name, stall, |line| say(io::stderr(), line));
-    let mut builder = builder(name, workers, io, policy);
-    // Elsewhere a worker cannot be asked.
-    if cfg!(target_arch = "x86_64") {
-        builder = builder.on_stall(tell);
-    }
-    builder.build().context("cannot start the runtime")
+    builder(name, workers, io, policy).on_stall(tell).build().context("cannot start the runtime")
 }
 
-/// The same without such reports: for a client, and for the cache server, whose memory is bounded. (The names in a
-/// report take 30 MB in a debug build.)
+/// A runtime as the flags ask for; what they leave open is the runtime's to choose.
 pub(crate) fn start(
-    name: &str,
+    name: &'static str,
     workers: Option<NonZeroUsize>,
     io: Option<Io>,
     policy: Option<&str>,

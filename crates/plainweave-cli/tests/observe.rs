@@ -260,3 +260,17 @@ fn an_address_has_its_share() {
     eventually("no connection", || figure(admin, "plainweave_connections") == 0.0);
     assert!(get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 200"));
 }
+
+/// A worker is asked by SIGURG what it does; a server that does not report has no handler for it.
+#[test]
+fn stalls_are_looked_into_on_demand() {
+    let root = std::env::temp_dir();
+    for (flags, asks) in [(&["--report-stalls"][..], true), (&[], false)] {
+        let server = Running::start_in(&root, flags);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        let bit = rustix::process::Signal::URG.as_raw() - 1;
+        assert_eq!(caught >> bit & 1 == 1, asks, "{flags:?}");
+    }
+}

@@ -79,6 +79,11 @@ pub(super) struct RuntimeFlags {
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]
     pub(super) fiber_per_connection: bool,
+
+    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error; finding
+    /// the names in the program takes some memory (30 MB in a debug build)
+    #[arg(long)]
+    pub(super) report_stalls: bool,
 }
 
 /// What an operator sees of the server.

@@ -53,7 +53,8 @@ impl fmt::Display for Engine {
 
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
-        let runtime = engine::start_server("web", flags.workers, flags.io, flags.policy.as_deref())?;
+        let start = if flags.report_stalls { engine::start_that_reports } else { engine::start };
+        let runtime = start("web", flags.workers, flags.io, flags.policy.as_deref())?;
         Ok(Self { runtime: Arc::new(runtime), fiber_per_connection: flags.fiber_per_connection })
     }
 

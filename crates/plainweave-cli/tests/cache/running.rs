@@ -49,7 +49,7 @@ impl Running {
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), without_stalls(&said))
+        (self.child.wait().unwrap().code(), said)
     }
 
     /// Open descriptors of the server.
@@ -62,16 +62,6 @@ impl Running {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     }
-}
-
-/// What a program said, without reports of stalls: a machine that is busy enough may cause some.
-fn without_stalls(said: &str) -> String {
-    let mut report = false;
-    let others = said.lines().filter(|line| {
-        report = line.contains(": worker ") || (report && line.starts_with("    "));
-        !report
-    });
-    others.flat_map(|line| [line, "\n"]).collect()
 }
 
 impl Drop for Running {

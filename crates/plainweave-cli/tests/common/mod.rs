@@ -86,18 +86,8 @@ impl Running {
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), without_stalls(&said))
+        (self.child.wait().unwrap().code(), said)
     }
-}
-
-/// What a program said, without reports of stalls: a machine that is busy enough may cause some.
-fn without_stalls(said: &str) -> String {
-    let mut report = false;
-    let others = said.lines().filter(|line| {
-        report = line.contains(": worker ") || (report && line.starts_with("    "));
-        !report
-    });
-    others.flat_map(|line| [line, "\n"]).collect()
 }
 
 impl Drop for Running {
