@@ -9,8 +9,9 @@
 //! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart while fibers are short) and
 //! sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`] is
 //! stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor
-//! looks every [`CLOSE`], and stands in for a worker as early. While all workers sleep so does the monitor, without a
-//! time-out; the first to wake calls it ([`Bell`]).
+//! looks every [`CLOSE`], and stands in for a worker as early. It does so too, without counting, for one that slept at
+//! the look before and is awake at this one: to make sure would take another period, in which requests wait. While all
+//! workers sleep so does the monitor, without a time-out; the first to wake calls it ([`Bell`]).
 //!
 //! # What is done about it
 //! With the worker's claim (`worker/claim`), which it has to itself while the worker is in user code:
@@ -69,7 +70,8 @@ const MOST: usize = 2048;
 /// What the monitor last saw of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Its counts; `None` while it sleeps.
+    counts: Option<Beat>,
+    /// The same; `None` while it sleeps.
     beat: Option<Beat>,
     since: Instant,
     /// How long it had waited for a processor by then; known if somebody is told of stalls.
@@ -99,7 +101,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
-        let never = Seen { beat: None, since: now, delay: Duration::ZERO, tell_after: stall_after };
+        let never = Seen { counts: None, beat: None, since: now, delay: Duration::ZERO, tell_after: stall_after };
         let seen = vec![never; pool.workers.len()];
         let cursors = vec![0; pool.workers.len()];
         Self { pool, stall_after, seen, cursors, alert_until: now, notes }
@@ -139,11 +141,15 @@ impl Monitor {
         let (now, period) = (Instant::now(), self.period());
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
-            let beat = (!self.pool.idle.is_asleep(id)).then(|| worker.beat());
+            let counts = Some(worker.beat());
+            let beat = counts.filter(|_| !self.pool.idle.is_asleep(id));
             if beat.is_none() || beat != seen.beat {
+                if beat.is_some() && seen.counts == counts && now - seen.since >= period {
+                    stalled.push(id); // It slept then; perhaps it has been held up for most of the time since.
+                }
                 let notes = self.notes.as_ref().filter(|_| beat.is_some());
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                *seen = Seen { beat, since: now, delay, tell_after: self.stall_after };
+                *seen = Seen { counts, beat, since: now, delay, tell_after: self.stall_after };
                 continue;
             }
             if now - seen.since < period {

@@ -1,6 +1,8 @@
 //! A line of the access log. Sans I/O.
 
-use std::time::SystemTime;
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use plainweave_http::{Exchange, Version};
@@ -52,7 +54,7 @@ fn version(exchange: &Exchange<'_>) -> &'static str {
 
 fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     match exchange.peer {
-        Some(peer) => number(out, peer.ip()),
+        Some(peer) => address(out, peer.ip()),
         None => out.push(b'-'),
     }
     out.extend_from_slice(b" - - [");
@@ -84,14 +86,16 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
 
 /// Bytes that could end the line or the quotes, and those that are not ASCII, as `\xHH`.
 fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
-                const HEX: &[u8; 16] = b"0123456789abcdef";
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..);
+    // Mostly there is one part, and it is all.
+    for part in bytes.chunk_by(|before, after| is_plain(before) && is_plain(after)) {
+        match part {
+            [byte] if !is_plain(byte) => {
                 let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
                 out.extend_from_slice(&[b'\\', b'x', high, low]);
             }
-            _ => out.push(byte),
+            plain => out.extend_from_slice(plain),
         }
     }
 }
@@ -106,7 +110,12 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     match exchange.peer {
         Some(peer) => {
             out.push(b'"');
-            number(out, peer);
+            if peer.is_ipv6() {
+                out.push(b'[');
+            }
+            address(out, peer.ip());
+            out.extend_from_slice(if peer.is_ipv6() { b"]:" } else { b":" });
+            out.extend_from_slice(itoa::Buffer::new().format(peer.port()).as_bytes());
             out.push(b'"');
         }
         None => out.extend_from_slice(b"null"),
@@ -120,7 +129,7 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     out.extend_from_slice(b",\"bytes\":");
     out.extend_from_slice(itoa::Buffer::new().format(exchange.body_bytes).as_bytes());
     out.extend_from_slice(b",\"seconds\":");
-    number(out, exchange.duration.as_secs_f64());
+    seconds(out, exchange.duration);
     text(out, "referer", field("referer").as_deref());
     text(out, "user_agent", field("user-agent").as_deref());
     text(out, "error", exchange.error.map(ToString::to_string).as_deref());
@@ -136,9 +145,30 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
     let _ = serde_json::to_writer(out, &value);
 }
 
-fn number(out: &mut Vec<u8>, value: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = write!(out, "{value}");
+/// As `Display` writes it, without the machinery where it counts: a tenth of a line's price.
+fn address(out: &mut Vec<u8>, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        let _ = write!(out, "{address}");
+        return;
+    };
+    let [first, rest @ ..] = address.octets();
+    out.extend_from_slice(itoa::Buffer::new().format(first).as_bytes());
+    for octet in rest {
+        out.push(b'.');
+        out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+    }
+}
+
+/// With six places.
+fn seconds(out: &mut Vec<u8>, time: Duration) {
+    out.extend_from_slice(itoa::Buffer::new().format(time.as_secs()).as_bytes());
+    out.push(b'.');
+    let mut places = time.subsec_micros();
+    out.extend([100_000, 10_000, 1_000, 100, 10, 1].map(|place| {
+        let digit = (places / place) as u8;
+        places %= place;
+        b'0' + digit
+    }));
 }
 
 #[cfg(test)]
@@ -160,5 +190,21 @@ mod tests {
         let mut out = Vec::new();
         quoted(&mut out, b"a\"b\\c\r\n\x7f\xff d");
         assert_eq!(out, br"a\x22b\x5cc\x0d\x0a\x7f\xff d");
+    }
+
+    #[test]
+    fn addresses_and_times_are_as_display_writes_them() {
+        let text = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for shown in ["127.0.0.1", "0.0.0.0", "255.10.9.100", "::1", "2001:db8::7", "::ffff:10.0.0.1"] {
+            assert_eq!(text(&|out| address(out, shown.parse().unwrap())), shown);
+        }
+        for micros in [0, 7, 999_999, 1_000_000, 61_020_304] {
+            let time = Duration::from_micros(micros);
+            assert_eq!(text(&|out| seconds(out, time)), format!("{:.6}", time.as_secs_f64()));
+        }
     }
 }
