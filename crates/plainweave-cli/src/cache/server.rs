@@ -55,6 +55,10 @@ impl Server {
         grace: Duration,
     ) -> anyhow::Result<bool> {
         let Self { runtime, shared } = self;
+        // Before a client can ask for another verbosity.
+        if shared.cache.verbosity() >= 1 {
+            shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
+        }
         let runtime = Arc::new(runtime);
         let mut open = Vec::new();
         for listener in listeners.tcp {
@@ -70,9 +74,6 @@ impl Server {
         runtime.spawn(move || maintain(&cache));
         if let Some((listener, _)) = &listeners.unix {
             accept_unix(listener, &runtime, &shared)?;
-        }
-        if shared.cache.verbosity() >= 1 {
-            shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
         }
         let asker = wait(stop, asked);
         if shared.cache.verbosity() >= 1 {
