@@ -70,9 +70,8 @@ const MOST: usize = 2048;
 /// What the monitor last saw of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    counts: Option<Beat>,
-    /// The same; `None` while it sleeps.
-    beat: Option<Beat>,
+    beat: Beat,
+    asleep: bool,
     since: Instant,
     /// How long it had waited for a processor by then; known if somebody is told of stalls.
     delay: Duration,
@@ -101,8 +100,9 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
-        let never = Seen { counts: None, beat: None, since: now, delay: Duration::ZERO, tell_after: stall_after };
-        let seen = vec![never; pool.workers.len()];
+        let (asleep, delay) = (true, Duration::ZERO);
+        let seen = |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after };
+        let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let cursors = vec![0; pool.workers.len()];
         Self { pool, stall_after, seen, cursors, alert_until: now, notes }
     }
@@ -124,12 +124,12 @@ impl Monitor {
                 quiet = 0;
                 continue;
             }
-            std::thread::park_timeout(self.period());
+            std::thread::park_timeout(self.period(Instant::now()));
         }
     }
 
-    fn period(&self) -> Duration {
-        if Instant::now() < self.alert_until { CLOSE.min(self.stall_after) } else { self.stall_after }
+    fn period(&self, now: Instant) -> Duration {
+        if now < self.alert_until { CLOSE.min(self.stall_after) } else { self.stall_after }
     }
 
     fn all_asleep(&self) -> bool {
@@ -138,32 +138,29 @@ impl Monitor {
 
     /// The workers that are held up.
     fn look(&mut self) -> Vec<WorkerId> {
-        let (now, period) = (Instant::now(), self.period());
+        let now = Instant::now();
+        let period = self.period(now);
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
-            let counts = Some(worker.beat());
-            let beat = counts.filter(|_| !self.pool.idle.is_asleep(id));
-            if beat.is_none() || beat != seen.beat {
-                if beat.is_some() && seen.counts == counts && now - seen.since >= period {
-                    stalled.push(id); // It slept then; perhaps it has been held up for most of the time since.
-                }
-                let notes = self.notes.as_ref().filter(|_| beat.is_some());
+            let (beat, asleep, held) = (worker.beat(), self.pool.idle.is_asleep(id), now - seen.since);
+            let stands_still = !asleep && beat == seen.beat;
+            if stands_still && held >= period {
+                stalled.push(id); // If it slept then, perhaps it has been held up for most of the time since.
+            }
+            if !stands_still || seen.asleep {
+                let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                *seen = Seen { counts, beat, since: now, delay, tell_after: self.stall_after };
+                *seen = Seen { beat, asleep, since: now, delay, tell_after: self.stall_after };
                 continue;
             }
-            if now - seen.since < period {
-                continue;
-            }
-            stalled.push(id);
-            if now - seen.since >= self.stall_after {
+            if held >= self.stall_after {
                 self.alert_until = now + ALERT;
             }
-            if now - seen.since >= seen.tell_after {
+            if held >= seen.tell_after {
                 if seen.tell_after == self.stall_after {
                     self.pool.counts.stalls.fetch_add(1, Ordering::Relaxed);
                 }
-                if let (Some(notes), Some(beat)) = (&self.notes, beat) {
+                if let Some(notes) = &self.notes {
                     notes.leave(Note { worker: id, beat, since: seen.since, delay: seen.delay });
                 }
                 seen.tell_after = seen.tell_after.saturating_mul(AGAIN);

@@ -461,7 +461,7 @@ pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) 
     match (local, task.header().anchor()) {
         (Some(ctx), Some(anchor)) if anchor != ctx.id => post(ctx.pool(), anchor, task),
         (Some(ctx), anchor) => {
-            if anchor.is_some() {
+            if anchor.is_some() && !task.header().stays() {
                 ctx.at(&ctx.io()).release(task.header());
             }
             let wake = ctx.push_local(task, why);

@@ -199,7 +199,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     parking_ended: Cell<bool>,
     fibers_told: Cell<bool>,
     /// What the monitor is to watch while this worker is held up; for [`Self::run`].
-    watched: Cell<Option<OwnedFd>>,
+    watched: Option<OwnedFd>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
@@ -234,7 +234,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         Self {
             // Without a descriptor to spare the monitor can only do what it does for a driver that is bound to its
             // thread.
-            watched: Cell::new(ctx.reach.watched().and_then(Result::ok)),
+            watched: ctx.reach.watched().and_then(Result::ok),
             ctx,
             half,
             budget: Cell::new(STRIDE),
@@ -247,9 +247,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 
     /// Runs until the pool stops. Returns the operations still in flight.
-    pub(crate) fn run(self) -> usize {
+    pub(crate) fn run(mut self) -> usize {
         let pool = self.ctx.pool.clone();
-        let door = self.ctx.shared().open_door(&self.ctx.reach, self.watched.take());
+        let watched = self.watched.take();
+        let door = self.ctx.shared().open_door(&self.ctx.reach, watched);
         while !pool.is_stopping() {
             self.take_inbox();
             self.look_if_due();

@@ -1,7 +1,7 @@
 //! A line of the access log. Sans I/O.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
@@ -70,9 +70,9 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
         out.push(b'-');
     }
     out.extend_from_slice(b"\" ");
-    out.extend_from_slice(itoa::Buffer::new().format(status(exchange)).as_bytes());
+    number(out, status(exchange));
     out.push(b' ');
-    out.extend_from_slice(itoa::Buffer::new().format(exchange.body_bytes).as_bytes());
+    number(out, exchange.body_bytes);
     for name in ["referer", "user-agent"] {
         out.extend_from_slice(b" \"");
         match exchange.head.and_then(|head| head.header(name)) {
@@ -110,12 +110,7 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     match exchange.peer {
         Some(peer) => {
             out.push(b'"');
-            if peer.is_ipv6() {
-                out.push(b'[');
-            }
-            address(out, peer.ip());
-            out.extend_from_slice(if peer.is_ipv6() { b"]:" } else { b":" });
-            out.extend_from_slice(itoa::Buffer::new().format(peer.port()).as_bytes());
+            socket_address(out, peer);
             out.push(b'"');
         }
         None => out.extend_from_slice(b"null"),
@@ -125,9 +120,9 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     text(out, "version", head.map(|_| version(exchange)));
     text(out, "host", head.and_then(|head| head.host()));
     out.extend_from_slice(b",\"status\":");
-    out.extend_from_slice(itoa::Buffer::new().format(status(exchange)).as_bytes());
+    number(out, status(exchange));
     out.extend_from_slice(b",\"bytes\":");
-    out.extend_from_slice(itoa::Buffer::new().format(exchange.body_bytes).as_bytes());
+    number(out, exchange.body_bytes);
     out.extend_from_slice(b",\"seconds\":");
     seconds(out, exchange.duration);
     text(out, "referer", field("referer").as_deref());
@@ -152,16 +147,31 @@ fn address(out: &mut Vec<u8>, address: IpAddr) {
         return;
     };
     let [first, rest @ ..] = address.octets();
-    out.extend_from_slice(itoa::Buffer::new().format(first).as_bytes());
+    number(out, first);
     for octet in rest {
         out.push(b'.');
-        out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+        number(out, octet);
     }
+}
+
+/// The same with a port.
+fn socket_address(out: &mut Vec<u8>, peer: SocketAddr) {
+    if peer.is_ipv6() {
+        let _ = write!(out, "{peer}");
+        return;
+    }
+    address(out, peer.ip());
+    out.push(b':');
+    number(out, peer.port());
+}
+
+fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// With six places.
 fn seconds(out: &mut Vec<u8>, time: Duration) {
-    out.extend_from_slice(itoa::Buffer::new().format(time.as_secs()).as_bytes());
+    number(out, time.as_secs());
     out.push(b'.');
     let mut places = time.subsec_micros();
     out.extend([100_000, 10_000, 1_000, 100, 10, 1].map(|place| {
@@ -201,6 +211,9 @@ mod tests {
         };
         for shown in ["127.0.0.1", "0.0.0.0", "255.10.9.100", "::1", "2001:db8::7", "::ffff:10.0.0.1"] {
             assert_eq!(text(&|out| address(out, shown.parse().unwrap())), shown);
+        }
+        for shown in ["127.0.0.1:80", "[::1]:65535", "[fe80::1%2]:443"] {
+            assert_eq!(text(&|out| socket_address(out, shown.parse().unwrap())), shown);
         }
         for micros in [0, 7, 999_999, 1_000_000, 61_020_304] {
             let time = Duration::from_micros(micros);

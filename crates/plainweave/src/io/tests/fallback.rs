@@ -3,26 +3,12 @@
 //! A seccomp filter binds the thread that installs it and what that thread starts: a thread of the test is as good as a
 //! process, and the other tests go on undisturbed.
 
+#[path = "../../../tests/common/seccomp.rs"]
+mod seccomp;
+
 use super::*;
 use crate::io::probe::{Choice, open};
-
-/// From now on, `call` fails with `errno` on this thread.
-fn forbid(call: libc::c_long, errno: i32) {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut steps = [
-        // The call's number is the first word of what a filter sees.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: plain calls; the program lives across them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
-    }
-}
+use seccomp::forbid;
 
 fn on_a_thread_without(call: libc::c_long, errno: i32, test: impl FnOnce() + Send + 'static) {
     let filtered = std::thread::spawn(move || {
