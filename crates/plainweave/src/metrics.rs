@@ -11,7 +11,8 @@ use crate::{runtime, tls};
 pub struct Metrics {
     /// Fibers spawned and not ended.
     pub live_fibers: u64,
-    /// Idle connections that wait without a fiber.
+    /// Idle connections that wait without a fiber. One that is just given to a fiber is counted until that is done,
+    /// which may be after the fiber's end on another worker.
     pub parked_connections: u64,
     /// Fibers that have ended.
     pub finished_fibers: u64,

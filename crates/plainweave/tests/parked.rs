@@ -206,7 +206,7 @@ fn again_and_again(setup: Setup) {
     clients.into_iter().for_each(|c| c.join().expect("served"));
     eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    assert_eq!(runtime.metrics().parked_connections, 0);
+    eventually("nothing is parked", || runtime.metrics().parked_connections == 0);
 }
 
 fn five_thousand_hold_no_stack(setup: Setup) {
@@ -330,7 +330,7 @@ fn each_time_it_is_readable(setup: Setup) {
         .collect();
     clients.into_iter().for_each(|c| c.join().expect("served"));
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    assert_eq!(runtime.metrics().parked_connections, 0);
+    eventually("nothing is parked", || runtime.metrics().parked_connections == 0);
     assert!(counts.balanced() && counts.made() == 8);
 }
 
