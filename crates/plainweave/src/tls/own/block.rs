@@ -221,18 +221,28 @@ pub(crate) fn end_of_fiber() {
 /// Calls the destructors of pthread keys for the calling fiber's values; whether there were any.
 fn destroy_values(glibc: &Glibc) -> bool {
     let own = base::base();
+    // SAFETY: the descriptor's arrays, the second of pointers that are null or lead to arrays as the first; nobody else
+    // writes there, and this fiber does not before the references have been used for the last time.
+    let (first, levels) = unsafe {
+        (
+            &*ptr::with_exposed_provenance::<[[usize; 2]; KEYS_A_LEVEL]>(own + glibc.first_values),
+            &*ptr::with_exposed_provenance::<[usize; LEVELS]>(own + glibc.values),
+        )
+    };
+    // Most fibers have no values. A branch for each place cost such a fiber 80 ns more.
+    let [_, values] = first.iter().fold([0; 2], |all, pair| [all[0] | pair[0], all[1] | pair[1]]);
+    let further = levels[1..].iter().fold(0, |all, array| all | array);
+    values | further != 0 && (0..LEVELS).fold(false, |any, level| destroy_level(glibc, own, level) | any)
+}
+
+fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {
+    // SAFETY: a word of the descriptor: null, or an array of that many pairs.
+    let array = unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
     let mut any = false;
-    for level in 0..LEVELS {
-        // SAFETY: a word of the descriptor: null, or an array of that many pairs.
-        let array = unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
-        if array == 0 {
-            continue;
-        }
-        for place in 0..KEYS_A_LEVEL {
-            // SAFETY: as above.
-            if unsafe { ptr::with_exposed_provenance::<usize>(array + place * 16 + 8).read() } != 0 {
-                any |= destroy_value(glibc, level * KEYS_A_LEVEL + place);
-            }
+    for place in 0..if array == 0 { 0 } else { KEYS_A_LEVEL } {
+        // SAFETY: as above.
+        if unsafe { ptr::with_exposed_provenance::<usize>(array + place * 16 + 8).read() } != 0 {
+            any |= destroy_value(glibc, level * KEYS_A_LEVEL + place);
         }
     }
     any
