@@ -59,7 +59,7 @@ pub(crate) use bell::Bell;
 /// Between two looks while stalls are to be expected.
 const CLOSE: Duration = Duration::from_millis(1);
 /// How long they are to be expected after one.
-const ALERT: Duration = Duration::from_secs(1);
+const ALERT: Duration = Duration::from_secs(10);
 /// A stall that lasts this many times longer is told of again.
 const AGAIN: u32 = 10;
 /// Looks at which all workers sleep before the monitor sleeps too.
