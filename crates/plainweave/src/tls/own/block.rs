@@ -30,8 +30,9 @@ static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, Binary
 pub(crate) struct Block {
     base: NonNull<u8>,
     number: u32,
-    /// The dtv and its generation when it was new: while both are so, no library loaded later has put anything there.
-    dtv: (usize, usize),
+    /// The dtv when it was new. While it is that and its generation that of the first blocks, nothing hangs on it: only
+    /// libraries that were loaded later put anything there.
+    dtv: usize,
 }
 
 // SAFETY: memory that nobody else refers to; glibc allocates and frees it on any thread.
@@ -50,10 +51,10 @@ impl Block {
             put_number(number);
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        let mut block = Self { base, number, dtv: (0, 0) };
+        let mut block = Self { base, number, dtv: 0 };
         // SAFETY: a new block that nobody runs on.
         unsafe { block.initialise(glibc) };
-        block.dtv = block.dtv_now();
+        block.dtv = block.dtv_now().0;
         Ok(block)
     }
 
@@ -105,6 +106,7 @@ impl Block {
         }
     }
 
+    /// The dtv and its generation.
     fn dtv_now(&self) -> (usize, usize) {
         // SAFETY: the descriptor's word leads to the dtv, which begins with its generation.
         unsafe {
@@ -116,7 +118,7 @@ impl Block {
     /// A worker, when the block's fiber has ended. Step 6.
     pub(crate) fn reset(&mut self) {
         let Ok(glibc) = Glibc::get() else { return };
-        if glibc.dynamic || self.dtv_now() != self.dtv {
+        if glibc.dynamic || self.dtv_now() != (self.dtv, glibc.generation) {
             return self.reset_dynamic(glibc);
         }
         for module in &glibc.modules {
@@ -145,7 +147,7 @@ impl Block {
             }
             libc.copy_from_nonoverlapping(kept.as_ptr(), len);
         }
-        self.dtv = self.dtv_now();
+        self.dtv = self.dtv_now().0;
     }
 
     /// Any thread, slow. Step 7.

@@ -52,6 +52,8 @@ pub(super) struct Glibc {
     pub(super) modules: Vec<Module>,
     /// Whether there were modules whose thread-locals hang on the dtv.
     pub(super) dynamic: bool,
+    /// What a new dtv's generation was: one that shows another may know modules that were loaded since.
+    pub(super) generation: usize,
     keys: *const Key,
 }
 
@@ -176,17 +178,21 @@ fn probe() -> Result<Glibc, String> {
     expect(number == real as u32, "the thread's number")?;
     let resolver = probe_resolver(base, size)?;
     let (first_values, values, keys) = probe_keys(base, size)?;
-    let (libc, modules, dynamic) = probe_modules(base)?;
     // SAFETY: the symbols are functions of these types, in every glibc that has them; arguments that an older one does
     // not know do not matter.
     unsafe {
+        let allocate = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(private(
+            c"_dl_allocate_tls",
+        )?);
+        let deallocate = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, bool)>(private(
+            c"_dl_deallocate_tls",
+        )?);
+        // Before the modules are looked at: one that is loaded in between then counts as loaded later.
+        let generation = probe_generation(allocate, deallocate)?;
+        let (libc, modules, dynamic) = probe_modules(base)?;
         Ok(Glibc {
-            allocate: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(private(
-                c"_dl_allocate_tls",
-            )?),
-            deallocate: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, bool)>(private(
-                c"_dl_deallocate_tls",
-            )?),
+            allocate,
+            deallocate,
             call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
             ctype_init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__ctype_init")?),
             tid,
@@ -199,8 +205,28 @@ fn probe() -> Result<Glibc, String> {
             libc,
             modules,
             dynamic,
+            generation,
             keys,
         })
+    }
+}
+
+/// # Safety
+/// The loader's functions.
+unsafe fn probe_generation(
+    allocate: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    deallocate: unsafe extern "C" fn(*mut c_void, bool),
+) -> Result<usize, String> {
+    // SAFETY: null asks for memory, which is given back unused; the descriptor's word leads to the dtv, which begins
+    // with its generation.
+    unsafe {
+        let block = allocate(ptr::null_mut());
+        if block.is_null() {
+            return Err("there is no memory to look with".to_owned());
+        }
+        let generation = word(word(block.expose_provenance() + DTV));
+        deallocate(block, true);
+        Ok(generation)
     }
 }
 
