@@ -61,8 +61,8 @@ pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Ve
                 let figures = load(server, &more)?;
                 // Who cannot keep up, perhaps because the machine gives less than when the peak was found, lets
                 // clients wait until they give up: that is a finding.
-                for (name, found) in ["latency_p50", "latency_p99", "errors"].iter().zip(found) {
-                    found.push(figure(&figures, name)?);
+                for (name, values) in ["latency_p50", "latency_p99", "errors"].iter().zip(found) {
+                    values.push(figure(&figures, name)?);
                 }
             }
         }

@@ -238,25 +238,22 @@ fn cache_dump(exec: &mut Exec<'_>, words: &Tokens<'_>) {
         return exec.out.line("CLIENT_ERROR Illegal slab id");
     }
     let limit = if limit == 0 { LIMIT } else { (limit as usize).min(LIMIT) };
-    let (cache, left, mut cursor) = (exec.cache, std::cell::Cell::new(limit), super::store::Cursor::default());
+    let (cache, mut left, mut cursor) = (exec.cache, limit, super::store::Cursor::default());
     let out = exec.out.bytes_mut();
-    let mut visit = |record: &super::store::Record<'_>| {
-        use std::io::Write;
-        if out.len() > BYTES {
-            left.set(0);
-        }
-        if record.class + 1 != class as usize || left.get() == 0 {
-            return;
-        }
-        left.set(left.get() - 1);
-        let end = record.expiry.time().map_or(0, |end| cache.clock.unix(end));
-        out.extend_from_slice(b"ITEM ");
-        out.extend_from_slice(record.key);
-        let _ = write!(out, " [{} b; {end} s]\r\n", record.size);
-    };
     // Bounded, for others wait: a look at the first items only.
     for _ in 0..16 {
-        if left.get() == 0 || !cache.store.dump(&mut cursor, LIMIT, exec.now, &mut visit) {
+        let more = cache.store.dump(&mut cursor, LIMIT, exec.now, |record| {
+            use std::io::Write;
+            if record.class + 1 != class as usize || left == 0 || out.len() > BYTES {
+                return;
+            }
+            left -= 1;
+            let end = record.expiry.time().map_or(0, |end| cache.clock.unix(end));
+            out.extend_from_slice(b"ITEM ");
+            out.extend_from_slice(record.key);
+            let _ = write!(out, " [{} b; {end} s]\r\n", record.size);
+        });
+        if !more || left == 0 || out.len() > BYTES {
             break;
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::base;
 use super::glibc::{
-    DTV, FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, POINTER_GUARD, SELF, STACK_GUARD, TCB,
+    FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, POINTER_GUARD, SELF, STACK_GUARD, TCB, generation,
 };
 
 /// The thread numbers that the kernel gives end here.
@@ -30,9 +30,6 @@ static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, Binary
 pub(crate) struct Block {
     base: NonNull<u8>,
     number: u32,
-    /// The dtv when it was new. While it is that and its generation that of the first blocks, nothing hangs on it: only
-    /// libraries that were loaded later put anything there.
-    dtv: usize,
 }
 
 // SAFETY: memory that nobody else refers to; glibc allocates and frees it on any thread.
@@ -51,10 +48,9 @@ impl Block {
             put_number(number);
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        let mut block = Self { base, number, dtv: 0 };
+        let block = Self { base, number };
         // SAFETY: a new block that nobody runs on.
         unsafe { block.initialise(glibc) };
-        block.dtv = block.dtv_now().0;
         Ok(block)
     }
 
@@ -106,19 +102,13 @@ impl Block {
         }
     }
 
-    /// The dtv and its generation.
-    fn dtv_now(&self) -> (usize, usize) {
-        // SAFETY: the descriptor's word leads to the dtv, which begins with its generation.
-        unsafe {
-            let dtv = self.at::<*const usize>(DTV as isize).read();
-            (dtv.addr(), dtv.read())
-        }
-    }
-
     /// A worker, when the block's fiber has ended. Step 6.
     pub(crate) fn reset(&mut self) {
         let Ok(glibc) = Glibc::get() else { return };
-        if glibc.dynamic || self.dtv_now() != (self.dtv, glibc.generation) {
+        // A dtv that shows the generation of the first blocks' knows no library that was loaded later, and only those
+        // hang anything on it: glibc writes a later generation there first.
+        // SAFETY: a whole block.
+        if glibc.dynamic || unsafe { generation(self.base()) } != glibc.generation {
             return self.reset_dynamic(glibc);
         }
         for module in &glibc.modules {
@@ -147,7 +137,6 @@ impl Block {
             }
             libc.copy_from_nonoverlapping(kept.as_ptr(), len);
         }
-        self.dtv = self.dtv_now().0;
     }
 
     /// Any thread, slow. Step 7.
@@ -240,8 +229,11 @@ fn destroy_values(glibc: &Glibc) -> bool {
 fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {
     // SAFETY: a word of the descriptor: null, or an array of that many pairs.
     let array = unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
+    if array == 0 {
+        return false;
+    }
     let mut any = false;
-    for place in 0..if array == 0 { 0 } else { KEYS_A_LEVEL } {
+    for place in 0..KEYS_A_LEVEL {
         // SAFETY: as above.
         if unsafe { ptr::with_exposed_provenance::<usize>(array + place * 16 + 8).read() } != 0 {
             any |= destroy_value(glibc, level * KEYS_A_LEVEL + place);

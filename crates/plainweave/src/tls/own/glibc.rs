@@ -24,12 +24,14 @@ pub(super) const STACK_GUARD: usize = 0x28;
 pub(super) const POINTER_GUARD: usize = 0x30;
 
 type Destructor = unsafe extern "C" fn(*mut c_void);
+type Allocate = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type Deallocate = unsafe extern "C" fn(*mut c_void, bool);
 
 /// What was found. Offsets are from the base.
 #[derive(Debug)]
 pub(super) struct Glibc {
-    pub(super) allocate: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-    pub(super) deallocate: unsafe extern "C" fn(*mut c_void, bool),
+    pub(super) allocate: Allocate,
+    pub(super) deallocate: Deallocate,
     pub(super) call_tls_dtors: unsafe extern "C" fn(),
     pub(super) ctype_init: unsafe extern "C" fn(),
     /// The thread's number, 32 bits.
@@ -181,12 +183,8 @@ fn probe() -> Result<Glibc, String> {
     // SAFETY: the symbols are functions of these types, in every glibc that has them; arguments that an older one does
     // not know do not matter.
     unsafe {
-        let allocate = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(private(
-            c"_dl_allocate_tls",
-        )?);
-        let deallocate = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, bool)>(private(
-            c"_dl_deallocate_tls",
-        )?);
+        let allocate = std::mem::transmute::<*mut c_void, Allocate>(private(c"_dl_allocate_tls")?);
+        let deallocate = std::mem::transmute::<*mut c_void, Deallocate>(private(c"_dl_deallocate_tls")?);
         // Before the modules are looked at: one that is loaded in between then counts as loaded later.
         let generation = probe_generation(allocate, deallocate)?;
         let (libc, modules, dynamic) = probe_modules(base)?;
@@ -211,20 +209,25 @@ fn probe() -> Result<Glibc, String> {
     }
 }
 
+/// That of the dtv: which modules it knows.
+///
+/// # Safety
+/// The base of a block, or of a thread.
+pub(super) unsafe fn generation(base: usize) -> usize {
+    // SAFETY: the descriptor's word leads to the dtv, which begins with its generation.
+    unsafe { word(word(base + DTV)) }
+}
+
 /// # Safety
 /// The loader's functions.
-unsafe fn probe_generation(
-    allocate: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-    deallocate: unsafe extern "C" fn(*mut c_void, bool),
-) -> Result<usize, String> {
-    // SAFETY: null asks for memory, which is given back unused; the descriptor's word leads to the dtv, which begins
-    // with its generation.
+unsafe fn probe_generation(allocate: Allocate, deallocate: Deallocate) -> Result<usize, String> {
+    // SAFETY: null asks for memory, which is given back unused.
     unsafe {
         let block = allocate(ptr::null_mut());
         if block.is_null() {
             return Err("there is no memory to look with".to_owned());
         }
-        let generation = word(word(block.expose_provenance() + DTV));
+        let generation = generation(block.expose_provenance());
         deallocate(block, true);
         Ok(generation)
     }
