@@ -1,13 +1,14 @@
 //! The same commands to memcached and to `plainweave cache`, and the same bytes back.
 //!
 //! Left out of the generated commands is what docs/cache-compat.md lists as different, the clock (seconds that have
-//! passed or remain), and numbers that become shorter: whether memcached pads them depends on a thread of its own.
+//! passed or remain, and ends that a sequence on a busy machine could live to see: memcached's seconds begin when it
+//! was started), and numbers that become shorter: whether memcached pads them depends on a thread of its own.
 //! `PLAINWEAVE_CACHE_SEQUENCES` says how many sequences of 200 commands.
 
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use super::files::Directory;
 use super::running::{Client, Running, eventually, note};
 
 /// memcached in its process; ends with this value.
@@ -15,12 +16,19 @@ pub(crate) struct Reference(Child, std::net::SocketAddr);
 
 impl Reference {
     pub(crate) fn start() -> Option<Self> {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let directory = Directory::new(&format!("memcached-{:?}", std::thread::current().id()));
+        let ports = directory.path("ports");
         let mut command = Command::new("memcached");
-        command.args(["-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-p", &address.port().to_string()]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-        eventually("memcached serves", || TcpStream::connect(address).is_ok());
-        Some(Self(child, address))
+        command.args(["-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-p", "-1"]);
+        command.env("MEMCACHED_PORT_FILENAME", &ports).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().ok()?;
+        let mut port = None;
+        eventually("memcached says its port", || {
+            let said = std::fs::read_to_string(&ports).unwrap_or_default();
+            port = said.trim_end().strip_prefix("TCP INET: ").and_then(|n| n.parse().ok());
+            port.is_some()
+        });
+        Some(Self(child, (std::net::Ipv4Addr::LOCALHOST, port.unwrap()).into()))
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
@@ -54,14 +62,16 @@ impl Random {
 const KEYS: &[&str] = &["a", "b", "p:c", "Zm9v", "n"];
 const NUMBERS: &[&str] =
     &["0", "1", "3", "9", "100", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+5", "1x"];
+/// Seconds to live: none that passes while the test runs.
+const ENDS: &[&str] = &["0", "900", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+500", "1x"];
 const FLAGS: &[&str] = &[
-    "v", "s", "c", "k", "q", "f", "h", "O7", "N30", "T60", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS", "J9",
-    "D3", "!", "Fx", "Cx", "S", "MM", "M",
+    "v", "s", "c", "k", "q", "f", "h", "O7", "N300", "T600", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS",
+    "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
 ];
 const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
 
 fn command(random: &mut Random) -> String {
-    let (key, number, other) = (random.pick(KEYS), random.pick(NUMBERS), random.pick(NUMBERS));
+    let (key, number, end) = (random.pick(KEYS), random.pick(NUMBERS), random.pick(ENDS));
     let mut flags = String::new();
     for _ in 0..random.below(5) {
         flags += " ";
@@ -70,15 +80,15 @@ fn command(random: &mut Random) -> String {
     let noreply = random.pick(&["", "", "", " noreply"]);
     let value = random.pick(VALUES);
     let len = if random.below(20) == 0 { random.below(value.len() + 1) } else { value.len() };
-    let expiry = random.pick(&["0", "0", "100", "-1", other]);
+    let expiry = random.pick(&["0", "0", "900", "-1", end]);
     match random.below(20) {
         0 if random.below(4) == 0 => {
             let keys: String = (0..random.below(400)).map(|_| format!(" {}", random.pick(KEYS))).collect();
-            format!("{} {number}{keys}\r\n", random.pick(&["get", "gets", "gat", "gats"]))
+            format!("{} {end}{keys}\r\n", random.pick(&["get", "gets", "gat", "gats"]))
         }
         0..=3 => format!("get {key} {}\r\n", random.pick(KEYS)),
         4 => format!("gets {key}\r\n"),
-        5 => format!("{} {number} {key}\r\n", random.pick(&["gat", "gats"])),
+        5 => format!("{} {end} {key}\r\n", random.pick(&["gat", "gats"])),
         6..=8 => {
             let verb = random.pick(&["set", "add", "replace", "append", "prepend"]);
             format!("{verb} {key} {number} {expiry} {len}{noreply}\r\n{value}\r\n")
@@ -88,10 +98,10 @@ fn command(random: &mut Random) -> String {
         11 => format!("incr {key} {}{noreply}\r\n", random.pick(&["1", "3", "+5", "100", "x", "1x"])),
         12..=13 => format!("mg {key}{flags}\r\n"),
         14..=15 => format!("ms {key} {len}{flags}\r\n{value}\r\n"),
-        16 => format!("touch {key} {number}{noreply}\r\n"),
+        16 => format!("touch {key} {end}{noreply}\r\n"),
         17 => format!(
             "{}\r\n",
-            random.pick(&["md a q", "md b T60", "md n k O7", "md p:c C5", "ma n v", "ma n N0 J9 q", "ma b MX"])
+            random.pick(&["md a q", "md b T600", "md n k O7", "md p:c C5", "ma n v", "ma n N0 J9 q", "ma b MX"])
         ),
         18 => format!(
             "{}\r\n",
