@@ -139,7 +139,9 @@ fn nothing_is_lost() {
         for _ in 0..5 {
             each_has_its_own(&runtime, library);
         }
+        // Of so many blocks some have the library's storage at hand, now these and now others.
+        let swing = runtime.metrics().storage_blocks * (16 << 10);
         let more = in_use().saturating_sub(before);
-        assert!(more < 1 << 20, "10,000 fibers left {more} bytes");
+        assert!(more < swing, "10,000 fibers left {more} bytes, more than {swing}");
     });
 }
