@@ -17,9 +17,14 @@
 //! With the worker's claim (`worker/claim`), which it has to itself while the worker is in user code:
 //! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`worker/reach`). Until the worker
 //!   is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
-//! * *io_uring*: nobody but the worker can fetch its completions. Parked connections wait by readiness, which poll(2)
-//!   tells as well: those that are readable, or whose idle time is over, are taken away (`io/parked`). Timers of fibers
-//!   expire as with epoll; operations of fibers stay.
+//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
+//!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim interrupts it
+//!   (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker that has no
+//!   processor, or waits in the kernel for a disk, cannot be interrupted; so parked connections are looked after as
+//!   below as well.
+//! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Parked
+//!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
+//!   are taken away (`io/parked`). Timers of fibers expire as with epoll; their operations stay, as they do themselves.
 //! * *The inbox*: fibers that may move go to others.
 //!
 //! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the worker
@@ -48,6 +53,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::fiber::Movement;
+use crate::io::driver::Watch;
 use crate::io::parked;
 use crate::io::source::Source;
 use crate::policy::{Ready, WorkerId};
@@ -62,6 +68,9 @@ const CLOSE: Duration = Duration::from_millis(1);
 const ALERT: Duration = Duration::from_secs(10);
 /// A stall that lasts this many times longer is told of again.
 const AGAIN: u32 = 10;
+/// Between two interruptions of a stalled worker that has to be interrupted for others to see what is done: at least
+/// this, a 500th of the stall so far, at most [`CLOSE`].
+const INTERRUPTION: Duration = Duration::from_micros(100);
 /// Looks at which all workers sleep before the monitor sleeps too.
 const QUIET: u32 = 3;
 /// Connections that one look asks poll(2) about; more take their turns.
@@ -79,9 +88,18 @@ struct Seen {
     tell_after: Duration,
 }
 
+/// Looks at a worker's parked connections, past its driver.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Where the next one begins.
+    cursor: usize,
+    last: Instant,
+}
+
 /// What is waited for while a worker is stalled.
 enum Watched {
-    Driver(Arc<OwnedFd>),
+    /// A driver, and after how long to look though it says nothing.
+    Driver(Arc<Watch<OwnedFd>>, Duration),
     Connections(Vec<(usize, Arc<Source>)>),
 }
 
@@ -90,8 +108,7 @@ pub(crate) struct Monitor {
     pool: Arc<PoolShared>,
     stall_after: Duration,
     seen: Vec<Seen>,
-    /// Where the next look at a worker's parked connections begins.
-    cursors: Vec<usize>,
+    rounds: Vec<Round>,
     alert_until: Instant,
     /// Where stalls are told, if the program wants to know.
     notes: Option<Notes>,
@@ -103,8 +120,8 @@ impl Monitor {
         let (asleep, delay) = (true, Duration::ZERO);
         let seen = |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
-        let cursors = vec![0; pool.workers.len()];
-        Self { pool, stall_after, seen, cursors, alert_until: now, notes }
+        let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
+        Self { pool, stall_after, seen, rounds, alert_until: now, notes }
     }
 
     /// On its own thread, until the pool stops.
@@ -113,7 +130,9 @@ impl Monitor {
         while !self.pool.is_stopping() {
             let stalled = self.look();
             if !stalled.is_empty() {
-                let watched: Vec<_> = stalled.into_iter().filter_map(|id| self.stand_in(id)).collect();
+                let mut watched = Vec::new();
+                let others = stalled.len() < self.pool.workers.len();
+                stalled.into_iter().for_each(|id| self.stand_in(id, others, &mut watched));
                 self.wait(&watched);
                 continue;
             }
@@ -169,23 +188,30 @@ impl Monitor {
         stalled
     }
 
-    /// Does what a worker would do at its driver. What to wait for until the next time.
-    fn stand_in(&mut self, id: WorkerId) -> Option<Watched> {
+    /// Does what a worker would do at its driver, and adds what to wait for until the next time. `others`: somebody is
+    /// there to take what comes of it.
+    fn stand_in(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
         if self.pool.workers.len() == 1 {
-            return None; // Nobody is there to take anything.
+            return;
         }
         let pool = self.pool.clone();
         let door = pool.workers[id].door();
-        let door = door.as_ref()?;
+        let Some(door) = door.as_ref() else { return };
         if let Some(driver) = door.watched() {
             // Without the claim whatever the driver has would still be there: that is no reason not to wait.
-            let io = door.reach().try_claim()?;
+            let Some(io) = door.reach().try_claim() else { return };
             let at = At { io: &io, pool: &pool, id, here: None };
             at.look(pool.nanos(Instant::now()));
             empty_inbox(at);
-            return Some(Watched::Driver(driver.clone()));
+            let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
+            let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
+            watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
+            if !driver.interrupts || self.rounds[id].last.elapsed() < CLOSE {
+                return;
+            }
         }
-        Some(Watched::Connections(self.look_at_connections(door, id)))
+        self.rounds[id].last = Instant::now();
+        watched.push(Watched::Connections(self.look_at_connections(door, id)));
     }
 
     /// Takes the connections that are readable; gives some that are not.
@@ -194,12 +220,12 @@ impl Monitor {
             let at = At { io: &io, pool: &self.pool, id, here: None };
             at.expire(self.pool.nanos(Instant::now()));
             empty_inbox(at);
-            io.parked.borrow().sources(self.cursors[id], MOST)
+            io.parked.borrow().sources(self.rounds[id].cursor, MOST)
         }) else {
             return Vec::new();
         };
         // The last of them was the last of all, or there are more.
-        self.cursors[id] = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
+        self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);
         if ready.contains(&true)
             && let Some(io) = door.reach().try_claim()
@@ -213,11 +239,16 @@ impl Monitor {
 
     /// Until there is something to do for a stalled worker, at most for one period.
     fn wait(&self, watched: &[Watched]) {
+        let limits = watched.iter().map(|watched| match watched {
+            Watched::Driver(_, limit) => *limit,
+            Watched::Connections(_) => CLOSE,
+        });
+        let limit = limits.min().unwrap_or(CLOSE);
         let descriptors = watched.iter().flat_map(|watched| match watched {
-            Watched::Driver(fd) => vec![fd.as_fd()],
+            Watched::Driver(watch, _) => vec![watch.fd.as_fd()],
             Watched::Connections(some) => some.iter().map(|(_, source)| source.as_fd()).collect(),
         });
-        let _ = readable(descriptors, CLOSE);
+        let _ = readable(descriptors, limit);
     }
 }
 

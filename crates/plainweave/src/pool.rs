@@ -29,6 +29,7 @@ use slab::Slab;
 use crate::blocking::BlockingPool;
 use crate::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
+use crate::io::driver::Watch;
 use crate::io::release::Released;
 use crate::io::wakeup::Wakeup;
 use crate::monitor::Bell;
@@ -95,7 +96,7 @@ pub(crate) type Beat = (u64, u64);
 /// The way to a worker's driver, timers and parked connections.
 pub(crate) struct Door {
     reach: NonNull<Reach>,
-    watched: Option<Arc<OwnedFd>>,
+    watched: Option<Arc<Watch<OwnedFd>>>,
 }
 
 // SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
@@ -108,8 +109,8 @@ impl Door {
         unsafe { self.reach.as_ref() }
     }
 
-    /// Another name of the driver's descriptor, if others may poll the driver.
-    pub(crate) fn watched(&self) -> Option<&Arc<OwnedFd>> {
+    /// With another name of the driver's descriptor, if others may poll the driver.
+    pub(crate) fn watched(&self) -> Option<&Arc<Watch<OwnedFd>>> {
         self.watched.as_ref()
     }
 }
@@ -155,7 +156,7 @@ impl WorkerShared {
     }
 
     /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`Reach::watched`].
-    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<OwnedFd>) -> OpenDoor<'_> {
+    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<Watch<OwnedFd>>) -> OpenDoor<'_> {
         *self.door() = Some(Door { reach: NonNull::from(reach), watched: watched.map(Arc::new) });
         OpenDoor(self)
     }

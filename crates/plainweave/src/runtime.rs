@@ -209,16 +209,19 @@ impl RuntimeBuilder {
     ) -> io::Result<()> {
         static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
         let (report, reports) = mpsc::channel();
+        let users = self.users_of_drivers(&runtime.pool);
         for id in 0..runtime.pool.workers.len() {
             let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
             let body = move || {
                 let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
                 let opened = worker::prepare_thread()
-                    .and_then(|alt| probe::open(choice, pool.epoch, tag).map(|driver| (alt, driver)));
-                match opened {
-                    Ok((_alt_stack, (driver, fallback))) => {
+                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag, users)?)))
+                    .and_then(|(alt, (driver, fallback))| {
                         let name = driver.name();
-                        let worker = Worker::new(id, pool, policy, driver, tag, seed);
+                        Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?, name, fallback))
+                    });
+                match opened {
+                    Ok((_alt_stack, worker, name, fallback)) => {
                         let _ = report.send(Ok((name, fallback)));
                         worker.run()
                     }

@@ -27,7 +27,7 @@ use slab::Slab;
 use crate::fiber::blocks::Blocks;
 use crate::fiber::state::anchored::Call;
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
-use crate::io::driver::{Driver, Wait};
+use crate::io::driver::{Driver, Wait, Watch};
 use crate::io::parked::{self, Parked};
 use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
@@ -35,6 +35,7 @@ use crate::pool::{PoolShared, WorkerShared, bump};
 use crate::stack;
 use crate::tls;
 use claim::Inside;
+pub(crate) use claim::can_interrupt;
 use means::Means;
 use reach::{At, Guard, Io, Reach};
 
@@ -199,11 +200,11 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     parking_ended: Cell<bool>,
     fibers_told: Cell<bool>,
     /// What the monitor is to watch while this worker is held up; for [`Self::run`].
-    watched: Option<OwnedFd>,
+    watched: Option<Watch<OwnedFd>>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// On the worker's own thread.
+    /// On the worker's own thread. Fails if there is no descriptor to be had.
     pub(crate) fn new(
         id: WorkerId,
         pool: Arc<PoolShared>,
@@ -211,7 +212,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         driver: Box<dyn Driver>,
         driver_tag: usize,
         seed: u64,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
         let half = Rc::new(Half { policy, inner });
         let shared = &pool.workers[id];
@@ -231,10 +232,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             clock: Cell::new(0),
             pool,
         };
-        Self {
-            // Without a descriptor to spare the monitor can only do what it does for a driver that is bound to its
-            // thread.
-            watched: ctx.reach.watched().and_then(Result::ok),
+        Ok(Self {
+            watched: ctx.reach.watched().transpose()?,
             ctx,
             half,
             budget: Cell::new(STRIDE),
@@ -243,7 +242,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             searching: Cell::new(false),
             parking_ended: Cell::new(false),
             fibers_told: Cell::new(false),
-        }
+        })
     }
 
     /// Runs until the pool stops. Returns the operations still in flight.

@@ -18,6 +18,7 @@ on_every_driver!(
     a_connection_taken_from_a_stalled_worker_can_be_closed,
     an_idle_time_ends_with_a_stalled_worker_too,
     fibers_that_sleep_with_a_stalled_worker_wake_elsewhere,
+    fibers_that_read_with_a_stalled_worker_go_on_elsewhere,
     deadlines_come_with_a_stalled_worker_too,
     fibers_bound_by_a_timer_leave_a_worker_that_woke_them,
     fibers_bound_by_a_timer_are_handed_over_when_they_are_woken,
@@ -160,9 +161,8 @@ fn fibers_that_sleep_with_a_stalled_worker_wake_elsewhere(setup: Setup) {
     all_end_beside(&runtime, |n| time::sleep(Duration::from_millis(10 + n as u64)).expect("slept"));
 }
 
-#[test]
-fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere() {
-    let runtime = runtime(Io::Epoll, Movement::Anytime, 2);
+fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
     let listener = Arc::new(listener());
     let address = listener.local_addr().expect("address");
     all_end_beside(&runtime, move |n| {

@@ -25,6 +25,24 @@ use super::wakeup::Wakeup;
 /// The address of an operation that the submitter keeps in place.
 pub(crate) type OpRef = NonNull<Operation>;
 
+/// Who calls a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// The thread that makes it, and nobody else.
+    Maker,
+    /// Any thread, one at a time.
+    Any,
+}
+
+/// What others can wait for in the place of a driver's worker.
+#[derive(Debug)]
+pub(crate) struct Watch<F> {
+    /// Becomes readable when a `poll` would find something.
+    pub(crate) fd: F,
+    /// It may do so late while the worker computes: not before that is interrupted, as taking its claim does.
+    pub(crate) interrupts: bool,
+}
+
 /// The outcome of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
@@ -84,9 +102,8 @@ pub(crate) trait Driver {
     /// Flushes submissions, sleeps as `wait` says, appends what has completed. Whether a wake-up had come.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool>;
 
-    /// A descriptor that becomes readable when a `poll` would find something, if any thread that has the worker's claim
-    /// may make that call. `None`: only the worker can.
-    fn watched(&self) -> Option<BorrowedFd<'_>> {
+    /// What to wait for, if any thread that has the worker's claim may call `poll`. `None`: only the worker can.
+    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
         None
     }
 

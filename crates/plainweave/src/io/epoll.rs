@@ -47,7 +47,7 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use slab::Slab;
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
+use super::driver::{Completion, Driver, OpRef, Submitted, Wait, Watch};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome, readable_or_writable};
 use super::parked::Parked;
 use super::prefetch::prefetch;
@@ -382,8 +382,8 @@ impl Driver for Epoll {
         }
     }
 
-    fn watched(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
+        Some(Watch { fd: self.fd.as_fd(), interrupts: false })
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {

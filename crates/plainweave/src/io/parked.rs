@@ -7,9 +7,10 @@
 //! they are.
 //!
 //! A worker that a fiber holds up hears of none of this. Then the monitor looks at its connections in its place: on
-//! epoll at the driver itself, on io_uring, whose completions only the worker can fetch, with poll(2). There it
-//! **takes** the connection: what it consists of goes into a new box, and the old one stays behind, empty, until the
-//! driver lets go of its operation ([`end_taken`]).
+//! epoll at the driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes** the
+//! connection: what it consists of goes into a new box, and the old one stays behind, empty, until the
+//! driver lets go of its operation. If the worker alone may call the driver, it asks for that when it is back
+//! ([`end_taken`]).
 //!
 //! A closure that is called each time (`Resume::Each`) keeps the box: its fiber parks the same box again, and a request
 //! allocates nothing but its fiber, from the worker's kept blocks.
@@ -72,7 +73,7 @@ unsafe impl Send for Serving {}
 #[derive(Default)]
 pub(crate) struct List {
     all: Slab<NonNull<Parked>>,
-    /// What was taken, and is still at the driver.
+    /// What was taken, and is still at a driver that the worker alone may call.
     taken: Vec<NonNull<Parked>>,
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn cancel_all(at: At) {
 pub(crate) fn end_taken(at: At) {
     loop {
         let Some(parked) = at.io.parked.borrow_mut().taken.pop() else { return };
-        // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
+        // SAFETY: the driver, which nobody else looks at, has it; cancelled once.
         unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
     }
 }
@@ -170,10 +171,14 @@ fn take_away(at: At, mut parked: NonNull<Parked>, outcome: io::Result<()>) {
     if let Some(timer) = p.timer.take() {
         at.io.timers.borrow_mut().remove(timer);
     }
-    let mut list = at.io.parked.borrow_mut();
-    list.all.remove(key);
-    list.taken.push(parked);
-    drop(list);
+    at.io.parked.borrow_mut().all.remove(key);
+    if at.io.driver.borrow().watched().is_some() {
+        // At once: the monitor may see its completion before the worker comes by.
+        // SAFETY: it was on the list, so the driver has it; cancelled once.
+        unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
+    } else {
+        at.io.parked.borrow_mut().taken.push(parked);
+    }
     launch(at, serving, outcome);
 }
 

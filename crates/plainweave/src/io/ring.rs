@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use super::driver::Users;
 use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 /// IORING_REGISTER_RING_FDS and its opposite.
@@ -17,26 +18,28 @@ const UNREGISTER_RING: u32 = 21;
 /// each.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// The calling thread becomes the ring's only issuer.
-pub(crate) fn build(entries: u32) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    let sized = |builder: &mut io_uring::Builder| {
+/// A ring for these users, with a submission queue of `entries`.
+pub(crate) fn build(entries: u32, users: Users) -> io::Result<IoUring> {
+    let sized = || {
+        let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
+        builder
     };
-    sized(&mut builder);
-    // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
-    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-    let mut ring = builder.build(entries);
-    if is_einval(&ring) {
+    let mut ring = match users {
+        // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
+        Users::Maker => {
+            let mut builder = sized();
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+            builder.build(entries)
+        }
         // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
-        builder = IoUring::builder();
-        sized(&mut builder);
-        ring = builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
+        Users::Any => sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries),
+    };
+    if is_einval(&ring) && users == Users::Maker {
+        ring = sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
     }
     if is_einval(&ring) {
-        builder = IoUring::builder();
-        sized(&mut builder);
-        ring = builder.build(entries);
+        ring = sized().build(entries);
     }
     let ring = ring?;
     check_features(&ring)?;
@@ -91,7 +94,7 @@ struct RingSlot {
 /// The way into a ring: its descriptor, or the thread's registered slot for it.
 ///
 /// In a process of several threads each system call takes and drops a reference of its descriptor; a registered slot
-/// (Linux 5.18) saves that. It belongs to the thread that registered it, so the owner is not `Send`.
+/// (Linux 5.18) saves that. It belongs to the thread that registered it, so a ring for any thread has none.
 #[derive(Debug)]
 pub(crate) struct Gate {
     fd: RawFd,
@@ -99,13 +102,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(fd: RawFd) -> Self {
+    /// `users` of the gate are those of the ring.
+    pub(crate) fn new(fd: RawFd, users: Users) -> Self {
         let mut slot = RingSlot { index: u32::MAX, reserved: 0, fd: fd as u64 };
-        let registered = register(fd, REGISTER_RING, &mut slot) == 1;
+        let registered = users == Users::Maker && register(fd, REGISTER_RING, &mut slot) == 1;
         Self { fd, slot: registered.then_some(slot.index) }
     }
 
-    /// The ring's thread only. io_uring_enter(2); `collect` runs deferred work and fetches overflown completions.
+    /// The ring's users. io_uring_enter(2); `collect` runs deferred work and fetches overflown completions.
     pub(crate) fn enter(&self, submit: u32, min: u32, nanoseconds: Option<u64>, collect: bool) -> io::Result<u32> {
         let mut flags = EnterFlags::empty();
         flags.set(EnterFlags::GETEVENTS, collect);

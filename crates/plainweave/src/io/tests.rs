@@ -8,6 +8,7 @@ mod cancel;
 mod echo;
 mod fallback;
 mod many;
+mod shared;
 mod sim;
 mod sleep;
 mod stream;
@@ -18,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
+use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait};
 use super::epoll::Epoll;
 use super::op::{Interest, Op, Operation, RawResult};
 use super::source::Source;
@@ -27,16 +28,19 @@ use super::uring::Uring;
 type Make = dyn Fn() -> Box<dyn Driver>;
 
 /// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries,
-/// `polling_uring` makes the calls itself after a poll entry.
+/// `polling_uring` makes the calls itself after a poll entry, `shared_uring` is for any thread.
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
-        for_drivers!(@ epoll "epoll" (super::Epoll::new(std::time::Instant::now(), 0)) $($($file $test)+)+);
-        for_drivers!(@ uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 256)) $($($file $test)+)+);
-        for_drivers!(@ small_uring "uring" (super::Uring::new(std::time::Instant::now(), 0, 4)) $($($file $test)+)+);
-        for_drivers!(@ polling_uring "uring" (super::Uring::polling(64)) $($($file $test)+)+);
+        for_drivers!(@ epoll "epoll" (Epoll::new(Instant::now(), 0)) $($($file $test)+)+);
+        for_drivers!(@ uring "uring" (Uring::new(Instant::now(), Users::Maker, 256)) $($($file $test)+)+);
+        for_drivers!(@ small_uring "uring" (Uring::new(Instant::now(), Users::Maker, 4)) $($($file $test)+)+);
+        for_drivers!(@ shared_uring "uring" (Uring::new(Instant::now(), Users::Any, 64)) $($($file $test)+)+);
+        for_drivers!(@ polling_uring "uring" (Uring::polling(64)) $($($file $test)+)+);
     };
     (@ $module:ident $name:literal ($new:expr) $($file:ident $test:ident)+) => {
         mod $module {
+            use super::*;
+
             $(#[test]
             fn $test() {
                 super::$file::$test(&|| super::named($name, $new));

@@ -25,13 +25,17 @@
 //!    the kernel does not take then stands in `backlog`, in order.
 //! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the
 //!    TASKRUN and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system
-//!    call.
+//!    call. A ring for any thread ([`Users::Any`]) has COOP_TASKRUN instead: they appear when the thread that submitted
+//!    the operation next returns from the kernel, be it from an interrupt. An operation that the monitor has submitted
+//!    completes on its thread, also while it sleeps, and is cancelled when that ends: nobody has asked for it, so it is
+//!    submitted anew. The TASKRUN flag is cleared when either thread has done its part: the worker may overlook what it
+//!    would find until it next enters the kernel, at the latest for the clock's tick.
 //! 4. A cancellation is an entry of its own. The operation's completion is what is reported, whatever it says: received
 //!    bytes win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
 //!    cancel entry stands in the queue before any later operation that reuses the address, so it cannot hit that one.
-//! 5. Who wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; nobody reads it. A
-//!    multishot that ends (no `MORE` flag: overflow, or the kernel's whim) is armed again, after the eventfd was
-//!    cleared. Clear first, then arm: a write in between is found by the arming itself.
+//! 5. Who wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; nobody reads it. When
+//!    a multishot ends (no `MORE` flag: overflow, or the kernel's whim) the eventfd is cleared, and before the next
+//!    sleep another is armed: a write in between is found by the arming itself.
 //!
 //! # Dropping
 //! With operations in flight the kernel may yet write into their buffers, and closing the ring does not wait for it. So
@@ -50,7 +54,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
+use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait, Watch};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome};
 use super::parked::Parked;
 use super::prefetch::prefetch;
@@ -84,8 +88,11 @@ pub(crate) struct Uring {
     gate: Gate,
     epoch: Instant,
     wakeup: Arc<Wakeup>,
+    users: Users,
     /// Multishot poll (Linux 5.13) is to be had.
     multishot: bool,
+    /// Whether the wake-up poll stands.
+    armed: bool,
     /// Entries that a full queue has not taken, in order.
     backlog: VecDeque<Entry>,
     in_flight: usize,
@@ -94,23 +101,26 @@ pub(crate) struct Uring {
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
     polls_only: bool,
-    /// The ring belongs to the thread that made it (SINGLE_ISSUER, and the registered descriptor is per thread).
+    /// With [`Users::Maker`] the ring belongs to the thread that made it (SINGLE_ISSUER, and the registered descriptor
+    /// is per thread).
     _not_send: PhantomData<*mut ()>,
 }
 
 impl Uring {
-    /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only. The
-    /// error says why io_uring cannot be used; the epoll driver is then the one to take.
-    pub(crate) fn new(epoch: Instant, _worker: usize, entries: u32) -> io::Result<Self> {
+    /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only; its
+    /// methods are for `users`. The error says why io_uring cannot be used; the epoll driver is then the one to take.
+    pub(crate) fn new(epoch: Instant, users: Users, entries: u32) -> io::Result<Self> {
         // First: what fails after the ring stands in its field would leak it.
         let wakeup = Arc::new(Wakeup::new()?);
-        let ring = build(entries)?;
+        let ring = build(entries, users)?;
         let mut this = Self {
-            gate: Gate::new(ring.as_raw_fd()),
+            gate: Gate::new(ring.as_raw_fd(), users),
             ring: ManuallyDrop::new(ring),
             epoch,
             wakeup,
+            users,
             multishot: true,
+            armed: false,
             backlog: VecDeque::new(),
             in_flight: 0,
             taken: Vec::with_capacity(BATCH),
@@ -125,9 +135,9 @@ impl Uring {
     }
 
     fn arm_wakeup(&mut self) {
-        self.wakeup.clear();
         let poll = opcode::PollAdd::new(Fd(self.wakeup.raw()), libc::POLLIN as u32).multi(self.multishot);
         self.push(poll.build().user_data(WAKE));
+        self.armed = true;
     }
 
     /// Puts an entry into the submission queue, or behind it.
@@ -205,7 +215,8 @@ impl Uring {
     fn wake_entry(&mut self, entry: &cqueue::Entry) {
         if !cqueue::more(entry.flags()) {
             self.multishot &= entry.result() != -libc::EINVAL;
-            self.arm_wakeup();
+            self.wakeup.clear();
+            self.armed = false;
         }
     }
 
@@ -226,8 +237,9 @@ impl Uring {
             _ if operation.note.get() & POLLING != 0 && result >= 0 => ready(operation, result),
             _ => result,
         };
-        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; a broken-off call says EINTR.
-        if matches!(-result, libc::EAGAIN | libc::EINTR) {
+        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; a broken-off call says EINTR, the
+        // thread's end ECANCELED.
+        if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) {
             if operation.note.get() & CANCELLED == 0 {
                 return self.poll_for(op);
             }
@@ -354,7 +366,7 @@ impl Driver for Uring {
         if self.in_flight == 0 {
             return false;
         }
-        // SAFETY: the views are dropped before anybody else can make one: this thread alone has the ring.
+        // SAFETY: the views are dropped before anybody else can make one: the caller alone has the ring.
         let (submission, completion) = unsafe { (self.ring.submission_shared(), self.ring.completion_shared()) };
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow() || !completion.is_empty()
     }
@@ -379,9 +391,19 @@ impl Driver for Uring {
                 }
                 return Ok(woken);
             }
+            // By the worker, which alone sleeps here: who submits it is woken for it.
+            if !self.armed {
+                self.arm_wakeup();
+            }
             // With a backlog there is more to submit before a sleep.
             self.enter(u32::from(self.backlog.is_empty()), timeout)?;
         }
+    }
+
+    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
+        // SAFETY: the ring is this driver's until it ends.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        (self.users == Users::Any).then_some(Watch { fd, interrupts: true })
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {
@@ -412,7 +434,7 @@ impl Drop for Uring {
 impl Uring {
     /// A driver that waits by poll entries only, as on an old kernel.
     pub(crate) fn polling(entries: u32) -> io::Result<Self> {
-        let mut this = Self::new(Instant::now(), 0, entries)?;
+        let mut this = Self::new(Instant::now(), Users::Maker, entries)?;
         this.polls_only = true;
         Ok(this)
     }

@@ -66,7 +66,7 @@ impl Wakeup {
         self.pending.swap(0, Ordering::AcqRel);
     }
 
-    /// The driver's worker only. As `acknowledge`, for a driver that looks at the counter and not at edges.
+    /// As `acknowledge`, for a driver that looks at the counter and not at edges.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);

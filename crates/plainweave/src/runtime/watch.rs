@@ -7,8 +7,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Runtime, RuntimeBuilder, invalid};
+use crate::fiber::Movement;
+use crate::io::driver::Users;
 use crate::monitor::Monitor;
+use crate::pool::PoolShared;
 use crate::stall::{self, OnStall, Reporter, Stall};
+use crate::worker;
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
 /// For the report that is on its way when a runtime ends.
@@ -18,10 +22,13 @@ const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Durati
 impl RuntimeBuilder {
     /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
     /// monitor thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that may
-    /// move at any time go on elsewhere. (On io_uring only the connections do: nobody but the worker can fetch
-    /// completions. Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor, and there is none on
-    /// virtual time, nor with one worker (unless [`Self::on_stall`] is to be told). Default: 10 ms. [`Metrics::stalls`]
-    /// counts, [`Self::on_stall`] tells what it was.
+    /// move at any time go on elsewhere. (Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor,
+    /// and there is none on virtual time, nor with one worker (unless [`Self::on_stall`] is to be told). Default:
+    /// 10 ms. [`Metrics::stalls`] counts, [`Self::on_stall`] tells what it was.
+    ///
+    /// On io_uring with fibers that may move, completions interrupt system calls that block a worker's thread past this
+    /// library: a few fail with `EINTR` although no signal came (`epoll_wait`, `recv` with a time-out of the socket's
+    /// own; signal(7) lists them).
     pub fn stall_after(mut self, limit: Option<Duration>) -> Self {
         self.stall_after = limit;
         self
@@ -49,6 +56,13 @@ impl RuntimeBuilder {
             return Err(invalid("on_stall: without a limit (stall_after) there are no stalls to tell of".to_owned()));
         }
         Ok(())
+    }
+
+    /// Who calls the workers' drivers: the monitor as well, if it can give to others what it finds there, and
+    /// interrupt a worker so that there is something to be found.
+    pub(super) fn users_of_drivers(&self, pool: &PoolShared) -> Users {
+        let rescues = pool.movement == Movement::Anytime && pool.workers.len() > 1 && self.stall_after.is_some();
+        if rescues && worker::can_interrupt() { Users::Any } else { Users::Maker }
     }
 
     /// The monitor, if somebody has use for it: other workers, or who wants to be told.

@@ -33,6 +33,11 @@ use crate::shim::{compiler_fence, relax};
 const PATIENCE: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
 
+/// Any thread. Whether a claim of the monitor's interrupts a worker that computes: the heavy barrier does.
+pub(crate) fn can_interrupt() -> bool {
+    barrier::register()
+}
+
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Claim {

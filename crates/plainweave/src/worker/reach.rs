@@ -17,7 +17,7 @@ use super::claim::{Claim, Claimed, Inside};
 use super::{TimerTarget, WorkerCtx};
 use crate::fiber::state::Brings;
 use crate::fiber::{self, FiberTask, Header, Movement, Reason};
-use crate::io::driver::{Completion, Driver, OpRef, Wait};
+use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
 use crate::io::op::Waiter;
 use crate::io::parked::{self, Parked};
 use crate::policy::{Ready, WorkerId};
@@ -60,8 +60,11 @@ impl Reach {
     }
 
     /// The worker. As [`Driver::watched`], under another name: what the monitor can wait for in the worker's place.
-    pub(crate) fn watched(&self) -> Option<io::Result<OwnedFd>> {
-        Some(self.enter().driver.borrow().watched()?.try_clone_to_owned())
+    pub(crate) fn watched(&self) -> Option<io::Result<Watch<OwnedFd>>> {
+        let io = self.enter();
+        let driver = io.driver.borrow();
+        let Watch { fd, interrupts } = driver.watched()?;
+        Some(fd.try_clone_to_owned().map(|fd| Watch { fd, interrupts }))
     }
 
     /// The worker.

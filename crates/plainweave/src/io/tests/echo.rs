@@ -164,7 +164,7 @@ fn measure(serve: impl FnOnce(Vec<Source>, &mut Meter)) -> u64 {
 #[ignore = "a measurement of some seconds"]
 #[expect(clippy::print_stderr, reason = "the figures are what it is for")]
 fn cost_of_an_echo() {
-    let mut costs: [Vec<u64>; 3] = Default::default();
+    let mut costs: [Vec<u64>; 4] = Default::default();
     let raw = |sources: Vec<Source>, meter: &mut Meter| {
         raw_loop(&sources.iter().map(Source::raw).collect::<Vec<_>>(), &mut || {
             meter.echo();
@@ -174,10 +174,13 @@ fn cost_of_an_echo() {
     for _ in 0..12 {
         costs[0].push(measure(raw));
         costs[1].push(measure(|s, meter| driver_loop(named("epoll", Epoll::new(Instant::now(), 0)), &s, meter)));
-        costs[2].push(measure(|s, meter| driver_loop(named("uring", Uring::new(Instant::now(), 0, 256)), &s, meter)));
+        for (n, users) in [(2, Users::Maker), (3, Users::Any)] {
+            let uring = || named("uring", Uring::new(Instant::now(), users, 256));
+            costs[n].push(measure(|s, meter| driver_loop(uring(), &s, meter)));
+        }
     }
     costs.iter_mut().for_each(|runs| runs.sort_unstable());
-    for (name, runs) in ["raw epoll loop", "epoll driver", "uring driver"].into_iter().zip(&costs) {
+    for (name, runs) in ["raw epoll loop", "epoll driver", "uring driver", "for any thread"].into_iter().zip(&costs) {
         let ratio = |n: usize| runs[n] as f64 / costs[0][n] as f64;
         eprintln!("{name:<15} ns per echo: least {} ({:.3}), median {} ({:.3})", runs[0], ratio(0), runs[6], ratio(6));
     }

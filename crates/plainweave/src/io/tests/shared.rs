@@ -1,0 +1,80 @@
+//! A ring for any thread, called by more than one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::*;
+
+/// Something that another thread uses while its owner does not.
+struct Lent<T>(T);
+// SAFETY: tests hand over a ring that may be called by any thread, one at a time, and operations with it.
+unsafe impl<T> Send for Lent<T> {}
+
+impl<T> Lent<T> {
+    fn take(self) -> T {
+        self.0
+    }
+}
+
+fn rig() -> Rig {
+    Rig::new(&|| named("uring", Uring::new(Instant::now(), Users::Any, 8)))
+}
+
+/// What the monitor does for a worker that computes.
+#[test]
+fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).expect("there is one");
+    let (source, peer) = tcp_pair();
+    let (mut rig, mut buf) = (rig(), [0; 8]);
+    let op = recv(&source, &mut buf);
+    rig.pending(&op);
+    rig.poll(Wait::No);
+    let fetched = AtomicBool::new(false);
+    let lent = Lent((&mut rig, &op));
+    std::thread::scope(|scope| {
+        let fetched = &fetched;
+        scope.spawn(move || {
+            let (rig, op) = lent.take();
+            write(&peer, b"now");
+            let limit = Instant::now() + Duration::from_secs(5);
+            while op.result.get().is_none() && Instant::now() < limit {
+                membarrier(MembarrierCommand::PrivateExpedited).expect("as before");
+                rig.poll(Wait::No);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            fetched.store(true, Ordering::Release);
+        });
+        while !fetched.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+    });
+    assert_eq!(op.result.get(), Some(3), "its submitter made no system call meanwhile");
+    assert_eq!(&buf[..3], b"now");
+}
+
+/// The kernel cancels what a thread has submitted when that ends. Nobody has asked for it.
+#[test]
+fn an_operation_outlives_the_thread_that_submitted_it() {
+    let (source, peer) = tcp_pair();
+    let (mut rig, mut buf) = (rig(), [0; 8]);
+    let op = recv(&source, &mut buf);
+    let other = unix_pair();
+    let readable = poll(&other.0, Interest::Read);
+    for op in [&op, &readable] {
+        let lent = Lent((&mut rig, op));
+        let submit = move || {
+            let (rig, op) = lent.take();
+            rig.pending(op);
+            rig.poll(Wait::No);
+        };
+        std::thread::scope(|scope| scope.spawn(submit).join()).expect("no panic");
+    }
+    rig.settle();
+    assert_eq!((op.result.get(), readable.result.get()), (None, None), "nothing has come yet");
+    write(&peer, b"late");
+    write(&other.1, b"!");
+    assert_eq!(rig.wait_for(&readable), 0);
+    assert_eq!(rig.wait_for(&op), 4);
+    assert_eq!(&buf[..4], b"late");
+}
