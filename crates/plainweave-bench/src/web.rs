@@ -1,10 +1,11 @@
 //! `plainweave web` beside nginx: CPU per request, memory of idle connections, latency when CPU is short.
 //!
-//! The servers run at once, each in processes of its own on CPU 0, and serve the same files; a client on CPU 1 drives
-//! them in turn, so that all see the same machine in the same minute. nginx is Debian's, tuned: one worker, epoll,
-//! sendfile, an open-file cache, no access log, connections of unlimited requests. Ours is the program `plainweave`
-//! that stands beside this one, with `--workers 1` and otherwise its defaults, on each driver. The CPU figure is that
-//! of a cgroup, kernel threads included, or of the processes where there is no such group.
+//! The servers run at once, each in processes of its own on CPU 0, and serve the same files; clients on CPU 1 drive
+//! them in turn, those of closed loops in turns of 50 ms, so that all see the same machine in the same second. nginx is
+//! Debian's, tuned: one worker, epoll, sendfile, an open-file cache, no access log, connections of unlimited requests.
+//! Ours is the program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults, on each
+//! driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where there is no such
+//! group.
 
 mod catalog;
 mod client;
@@ -17,6 +18,7 @@ mod quota;
 mod requests;
 mod server;
 mod site;
+mod slices;
 mod slow;
 mod wrk;
 
@@ -50,7 +52,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
-    /// Length of a turn
+    /// Load on a system in a round; closed loops get it in slices of 50 ms
     #[arg(long, value_name = "SECONDS", default_value = "3")]
     seconds: NonZeroUsize,
 
@@ -219,7 +221,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
     }
     let mut parameters = vec![
-        ("rounds", format!("{}, the systems in turn, {} s a turn", flags.runs, flags.seconds)),
+        ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds)),
         ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
         ("nginx", server::nginx_version()),
         ("wrk", wrk::version()),

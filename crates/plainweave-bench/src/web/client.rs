@@ -90,7 +90,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             report::progress(&format!("web: {CASE}, round {round} of {}, {name}", bench.runs));
             let before = children_cpu()?;
             let requests = match *name {
-                "wrk" => wrk::run(&mut wrk::command(server.address, &path, CONNECTIONS, bench.turn))?.requests,
+                "wrk" => wrk::run(&mut wrk::command(server.address, &path, CONNECTIONS, bench.turn))?,
                 _ => {
                     let driver = name.rsplit(' ').next().unwrap_or_default();
                     let connections = CONNECTIONS.to_string();

@@ -1,6 +1,5 @@
 //! Server CPU per request, closed loop; bodies are sampled while the load runs.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,10 +7,10 @@ use super::Bench;
 use super::catalog::Catalog;
 use super::server::{Kind, Server};
 use super::site::Checker;
-use super::wrk;
+use super::{slices, wrk};
 use crate::{machine, report};
 
-/// Between two samples: a few a second, next to nothing beside the load.
+/// Between two samples of a server: a few a second, next to nothing beside the load.
 const SAMPLES: Duration = Duration::from_millis(100);
 
 /// What is asked for, over how many connections.
@@ -51,7 +50,7 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
     Ok(())
 }
 
-/// Checks all files on all servers, then puts the load on each in turn, round after round.
+/// Checks all files on all servers, then puts the load on each in slices, round after round.
 pub(super) fn measure(
     bench: &mut Bench,
     case: &str,
@@ -74,18 +73,25 @@ pub(super) fn measure(
             bench.facts.push((server.kind.name(), fact));
         }
     }
+    let (count, all) = (servers.len() as u32, bench.turn * servers.len() as u32);
     for round in 0..=bench.runs {
-        for (n, (name, server)) in servers.iter().enumerate() {
-            report::progress(&format!("web: {case}, round {round} of {}, {name}", bench.runs));
-            let mut command = wrk::command(server.address, "/", load.connections, bench.turn);
-            let before = server.cpu_ns()?;
-            let (turn, samples) = sampling(server.address, load, || wrk::run(command.arg("-s").arg(&script)))?;
-            let cost = (server.cpu_ns()? - before) as f64 / 1000.0 / turn.requests;
-            sampled += samples;
+        report::progress(&format!("web: {case}, round {round} of {}, {count} systems", bench.runs));
+        let before = servers.iter().map(|(_, server)| server.cpu_ns()).collect::<Result<Vec<_>, _>>()?;
+        let wrk = |(_, server): &(String, &Server)| {
+            let mut command = wrk::command(server.address, "/", load.connections, all);
+            command.arg("-s").arg(&script);
+            command
+        };
+        let mut commands: Vec<_> = servers.iter().map(wrk).collect();
+        let (outputs, samples) = sampling(servers, load, || slices::run(&mut commands, all))?;
+        sampled += samples;
+        for (n, (_, server)) in servers.iter().enumerate() {
+            let requests = wrk::requests(&outputs[n])?;
+            let cost = (server.cpu_ns()? - before[n]) as f64 / 1000.0 / requests;
             // The first round warms up.
             if round > 0 {
                 costs[n].cpu.push(cost);
-                costs[n].rate.push(turn.per_second);
+                costs[n].rate.push(requests / bench.turn.as_secs_f64());
             }
         }
     }
@@ -101,22 +107,24 @@ pub(super) fn measure(
     Ok(costs)
 }
 
-/// Runs the load and compares a body now and then meanwhile.
+/// Runs the load and compares a body now and then meanwhile, of one server after the other.
 fn sampling<T>(
-    address: SocketAddr,
+    servers: &[(String, &Server)],
     load: &Load,
     run: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, usize)> {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sampler = scope.spawn(|| -> anyhow::Result<usize> {
-            let mut checker = Checker::connect(address)?;
+            let checkers = servers.iter().map(|(_, server)| Checker::connect(server.address));
+            let mut checkers = checkers.collect::<Result<Vec<_>, _>>()?;
             let mut count = 0;
             while !ended.load(Ordering::Relaxed) {
                 let item = &load.catalog.items[count * 37 % load.catalog.items.len()];
-                checker.check(&item.path, &item.content())?;
+                let among = checkers.len();
+                checkers[count % among].check(&item.path, &item.content())?;
                 count += 1;
-                std::thread::sleep(SAMPLES);
+                std::thread::sleep(SAMPLES / among as u32);
             }
             Ok(count)
         });
