@@ -96,11 +96,14 @@ struct Round {
     last: Instant,
 }
 
+/// Parked connections: where they are, and what they wait for.
+type Connections = Vec<(usize, Arc<Source>)>;
+
 /// What is waited for while a worker is stalled.
 enum Watched {
     /// A driver, and after how long to look though it says nothing.
     Driver(Arc<Watch<OwnedFd>>, Duration),
-    Connections(Vec<(usize, Arc<Source>)>),
+    Connections(Connections),
 }
 
 /// The monitor's thread.
@@ -197,33 +200,29 @@ impl Monitor {
         let pool = self.pool.clone();
         let door = pool.workers[id].door();
         let Some(door) = door.as_ref() else { return };
+        // Without the claim whatever the driver has would still be there: that is no reason not to wait.
+        let Some(io) = door.reach().try_claim() else { return };
+        let (at, now) = (At { io: &io, pool: &pool, id, here: None }, Instant::now());
         if let Some(driver) = door.watched() {
-            // Without the claim whatever the driver has would still be there: that is no reason not to wait.
-            let Some(io) = door.reach().try_claim() else { return };
-            let at = At { io: &io, pool: &pool, id, here: None };
-            at.look(pool.nanos(Instant::now()));
-            empty_inbox(at);
+            at.look(pool.nanos(now));
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
             watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
-            if !driver.interrupts || self.rounds[id].last.elapsed() < CLOSE {
-                return;
-            }
+        } else {
+            at.expire(pool.nanos(now));
         }
-        self.rounds[id].last = Instant::now();
-        watched.push(Watched::Connections(self.look_at_connections(door, id)));
+        empty_inbox(at);
+        if door.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
+            return;
+        }
+        let some = io.parked.borrow().sources(self.rounds[id].cursor, MOST);
+        drop(io);
+        self.rounds[id].last = now;
+        watched.push(Watched::Connections(self.look_at_connections(door, id, some)));
     }
 
-    /// Takes the connections that are readable; gives some that are not.
-    fn look_at_connections(&mut self, door: &Door, id: WorkerId) -> Vec<(usize, Arc<Source>)> {
-        let Some(some) = door.reach().try_claim().map(|io| {
-            let at = At { io: &io, pool: &self.pool, id, here: None };
-            at.expire(self.pool.nanos(Instant::now()));
-            empty_inbox(at);
-            io.parked.borrow().sources(self.rounds[id].cursor, MOST)
-        }) else {
-            return Vec::new();
-        };
+    /// Takes those of the connections that are readable; gives the others.
+    fn look_at_connections(&mut self, door: &Door, id: WorkerId, some: Connections) -> Connections {
         // The last of them was the last of all, or there are more.
         self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);

@@ -73,7 +73,7 @@ unsafe impl Send for Serving {}
 #[derive(Default)]
 pub(crate) struct List {
     all: Slab<NonNull<Parked>>,
-    /// What was taken, and is still at a driver that the worker alone may call.
+    /// What was taken, and is still at the driver, which has not been told.
     taken: Vec<NonNull<Parked>>,
 }
 
@@ -135,11 +135,11 @@ pub(crate) fn cancel_all(at: At) {
     }
 }
 
-/// The worker, before it looks at its driver: ends the operations of connections that were taken from it.
+/// Who may call the driver, before it is looked at again: ends the operations of connections that were taken from it.
 pub(crate) fn end_taken(at: At) {
     loop {
         let Some(parked) = at.io.parked.borrow_mut().taken.pop() else { return };
-        // SAFETY: the driver, which nobody else looks at, has it; cancelled once.
+        // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
         unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
     }
 }
@@ -171,13 +171,14 @@ fn take_away(at: At, mut parked: NonNull<Parked>, outcome: io::Result<()>) {
     if let Some(timer) = p.timer.take() {
         at.io.timers.borrow_mut().remove(timer);
     }
-    at.io.parked.borrow_mut().all.remove(key);
-    if at.io.driver.borrow().watched().is_some() {
+    let mut list = at.io.parked.borrow_mut();
+    list.all.remove(key);
+    list.taken.push(parked);
+    drop(list);
+    let may_call = at.io.driver.borrow().watched().is_some();
+    if may_call {
         // At once: the monitor may see its completion before the worker comes by.
-        // SAFETY: it was on the list, so the driver has it; cancelled once.
-        unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
-    } else {
-        at.io.parked.borrow_mut().taken.push(parked);
+        end_taken(at);
     }
     launch(at, serving, outcome);
 }

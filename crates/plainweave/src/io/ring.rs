@@ -25,29 +25,27 @@ pub(crate) fn build(entries: u32, users: Users) -> io::Result<IoUring> {
         builder.dontfork().setup_clamp().setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
         builder
     };
-    let mut ring = match users {
-        // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
-        Users::Maker => {
-            let mut builder = sized();
-            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-            builder.build(entries)
-        }
-        // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
-        Users::Any => sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries),
+    // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
+    let deferred = || {
+        let mut builder = sized();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all().build(entries)
     };
-    if is_einval(&ring) && users == Users::Maker {
-        ring = sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
-    }
-    if is_einval(&ring) {
-        ring = sized().build(entries);
-    }
-    let ring = ring?;
+    // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
+    let cooperative = || sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
+    let ring = match users {
+        Users::Maker => or_with_fewer_flags(deferred(), cooperative),
+        Users::Any => cooperative(),
+    };
+    let ring = or_with_fewer_flags(ring, || sized().build(entries))?;
     check_features(&ring)?;
     Ok(ring)
 }
 
-fn is_einval(ring: &io::Result<IoUring>) -> bool {
-    ring.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+fn or_with_fewer_flags(ring: io::Result<IoUring>, build: impl FnOnce() -> io::Result<IoUring>) -> io::Result<IoUring> {
+    match ring {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => build(),
+        ring => ring,
+    }
 }
 
 fn check_features(ring: &IoUring) -> io::Result<()> {
