@@ -14,6 +14,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 
 use crate::report::{self, Report};
@@ -30,6 +31,10 @@ pub(crate) struct Flags {
     /// Print the systems, and run nothing
     #[arg(long)]
     list: bool,
+
+    /// Run only these, as `--list` names them
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    systems: Vec<String>,
 
     /// Connections
     #[arg(long, value_name = "N", default_value = "32")]
@@ -72,6 +77,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         SYSTEMS.iter().for_each(|system| report::say(system.name));
         return Ok(());
     }
+    if let Some(wrong) = flags.systems.iter().find(|wanted| SYSTEMS.iter().all(|system| system.name != **wanted)) {
+        bail!("there is no system '{wrong}'; there are {}", SYSTEMS.map(|system| system.name).join(", "));
+    }
+    let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
     let slow = Duration::from_millis(flags.slow);
     let turn = |one_in: u32| Turn {
         connections: flags.connections.get(),
@@ -83,7 +92,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut values: Vec<Values> = SYSTEMS.iter().map(|_| Values::default()).collect();
     for round in 1..=flags.runs.get() {
         for (system, values) in SYSTEMS.iter().zip(&mut values) {
-            if absent.iter().any(|(name, _)| name == system.name) {
+            if !wanted(system.name) || absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
             report::progress(&format!("stall: round {round} of {}, {}", flags.runs, system.name));

@@ -44,6 +44,7 @@
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
 mod bell;
+mod slice;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -86,6 +87,8 @@ struct Seen {
     delay: Duration,
     /// After how long it is next told of.
     tell_after: Duration,
+    /// What it asked of the scheduler before it was found stalled.
+    before: Option<slice::Before>,
 }
 
 /// Looks at a worker's parked connections, past its driver.
@@ -121,7 +124,7 @@ impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
-        let seen = |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after };
+        let seen = |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, before: None };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
         Self { pool, stall_after, seen, rounds, alert_until: now, notes }
@@ -129,6 +132,7 @@ impl Monitor {
 
     /// On its own thread, until the pool stops.
     pub(crate) fn run(mut self) {
+        slice::shorten();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.look();
@@ -172,7 +176,12 @@ impl Monitor {
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                *seen = Seen { beat, asleep, since: now, delay, tell_after: self.stall_after };
+                if let Some(before) = seen.before.take()
+                    && let Some(_open) = worker.door().as_ref()
+                {
+                    slice::restore(worker.thread(), before);
+                }
+                *seen = Seen { beat, asleep, since: now, delay, tell_after: self.stall_after, before: None };
                 continue;
             }
             if held >= self.stall_after {
@@ -200,6 +209,9 @@ impl Monitor {
         let pool = self.pool.clone();
         let door = pool.workers[id].door();
         let Some(door) = door.as_ref() else { return };
+        if self.seen[id].before.is_none() {
+            self.seen[id].before = slice::lengthen(pool.workers[id].thread());
+        }
         // Without the claim whatever the driver has would still be there: that is no reason not to wait.
         let Some(io) = door.reach().try_claim() else { return };
         let (at, now) = (At { io: &io, pool: &pool, id, here: None }, Instant::now());

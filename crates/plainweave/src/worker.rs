@@ -147,7 +147,7 @@ impl WorkerCtx {
         } else {
             awake();
         }
-        self.shared().released.drain(|source| io.driver.borrow_mut().forget(source, None));
+        self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
         let now = self.now();
         self.half.set_now(now);
         self.clock.set(now);

@@ -22,6 +22,7 @@ on_every_driver!(
     deadlines_come_with_a_stalled_worker_too,
     fibers_bound_by_a_timer_leave_a_worker_that_woke_them,
     fibers_bound_by_a_timer_are_handed_over_when_they_are_woken,
+    a_stalled_worker_lets_others_go_first,
     a_storm_beside_stalls,
 );
 
@@ -87,6 +88,33 @@ fn parked_connections_of_a_stalled_worker_are_served_by_others(setup: Setup) {
     drop(clients);
     eventually("all connections to end", || ended.load(Ordering::SeqCst) == 8);
     assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+}
+
+/// The calling thread's slice of a processor, in nanoseconds; 0 where the kernel has none (before Linux 6.12).
+fn slice() -> u64 {
+    let mut attributes = [0u64; 6];
+    // SAFETY: the kernel writes at most the 48 bytes of `struct sched_attr`, which the array has.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), 48, 0) };
+    assert_eq!(result, 0);
+    attributes[3]
+}
+
+/// While it computes; then it is as quick as before.
+fn a_stalled_worker_lets_others_go_first(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::BeforeStart, 2);
+    let stalled = runtime.spawn(move || {
+        let usual = slice();
+        if usual == 0 {
+            return;
+        }
+        assert!(compute_until(|| slice() > usual), "{usual} ns until now");
+        let start = Instant::now();
+        while slice() != usual && start.elapsed() < PATIENCE {
+            time::sleep(ms(1)).expect("not cancelled");
+        }
+        assert_eq!(slice(), usual, "it goes on");
+    });
+    stalled.join().expect("no panic");
 }
 
 /// It ends for its client too: its old place, which the stalled worker still has, does not keep it open for good.

@@ -111,8 +111,7 @@ pub(crate) trait Driver {
     fn wakeup(&self) -> Arc<Wakeup>;
 
     /// A source that this driver holds state for is gone; its descriptor number may be reused.
-    /// The descriptor may still be open elsewhere when `leave` is set: the kernel must then be told.
-    fn forget(&mut self, source: u64, leave: Option<BorrowedFd<'_>>);
+    fn forget(&mut self, source: u64);
 
     /// Operations answered `Pending` and not yet reported.
     fn in_flight(&self) -> usize;

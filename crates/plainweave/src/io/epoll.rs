@@ -32,7 +32,9 @@
 //! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors),
 //!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise a queued FIN, whose edge has been reported
 //!    together with the data, or the bytes behind an urgent mark would never be looked at.
-//! 5. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
+//! 5. A fiber that moves leaves a registration behind, whose edges then wake a worker for nothing. After [`UNHEEDED`]
+//!    in a row, without a call in between, the registration ends; a fiber that comes back pays for another.
+//! 6. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
 //!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
 //!
 //! Buffers are only touched by calls made here, by whoever has the worker's claim: a cancellation is complete at once,
@@ -59,6 +61,8 @@ use super::wakeup::Wakeup;
 /// much a batch pushes out of the caches before it is used: with 512 connections, 256 events cost the cache server 7 %
 /// more CPU a request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
+/// Edges of one source in a row, while nobody calls or waits here, that end its registration.
+const UNHEEDED: u8 = 2;
 /// The event data of the wake-up descriptor: no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything one registration asks for. EPOLLPRI only tells that an urgent mark may cut a receive short.
@@ -93,8 +97,8 @@ struct Slot {
     stream: bool,
     /// The last event carried one of `MORE_TO_SEE`.
     more_to_see: bool,
-    /// Another source took over the kernel's registration (the same open file under a new name).
-    superseded: bool,
+    /// Edges since somebody called or waited here.
+    unheeded: u8,
     sides: [Side; 2],
 }
 
@@ -102,7 +106,8 @@ impl Slot {
     fn new(source: u64, fd: RawFd, generation: u32) -> Self {
         let side = || Side { known: Known::Unsure, waiting: List::default() };
         let stream = is_tcp(fd);
-        Self { source, fd, generation, stream, more_to_see: false, superseded: false, sides: [side(), side()] }
+        let sides = [side(), side()];
+        Self { source, fd, generation, stream, more_to_see: false, unheeded: 0, sides }
     }
 
     /// Notes what an attempt has shown of its direction.
@@ -140,6 +145,8 @@ pub(crate) struct Epoll {
     slots: Slab<Slot>,
     /// `Source::id` to slot.
     by_source: HashMap<u64, u32, RandomState>,
+    /// Descriptor to the slot that was last registered with it: whose the kernel's registration is.
+    by_fd: Vec<u32>,
     generation: u32,
     waiters: Waiters,
     events: Vec<libc::epoll_event>,
@@ -164,6 +171,7 @@ impl Epoll {
             wakeup,
             slots: Slab::new(),
             by_source: HashMap::default(),
+            by_fd: Vec::new(),
             generation: 0,
             waiters: Waiters::default(),
             events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH],
@@ -181,8 +189,6 @@ impl Epoll {
         let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
         if added.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST)) {
             // The same open file under the same number, once another source's (`Source::into_fd`): take it over.
-            let same = |(n, slot): &(usize, &mut Slot)| *n != number && slot.fd == fd;
-            self.slots.iter_mut().filter(same).for_each(|(_, slot)| slot.superseded = true);
             added = control(epoll, libc::EPOLL_CTL_MOD, fd, INTEREST, data);
         }
         if let Err(error) = added {
@@ -190,7 +196,20 @@ impl Epoll {
             return Err(error);
         }
         self.by_source.insert(source, number as u32);
+        let known = self.by_fd.len().max(fd as usize + 1);
+        self.by_fd.resize(known, 0);
+        self.by_fd[fd as usize] = number as u32;
         Ok(number)
+    }
+
+    /// Ends a registration that nobody here has use for. The source may be gone, and its descriptor another's.
+    fn retire(&mut self, number: usize) {
+        let slot = self.slots.remove(number);
+        self.by_source.remove(&slot.source);
+        if self.by_fd[slot.fd as usize] == number as u32 {
+            // Refused if it has become that of a source which is not registered here.
+            let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, slot.fd, 0, 0);
+        }
     }
 
     /// The source's slot. Its hint may be another driver's, or outdated: the slot itself says whose it is.
@@ -211,6 +230,7 @@ impl Epoll {
             return (result != -libc::EAGAIN).then_some(result);
         };
         let slot = &mut self.slots[number];
+        slot.unheeded = 0;
         let side = &mut slot.sides[side_of(op.op.interest())];
         if side.known == Known::Drained || !side.waiting.is_empty() {
             return None;
@@ -236,6 +256,11 @@ impl Epoll {
             return; // A registration that is gone.
         };
         slot.more_to_see = events & MORE_TO_SEE != 0;
+        let heeded = slot.sides.iter().any(|side| !side.waiting.is_empty());
+        slot.unheeded = if heeded { 0 } else { slot.unheeded + 1 };
+        if slot.unheeded >= UNHEEDED {
+            return self.retire(number);
+        }
         for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
             if events & mask != 0 {
                 slot.sides[side].known = Known::Ready;
@@ -390,17 +415,11 @@ impl Driver for Epoll {
         Arc::clone(&self.wakeup)
     }
 
-    fn forget(&mut self, source: u64, leave: Option<BorrowedFd<'_>>) {
+    fn forget(&mut self, source: u64) {
         let Some(number) = self.by_source.remove(&source) else { return };
         let slot = self.slots.remove(number as usize);
         debug_assert_eq!(slot.source, source, "the map and the slots agree");
         debug_assert!(slot.sides.iter().all(|side| side.waiting.is_empty()), "a source outlives its operations");
-        if let Some(fd) = leave
-            && !slot.superseded
-        {
-            // It may be gone already, which is as well.
-            let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0);
-        }
     }
 
     fn in_flight(&self) -> usize {

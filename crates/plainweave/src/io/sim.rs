@@ -13,7 +13,6 @@
 //! change for it.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
@@ -103,7 +102,7 @@ impl Driver for Sim {
         Arc::clone(&self.wakeup)
     }
 
-    fn forget(&mut self, _source: u64, _leave: Option<BorrowedFd<'_>>) {}
+    fn forget(&mut self, _source: u64) {}
 
     fn in_flight(&self) -> usize {
         0

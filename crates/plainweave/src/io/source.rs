@@ -97,7 +97,7 @@ impl Source {
             && let io = ctx.io()
             && let Ok(mut driver) = io.driver.try_borrow_mut()
         {
-            driver.forget(self.id, None);
+            driver.forget(self.id);
             if ctx.driver_tag < 64 {
                 return;
             }

@@ -8,6 +8,7 @@ mod cancel;
 mod echo;
 mod fallback;
 mod many;
+mod moved;
 mod shared;
 mod sim;
 mod sleep;
@@ -148,7 +149,7 @@ impl Rig {
     fn drop_source(&mut self, source: Source) {
         let id = source.id();
         drop(source);
-        self.driver.forget(id, None);
+        self.driver.forget(id);
     }
 }
 

@@ -411,7 +411,7 @@ impl Driver for Uring {
     }
 
     /// Nothing is kept for a source between operations.
-    fn forget(&mut self, _source: u64, _leave: Option<BorrowedFd<'_>>) {}
+    fn forget(&mut self, _source: u64) {}
 
     fn in_flight(&self) -> usize {
         self.in_flight

@@ -23,6 +23,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/io/source.rs",
     "crates/plainweave/src/io/uring.rs",
     "crates/plainweave/src/io/wait.rs",
+    "crates/plainweave/src/monitor/slice.rs",
     "crates/plainweave/src/net/listener.rs",
     "crates/plainweave/src/net/stream.rs",
     "crates/plainweave/src/pool.rs",

@@ -369,9 +369,7 @@ pub(super) fn a_source_under_a_new_name_takes_over(make: &Make) {
     let op = recv(&second, &mut buf);
     rig.pending(&op);
     // The word that the old source is gone comes late, and must not hurt the new one.
-    // SAFETY: the number is the second source's own.
-    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(second.raw()) };
-    rig.driver.forget(old, Some(fd));
+    rig.driver.forget(old);
     write(&peer, b"yz");
     assert_eq!(rig.wait_for(&op), 2);
 }
