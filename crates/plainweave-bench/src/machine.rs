@@ -27,6 +27,13 @@ pub(crate) fn cpus() -> usize {
     text.lines().filter(|line| line.starts_with("processor")).count().max(1)
 }
 
+/// Ticks of all CPUs since the machine started, and how many of them its host gave to others (`steal` of proc(5)).
+pub(crate) fn ticks() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all: Vec<u64> = text.lines().next().unwrap_or_default().split(' ').filter_map(|n| n.parse().ok()).collect();
+    [all.iter().take(8).sum(), all.get(7).copied().unwrap_or_default()]
+}
+
 /// Changes outside `results`, where reports of earlier runs land, are said.
 fn commit() -> String {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"]);

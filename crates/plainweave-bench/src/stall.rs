@@ -5,7 +5,8 @@
 //! above all their ratio. Two workers: while one computes, the other could serve everybody. At the default rate (128
 //! requests a second, 6 % of a worker in slow ones) both compute at once for 0.2 % of the time, so a p99 can be kept.
 //!
-//! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server.
+//! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
+//! an answer counts as come when the kernel has it for them.
 
 mod client;
 mod server;
@@ -14,9 +15,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::machine;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use client::Turn;
@@ -65,11 +67,19 @@ pub(crate) struct Flags {
     out: Option<PathBuf>,
 }
 
-/// A system's latencies, a value a round: p50, p99 and greatest, without slow requests and with them.
+/// A turn is repeated if the host gave more than this share of it to others.
+const STOLEN: f64 = 0.001;
+/// Times that a turn is run at most; the one with the least share counts.
+const TRIES: usize = 4;
+
+/// What is kept of a turn.
+const METRICS: [&str; 4] = ["p50_us", "p99_us", "max_us", "stolen_percent"];
+
+/// A system's figures, a value a round, without slow requests and with them.
 #[derive(Default)]
 struct Values {
-    unloaded: [Vec<f64>; 3],
-    beside: [Vec<f64>; 3],
+    unloaded: [Vec<f64>; METRICS.len()],
+    beside: [Vec<f64>; METRICS.len()],
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -104,7 +114,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 }
             };
             for (one_in, kept) in [(0, &mut values.unloaded), (flags.one_in.get(), &mut values.beside)] {
-                let figures = turn(one_in).run(server.address, round as u64)?;
+                let figures = quietest(|| turn(one_in).run(server.address, round as u64))?;
                 kept.iter_mut().zip(figures).for_each(|(kept, figure)| kept.push(figure));
             }
         }
@@ -114,9 +124,29 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("load", format!("{} connections, a request every {} ms each", flags.connections, flags.think)),
         ("slow requests", format!("one in {}, {} ms of computing", flags.one_in, flags.slow)),
         ("rounds", format!("{}, {} requests a connection in each turn", flags.runs, flags.requests)),
+        ("again", format!("turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts")),
         ("placement", "servers and clients on all CPUs".to_owned()),
+        ("latency", "until the kernel of the client has the answer (SO_TIMESTAMPNS)".to_owned()),
     ];
     Report { experiment: "stall", parameters, rows, absent }.publish(flags.out.as_deref())
+}
+
+/// Runs a turn until the host leaves it alone, and adds what it took.
+fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64; METRICS.len()]> {
+    let mut best: Option<[f64; METRICS.len()]> = None;
+    for _ in 0..TRIES {
+        let before = machine::ticks();
+        let [p50, p99, max] = turn()?;
+        let [all, stolen] = machine::ticks();
+        let share = (stolen - before[1]) as f64 / (all - before[0]).max(1) as f64;
+        if best.is_none_or(|best| share * 100.0 < best[3]) {
+            best = Some([p50, p99, max, share * 100.0]);
+        }
+        if share <= STOLEN {
+            break;
+        }
+    }
+    best.context("no turn")
 }
 
 fn rows(system: &str, values: Values) -> Vec<Row> {
@@ -136,8 +166,8 @@ fn rows(system: &str, values: Values) -> Vec<Row> {
     let ratio = beside[1].iter().zip(&unloaded[1]).map(|(beside, unloaded)| beside / unloaded).collect();
     let mut rows = vec![row("beside", "p99_to_unloaded", "1", ratio)];
     for (case, values) in [("unloaded", unloaded), ("beside", beside)] {
-        let named = ["p50_us", "p99_us", "max_us"].into_iter().zip(values);
-        rows.extend(named.map(|(metric, values)| row(case, metric, "us", values)));
+        let unit = |metric: &str| if metric.ends_with("_us") { "us" } else { "%" };
+        rows.extend(METRICS.into_iter().zip(values).map(|(metric, values)| row(case, metric, unit(metric), values)));
     }
     rows
 }
