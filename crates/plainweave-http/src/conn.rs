@@ -139,11 +139,12 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut slots = header_slots();
         let head = parse_head(bytes, &mut slots)?;
 
-        let started = self.server.has_exchange_hook().then(Instant::now);
+        let started = self.server.start();
         let done = respond(self.server, &mut self.link, room, &head);
-        if let Some(started) = started {
+        if self.server.has_exchange_hook() {
             self.told = true;
-            tell(self.server, &self.link, Some(&head), done.as_ref().err(), started.elapsed());
+            let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
+            tell(self.server, &self.link, Some(&head), done.as_ref().err(), duration);
         }
         let (rest, keep) = done?;
         self.told = false;

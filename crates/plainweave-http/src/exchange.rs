@@ -19,7 +19,8 @@ pub struct Exchange<'a> {
     pub status: Option<StatusCode>,
     /// Bytes of the answer's body that were handed to the transport, or to a buffer that leaves next.
     pub body_bytes: u64,
-    /// From the complete head to the last byte of the answer handed over; nothing for a head that cannot be read.
+    /// From the complete head to the last byte of the answer handed over; nothing for a head that cannot be read,
+    /// nor where no times are taken ([`Server::without_times`](crate::Server::without_times)).
     pub duration: Duration,
     /// Why the connection ended with this exchange, if it ended badly.
     pub error: Option<&'a Error>,

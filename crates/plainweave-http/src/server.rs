@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use http::HeaderValue;
 
@@ -18,6 +19,7 @@ pub struct Server<H> {
     name: Option<String>,
     on_error: Option<ErrorHook>,
     on_exchange: Option<ExchangeHook>,
+    timed: bool,
     pool: Pool,
     stopping: AtomicBool,
 }
@@ -27,7 +29,8 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        Self { handler, limits, name: None, on_error: None, on_exchange: None, pool, stopping: AtomicBool::new(false) }
+        let (name, on_error, on_exchange, timed) = (None, None, None, true);
+        Self { handler, limits, name, on_error, on_exchange, timed, pool, stopping: AtomicBool::new(false) }
     }
 
     /// Replaces the limits.
@@ -50,6 +53,11 @@ impl<H: Handler> Server<H> {
     /// a hook no time is taken.
     pub fn on_exchange(self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
         Self { on_exchange: Some(Box::new(hook)), ..self }
+    }
+
+    /// Exchanges are told without their duration, which costs two readings of the clock.
+    pub fn without_times(self) -> Self {
+        Self { timed: false, ..self }
     }
 
     /// From now on every answer is its connection's last, and no connection is parked. Connections that are parked
@@ -82,6 +90,11 @@ impl<H: Handler> Server<H> {
 
     pub(crate) fn has_exchange_hook(&self) -> bool {
         self.on_exchange.is_some()
+    }
+
+    /// The time now, if exchanges are timed.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        (self.timed && self.on_exchange.is_some()).then(Instant::now)
     }
 
     pub(crate) fn exchanged(&self, exchange: &Exchange<'_>) {

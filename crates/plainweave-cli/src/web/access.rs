@@ -108,6 +108,11 @@ impl AccessLog {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// Whether lines say how long an exchange took.
+    pub(super) fn wants_times(&self) -> bool {
+        self.format == Format::Json
+    }
+
     /// Appends a line.
     pub(super) fn record(&self, exchange: &Exchange<'_>) {
         let mut buffer = lock(&self.buffers[rustix::thread::sched_getcpu() % self.buffers.len()]);

@@ -73,15 +73,29 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     number(out, status(exchange));
     out.push(b' ');
     number(out, exchange.body_bytes);
-    for name in ["referer", "user-agent"] {
+    for value in referer_and_agent(exchange) {
         out.extend_from_slice(b" \"");
-        match exchange.head.and_then(|head| head.header(name)) {
+        match value {
             Some(value) => quoted(out, value),
             None => out.push(b'-'),
         }
         out.push(b'"');
     }
     out.push(b'\n');
+}
+
+/// The first field of each name, in one look at all.
+fn referer_and_agent<'b>(exchange: &Exchange<'b>) -> [Option<&'b [u8]>; 2] {
+    let mut found = [None; 2];
+    for (name, value) in exchange.head.into_iter().flat_map(|head| head.headers()) {
+        let place = match name.len() {
+            7 if name.eq_ignore_ascii_case("referer") => 0,
+            10 if name.eq_ignore_ascii_case("user-agent") => 1,
+            _ => continue,
+        };
+        found[place].get_or_insert(value);
+    }
+    found
 }
 
 /// Bytes that could end the line or the quotes, and those that are not ASCII, as `\xHH`.

@@ -50,7 +50,10 @@ impl Observers {
         let log = self.log.as_ref().map(|(log, _)| log.clone());
         match (log, self.counters.clone()) {
             (None, None) => server,
-            (Some(log), None) => server.on_exchange(move |exchange| log.record(exchange)),
+            (Some(log), None) => {
+                let server = if log.wants_times() { server } else { server.without_times() };
+                server.on_exchange(move |exchange| log.record(exchange))
+            }
             (None, Some(counters)) => server.on_exchange(move |exchange| counters.count(exchange)),
             (Some(log), Some(counters)) => server.on_exchange(move |exchange| {
                 log.record(exchange);
