@@ -86,6 +86,7 @@ impl Inner {
     }
 
     fn serve(&self) {
+        crate::monitor::slice::forget_inherited();
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {

@@ -26,6 +26,7 @@
 //!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
 //!   are taken away (`io/parked`). Timers of fibers expire as with epoll; their operations stay, as they do themselves.
 //! * *The inbox*: fibers that may move go to others.
+//! * *Its processor*: who wakes there goes before it (`slice`).
 //!
 //! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the worker
 //! and reports (`stall/reporter`), and another each time the stall has become ten times as long: what was the first
@@ -44,7 +45,7 @@
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
 mod bell;
-mod slice;
+pub(crate) mod slice;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -87,8 +88,7 @@ struct Seen {
     delay: Duration,
     /// After how long it is next told of.
     tell_after: Duration,
-    /// What it asked of the scheduler before it was found stalled.
-    before: Option<slice::Before>,
+    turn: slice::Turn,
 }
 
 /// Looks at a worker's parked connections, past its driver.
@@ -124,7 +124,8 @@ impl Monitor {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
-        let seen = |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, before: None };
+        let seen =
+            |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: slice::Turn::default() };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
         Self { pool, stall_after, seen, rounds, alert_until: now, notes }
@@ -176,12 +177,13 @@ impl Monitor {
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                if let Some(before) = seen.before.take()
-                    && let Some(_open) = worker.door().as_ref()
-                {
-                    slice::restore(worker.thread(), before);
+                if !stands_still {
+                    // Its thread lives as long as the door is open.
+                    let door = worker.door();
+                    seen.turn.ended(door.as_ref().map(|_| worker.thread()));
                 }
-                *seen = Seen { beat, asleep, since: now, delay, tell_after: self.stall_after, before: None };
+                let (tell_after, turn) = (self.stall_after, seen.turn);
+                *seen = Seen { beat, asleep, since: now, delay, tell_after, turn };
                 continue;
             }
             if held >= self.stall_after {
@@ -209,9 +211,7 @@ impl Monitor {
         let pool = self.pool.clone();
         let door = pool.workers[id].door();
         let Some(door) = door.as_ref() else { return };
-        if self.seen[id].before.is_none() {
-            self.seen[id].before = slice::lengthen(pool.workers[id].thread());
-        }
+        self.seen[id].turn.stalled(pool.workers[id].thread(), Instant::now());
         // Without the claim whatever the driver has would still be there: that is no reason not to wait.
         let Some(io) = door.reach().try_claim() else { return };
         let (at, now) = (At { io: &io, pool: &pool, id, here: None }, Instant::now());

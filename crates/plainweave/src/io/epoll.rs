@@ -12,7 +12,7 @@
 //! * *Separate registrations for reading and writing*: two for a duplex fiber pair, and epoll keys by descriptor
 //!   anyway.
 //! * *Registering first*: a connection that answers at once would pay an `epoll_ctl` for nothing. So the call comes
-//!   first, and the first EAGAIN registers both directions for as long as the source lives.
+//!   first, and the first EAGAIN registers both directions, for as long as the source lives and is used here.
 //!
 //! # What is known of a direction
 //! Each direction of a registered source is in one of three states ([`Known`]):
@@ -62,7 +62,7 @@ use super::wakeup::Wakeup;
 /// more CPU a request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
 /// Edges of one source in a row, while nobody calls or waits here, that end its registration.
-const UNHEEDED: u8 = 2;
+const UNHEEDED: u8 = 8;
 /// The event data of the wake-up descriptor: no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything one registration asks for. EPOLLPRI only tells that an urgent mark may cut a receive short.
@@ -146,7 +146,7 @@ pub(crate) struct Epoll {
     /// `Source::id` to slot.
     by_source: HashMap<u64, u32, RandomState>,
     /// Descriptor to the slot that was last registered with it: whose the kernel's registration is.
-    by_fd: Vec<u32>,
+    by_fd: HashMap<RawFd, u32, RandomState>,
     generation: u32,
     waiters: Waiters,
     events: Vec<libc::epoll_event>,
@@ -171,7 +171,7 @@ impl Epoll {
             wakeup,
             slots: Slab::new(),
             by_source: HashMap::default(),
-            by_fd: Vec::new(),
+            by_fd: HashMap::default(),
             generation: 0,
             waiters: Waiters::default(),
             events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH],
@@ -196,20 +196,30 @@ impl Epoll {
             return Err(error);
         }
         self.by_source.insert(source, number as u32);
-        let known = self.by_fd.len().max(fd as usize + 1);
-        self.by_fd.resize(known, 0);
-        self.by_fd[fd as usize] = number as u32;
+        self.by_fd.insert(fd, number as u32);
         Ok(number)
     }
 
     /// Ends a registration that nobody here has use for. The source may be gone, and its descriptor another's.
     fn retire(&mut self, number: usize) {
-        let slot = self.slots.remove(number);
-        self.by_source.remove(&slot.source);
-        if self.by_fd[slot.fd as usize] == number as u32 {
+        let (source, fd) = (self.slots[number].source, self.slots[number].fd);
+        if self.remove(source) {
             // Refused if it has become that of a source which is not registered here.
-            let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, slot.fd, 0, 0);
+            let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         }
+    }
+
+    /// Removes a source's slot; whether it is the last that was registered with its descriptor.
+    fn remove(&mut self, source: u64) -> bool {
+        let Some(number) = self.by_source.remove(&source) else { return false };
+        let slot = self.slots.remove(number as usize);
+        debug_assert_eq!(slot.source, source, "the map and the slots agree");
+        debug_assert!(slot.sides.iter().all(|side| side.waiting.is_empty()), "a source outlives its operations");
+        let last = self.by_fd.get(&slot.fd) == Some(&number);
+        if last {
+            self.by_fd.remove(&slot.fd);
+        }
+        last
     }
 
     /// The source's slot. Its hint may be another driver's, or outdated: the slot itself says whose it is.
@@ -416,10 +426,7 @@ impl Driver for Epoll {
     }
 
     fn forget(&mut self, source: u64) {
-        let Some(number) = self.by_source.remove(&source) else { return };
-        let slot = self.slots.remove(number as usize);
-        debug_assert_eq!(slot.source, source, "the map and the slots agree");
-        debug_assert!(slot.sides.iter().all(|side| side.waiting.is_empty()), "a source outlives its operations");
+        self.remove(source);
     }
 
     fn in_flight(&self) -> usize {

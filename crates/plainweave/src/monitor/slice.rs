@@ -7,13 +7,21 @@
 //! Shares of the processor stay what they were, in either direction, and no privilege is needed.
 //!
 //! * The monitor asks for the shortest: it runs for some 20 us at a time, and is of use at once or not at all.
-//! * A stalled worker is given the longest until it goes on: it computes, so it does not mind when.
+//! * A stalled worker is given the longest until it goes on, if it computes: then it does not mind when. Many seem held
+//!   up that only wait, for a processor or a disk; to let others go before those would make it worse.
+//!
+//! What such a worker starts meanwhile, threads and programs, inherits the long slice. The pool's own threads put
+//! theirs right ([`forget_inherited`]).
 //!
 //! A kernel without this, a thread of another class (`SCHED_FIFO`), or a refusal: everything stays as it was.
+
+use std::time::{Duration, Instant};
 
 /// The bounds of sched_setattr(2), in nanoseconds.
 const SHORTEST: u64 = 100_000;
 const LONGEST: u64 = 100_000_000;
+/// Between two looks at how much a thread computes, at least.
+const APART: Duration = Duration::from_micros(500);
 
 /// `struct sched_attr` of the kernel's interface, as it first was.
 #[repr(C)]
@@ -29,37 +37,65 @@ struct Attributes {
     period: u64,
 }
 
-/// What a thread had before.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Before(Attributes);
+/// A worker that may be held up, and what was done about its slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turn {
+    /// When it was looked at, and how much of a processor it had used by then.
+    looked: Option<(Instant, Duration)>,
+    /// Its own slice, while it has the longest.
+    usual: Option<u64>,
+}
+
+impl Turn {
+    /// The worker is held up: others go before it from the second call on, at least [`APART`] later, if it has computed
+    /// for half of the time between.
+    pub(super) fn stalled(&mut self, thread: u32, now: Instant) {
+        if self.usual.is_some() || self.looked.is_some_and(|(then, _)| now - then < APART) {
+            return;
+        }
+        let Some(used) = processor_time(thread) else { return };
+        if self.looked.is_some_and(|(then, before)| used.saturating_sub(before) >= (now - then) / 2) {
+            self.usual = ask(thread, LONGEST);
+        }
+        self.looked = Some((now, used));
+    }
+
+    /// It goes on; `None` if the thread may have ended.
+    pub(super) fn ended(&mut self, thread: Option<u32>) {
+        if let (Some(usual), Some(thread)) = (std::mem::take(self).usual, thread)
+            && let Some(now) = get(thread).filter(|now| now.runtime == LONGEST)
+        {
+            set(thread, Attributes { runtime: usual, ..now });
+        }
+    }
+}
 
 /// The calling thread goes before others.
 pub(super) fn shorten() {
     ask(0, SHORTEST);
 }
 
-/// Others go before that thread of this process. `None`: nothing has changed.
-pub(super) fn lengthen(thread: u32) -> Option<Before> {
-    ask(thread, LONGEST)
+/// The calling thread, which a stalled worker may have started, has the slice that is usual.
+pub(crate) fn forget_inherited() {
+    if let Some(now) = get(0).filter(|now| now.runtime == LONGEST) {
+        set(0, Attributes { runtime: 0, ..now });
+    }
 }
 
-/// After [`lengthen`].
-pub(super) fn restore(thread: u32, before: Before) {
-    set(thread, before.0);
+/// Gives the thread a slice. What it had; `None`: nothing has changed.
+fn ask(thread: u32, slice: u64) -> Option<u64> {
+    let now = get(thread).filter(|now| now.runtime != slice)?;
+    set(thread, Attributes { runtime: slice, ..now }).then_some(now.runtime)
 }
 
-fn ask(thread: u32, slice: u64) -> Option<Before> {
-    let now = get(thread)?;
-    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
-    // A kernel that knows no slices of ordinary threads says 0.
-    (ordinary && now.runtime != 0 && set(thread, Attributes { runtime: slice, ..now })).then_some(Before(now))
-}
-
+/// What an ordinary thread has, on a kernel that knows slices of such.
 fn get(thread: u32) -> Option<Attributes> {
     let (mut now, size) = (Attributes::default(), size_of::<Attributes>() as u32);
     // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of it.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
-    (result == 0).then_some(now)
+    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
+    // Other kernels say 0.
+    (result == 0 && ordinary && now.runtime != 0).then_some(now)
 }
 
 fn set(thread: u32, attributes: Attributes) -> bool {
@@ -67,27 +103,69 @@ fn set(thread: u32, attributes: Attributes) -> bool {
     unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) == 0 }
 }
 
+/// How much of a processor a thread of this process has used.
+fn processor_time(thread: u32) -> Option<Duration> {
+    // As pthread_getcpuclockid(3) makes it: the clock of the scheduler (2) of a thread (4).
+    let clock = !(thread as libc::clockid_t) << 3 | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes a `timespec`; a clock that is none is refused.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_slice_is_lengthened_and_restored() {
-        let own = rustix::thread::gettid().as_raw_pid() as u32;
-        let slice = || get(own).unwrap().runtime;
-        let usual = slice();
-        match lengthen(own) {
-            Some(before) => {
-                assert_eq!(slice(), LONGEST);
-                restore(own, before);
-                assert_eq!(slice(), usual);
-            }
-            None => assert_eq!(usual, 0, "this kernel has slices, and none could be asked for"),
+    fn own() -> u32 {
+        rustix::thread::gettid().as_raw_pid() as u32
+    }
+
+    /// Computes for so long, and a little more.
+    fn compute(time: Duration) {
+        let start = processor_time(own()).unwrap();
+        while processor_time(own()).unwrap() - start <= time {
+            std::hint::spin_loop();
         }
     }
 
     #[test]
-    fn a_thread_that_has_ended_is_no_harm() {
-        assert!(lengthen(i32::MAX as u32).is_none());
+    fn a_thread_that_computes_has_a_long_slice_until_it_ends() {
+        let Some(usual) = get(0).map(|now| now.runtime) else { return };
+        let mut turn = Turn::default();
+        while turn.usual.is_none() {
+            turn.stalled(own(), Instant::now());
+            compute(APART);
+        }
+        assert_eq!((get(0).unwrap().runtime, turn.usual), (LONGEST, Some(usual)));
+        // What it starts inherits that.
+        let inherits = std::thread::spawn(|| {
+            let inherited = get(0).unwrap().runtime;
+            forget_inherited();
+            (inherited, get(0).unwrap().runtime)
+        });
+        let (inherited, then) = inherits.join().unwrap();
+        assert!(inherited == LONGEST && then < LONGEST, "{inherited}, {then}");
+        turn.ended(Some(own()));
+        assert_eq!(get(0).unwrap().runtime, usual);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_keeps_its_slice() {
+        let Some(usual) = get(0).map(|now| now.runtime) else { return };
+        let mut turn = Turn::default();
+        for _ in 0..3 {
+            turn.stalled(own(), Instant::now());
+            std::thread::sleep(APART * 8);
+        }
+        assert_eq!((get(0).unwrap().runtime, turn.usual), (usual, None));
+    }
+
+    #[test]
+    fn a_thread_that_is_none_is_no_harm() {
+        // The kernel's numbers end before that (PID_MAX_LIMIT).
+        let (mut turn, none) = (Turn::default(), (1 << 22) + 1);
+        (0..2).for_each(|n| turn.stalled(none, Instant::now() + n * APART));
+        assert!(turn.looked.is_none() && ask(none, LONGEST).is_none());
     }
 }

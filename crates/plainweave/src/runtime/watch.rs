@@ -26,6 +26,9 @@ impl RuntimeBuilder {
     /// and there is none on virtual time, nor with one worker (unless [`Self::on_stall`] is to be told). Default:
     /// 10 ms. [`Metrics::stalls`] counts, [`Self::on_stall`] tells what it was.
     ///
+    /// A worker that is held up in a computation lets others go first (sched_setattr(2), from Linux 6.12 on) until it
+    /// goes on. Threads and programs that it starts meanwhile inherit that.
+    ///
     /// On io_uring with fibers that may move, completions interrupt system calls that block a worker's thread past this
     /// library: a few fail with `EINTR` although no signal came (`epoll_wait`, `recv` with a time-out of the socket's
     /// own; signal(7) lists them).

@@ -31,7 +31,7 @@ fn a_registration_left_behind_ends() {
     for _ in 0..3 {
         turn(&mut left, &source, &peer);
         assert_eq!(registrations(&left), 2);
-        for _ in 0..4 {
+        for _ in 0..10 {
             turn(&mut right, &source, &peer);
             left.settle();
         }
@@ -45,7 +45,7 @@ fn a_registration_in_use_stays() {
     let (source, peer) = tcp_pair();
     let mut rig = rig();
     turn(&mut rig, &source, &peer);
-    for _ in 0..8 {
+    for _ in 0..16 {
         write(&peer, b"x");
         rig.settle();
         let mut buf = [0; 1];
@@ -69,7 +69,7 @@ fn a_registration_of_the_same_number_stays() {
     rustix::io::dup2(&second, &mut number).unwrap();
     let second = source(number);
     turn(&mut rig, &second, &other);
-    for _ in 0..3 {
+    for _ in 0..10 {
         write(&peer, b"x");
         rig.settle();
     }
