@@ -139,8 +139,9 @@ fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64;
         let [p50, p99, max] = turn()?;
         let [all, stolen] = machine::ticks();
         let share = stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
-        if best.is_none_or(|best| share * 100.0 < best[3]) {
-            best = Some([p50, p99, max, share * 100.0]);
+        let percent = share * 100.0;
+        if best.is_none_or(|best| percent < best[3]) {
+            best = Some([p50, p99, max, percent]);
         }
         if share <= STOLEN {
             break;

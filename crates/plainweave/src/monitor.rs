@@ -177,10 +177,12 @@ impl Monitor {
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                if !stands_still {
-                    // Its thread lives as long as the door is open.
-                    let door = worker.door();
-                    seen.turn.ended(door.as_ref().map(|_| worker.thread()));
+                // Its thread lives as long as the door is open.
+                if !stands_still
+                    && let Some(usual) = seen.turn.end()
+                    && let Some(_open) = worker.door().as_ref()
+                {
+                    slice::restore(worker.thread(), usual);
                 }
                 let (tell_after, turn) = (self.stall_after, seen.turn);
                 *seen = Seen { beat, asleep, since: now, delay, tell_after, turn };

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// The bounds of sched_setattr(2), in nanoseconds.
 const SHORTEST: u64 = 100_000;
 const LONGEST: u64 = 100_000_000;
+/// Asks for the kernel's own.
+const DEFAULT: u64 = 0;
 /// Between two looks at how much a thread computes, at least.
 const APART: Duration = Duration::from_micros(500);
 
@@ -60,13 +62,16 @@ impl Turn {
         self.looked = Some((now, used));
     }
 
-    /// It goes on; `None` if the thread may have ended.
-    pub(super) fn ended(&mut self, thread: Option<u32>) {
-        if let (Some(usual), Some(thread)) = (std::mem::take(self).usual, thread)
-            && let Some(now) = get(thread).filter(|now| now.runtime == LONGEST)
-        {
-            set(thread, Attributes { runtime: usual, ..now });
-        }
+    /// It goes on. The slice to be restored, if another was given.
+    pub(super) fn end(&mut self) -> Option<u64> {
+        std::mem::take(self).usual
+    }
+}
+
+/// Undoes what [`Turn::stalled`] has done, unless somebody else has changed it since.
+pub(super) fn restore(thread: u32, usual: u64) {
+    if let Some(now) = get(thread).filter(|now| now.runtime == LONGEST) {
+        set(thread, Attributes { runtime: usual, ..now });
     }
 }
 
@@ -77,9 +82,7 @@ pub(super) fn shorten() {
 
 /// The calling thread, which a stalled worker may have started, has the slice that is usual.
 pub(crate) fn forget_inherited() {
-    if let Some(now) = get(0).filter(|now| now.runtime == LONGEST) {
-        set(0, Attributes { runtime: 0, ..now });
-    }
+    restore(0, DEFAULT);
 }
 
 /// Gives the thread a slice. What it had; `None`: nothing has changed.
@@ -146,7 +149,7 @@ mod tests {
         });
         let (inherited, then) = inherits.join().unwrap();
         assert!(inherited == LONGEST && then < LONGEST, "{inherited}, {then}");
-        turn.ended(Some(own()));
+        restore(own(), turn.end().unwrap());
         assert_eq!(get(0).unwrap().runtime, usual);
     }
 
