@@ -1,5 +1,6 @@
 //! Where figures go: a table on the terminal, a CSV and a self-contained HTML page.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -94,9 +95,11 @@ impl Report {
             let _ = write!(page, "<tr><th>{}<td>{}", escape(key), escape(&value));
         }
         page.push_str("</table>");
-        let mut metrics: Vec<_> = self.rows.iter().map(|row| (row.case.as_str(), row.metric)).collect();
-        metrics.dedup();
-        for (case, metric) in metrics {
+        let mut drawn = HashSet::new();
+        for (case, metric) in self.rows.iter().map(|row| (row.case.as_str(), row.metric)) {
+            if !drawn.insert((case, metric)) {
+                continue;
+            }
             let rows: Vec<_> = self.rows.iter().filter(|r| r.case == case && r.metric == metric).collect();
             page.push_str(&bars(case, metric, &rows));
         }

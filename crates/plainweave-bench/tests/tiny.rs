@@ -1,5 +1,6 @@
 //! Every benchmark, tiny: does it do its work, and does its CSV have the columns and the figures?
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -31,7 +32,10 @@ fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
     let csv = std::fs::read_to_string(out.join(format!("{experiment}.csv"))).unwrap();
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some(COLUMNS));
-    lines.map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    let rows: Vec<Vec<String>> = lines.map(|line| line.split(',').map(str::to_owned).collect()).collect();
+    let pictures: HashSet<_> = rows.iter().map(|row| (&row[1], &row[4])).collect();
+    assert_eq!(html.matches("<svg").count(), pictures.len(), "one of each case and metric");
+    rows
 }
 
 /// Each case on each system that is there, tiny. The cases check their work themselves, and fail if it is wrong.
@@ -155,6 +159,10 @@ fn wrong_names_list_the_valid_ones() {
     assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("spawn-join"), "{text}");
     let (code, text) = run(&["micro", "--systems", "nonsense"]);
     assert!(code == Some(1) && text.contains("plainweave, threads, tokio, may, go"), "{text}");
+    let (code, text) = run(&["micro", "--libfibre", "/nonsense"]);
+    assert!(code == Some(1) && text.contains("--libfibre /nonsense"), "{text}");
+    let (code, text) = run(&["micro", "--libfibre", "/"]);
+    assert!(code == Some(1) && text.contains("/libfibre.a is not there"), "{text}");
     let (code, text) = run(&["micro", "--policy", "nonsense"]);
     assert!(code == Some(1) && text.contains("lifo-slot"), "{text}");
     let (code, text) = run(&["cache", "--cases", "nonsense"]);

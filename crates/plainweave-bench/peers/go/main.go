@@ -21,13 +21,14 @@ var (
 	seconds = flag.Float64("seconds", 0.3, "how long")
 	parking = flag.Bool("parking", false, "transfer: the others park")
 	share   = flag.Bool("share", false, "locality: hand over the data")
+	barging = flag.Bool("barging", false, "churn: whoever releases a semaphore may have it again at once")
 	stop    atomic.Bool
 )
 
 // A goroutine's count, on a line of its own.
 type count struct {
-	n uint64
-	_ [120]byte
+	n, blocked uint64
+	_          [112]byte
 }
 
 // A semaphore on a line of its own.
@@ -106,24 +107,84 @@ func cycle() {
 	}, nil))
 }
 
+// A semaphore that is handed to who has waited longest, as those of the other systems are. Go's own is whoever's comes
+// first, and that is who has just released it: then next to no operation blocks.
+type fair struct {
+	lock    sync.Mutex
+	n       uint32
+	waiters []*seat
+	_       [88]byte
+}
+
+func (f *fair) release() {
+	f.lock.Lock()
+	if len(f.waiters) == 0 {
+		f.n++
+		f.lock.Unlock()
+		return
+	}
+	first := f.waiters[0]
+	f.waiters = f.waiters[:copy(f.waiters, f.waiters[1:])]
+	f.lock.Unlock()
+	release(&first.s, false, 0)
+}
+
+// acquire says whether it had to wait.
+func (f *fair) acquire(mine *seat) bool {
+	f.lock.Lock()
+	if f.n > 0 {
+		f.n--
+		f.lock.Unlock()
+		return false
+	}
+	f.waiters = append(f.waiters, mine)
+	f.lock.Unlock()
+	acquire(&mine.s)
+	return true
+}
+
 func churn() {
-	places := make([]seat, *spots)
-	report(run(*threads, func(i int, c *count) {
+	own, places, seats := make([]seat, *spots), make([]fair, *spots), make([]seat, *threads)
+	give := func(at int) {
+		if *barging {
+			release(&own[at].s, false, 0)
+		} else {
+			places[at].release()
+		}
+	}
+	take := func(at, me int) (waited bool) {
+		if !*barging {
+			return places[at].acquire(&seats[me])
+		}
+		waited = atomic.LoadUint32(&own[at].s) == 0
+		acquire(&own[at].s)
+		return waited
+	}
+	counts, elapsed := run(*threads, func(i int, c *count) {
 		random := rand.New(rand.NewSource(int64(i)))
 		if i < *spots {
-			acquire(&places[i].s)
+			take(i, i)
 		}
 		for !stop.Load() {
-			s := &places[random.Intn(*spots)].s
-			release(s, false, 0)
-			acquire(s)
+			at := random.Intn(*spots)
+			give(at)
+			if take(at, i) {
+				c.blocked++
+			}
 			c.n++
 		}
 	}, func() {
-		for i := range places {
-			release(&places[i].s, false, 0)
+		for at := 0; at < *spots; at++ {
+			give(at)
 		}
-	}))
+	})
+	report(counts, elapsed)
+	var sum, blocked uint64
+	for _, c := range counts {
+		sum += c.n
+		blocked += c.blocked
+	}
+	fmt.Println("blocks_per_op", float64(blocked)/float64(sum))
 }
 
 func locality() {

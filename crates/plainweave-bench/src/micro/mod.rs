@@ -4,7 +4,7 @@
 
 mod cases;
 mod child;
-mod go;
+mod peer;
 mod shim;
 mod team;
 
@@ -21,9 +21,9 @@ use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case, Size};
 pub(crate) use child::{ChildFlags, run as run_child};
-use go::Go;
+use peer::Peer;
 
-/// Costs of a scheduler, beside threads, Tokio, may and Go.
+/// Costs of a scheduler, beside threads, Tokio, may, Go and libfibre.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Print the cases and what they measure, and run nothing
@@ -37,6 +37,10 @@ pub(crate) struct Flags {
     /// Systems to measure: plainweave, threads, tokio, may, go
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,threads,tokio,may,go")]
     systems: Vec<String>,
+
+    /// Measure libfibre too: the folder src of its checkout, where libfibre.a is built
+    #[arg(long, value_name = "DIR")]
+    libfibre: Option<PathBuf>,
 
     /// Numbers of workers
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2")]
@@ -139,18 +143,19 @@ impl Figure {
 struct System {
     name: String,
     arguments: Vec<String>,
-    go: Option<Go>,
+    /// A program in another language.
+    peer: Option<Peer>,
 }
 
 impl System {
     fn new(name: &str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
-        Self { name: name.to_owned(), arguments, go: None }
+        Self { name: name.to_owned(), arguments, peer: None }
     }
 
     fn repetition(&self, case: &Case, size: &Size) -> anyhow::Result<Vec<Figure>> {
-        if let Some(go) = &self.go {
-            return go.run(case.name, size);
+        if let Some(peer) = &self.peer {
+            return peer.run(case.name, size);
         }
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["micro-child", case.name]).args(&self.arguments);
@@ -165,9 +170,10 @@ impl System {
 
     /// Whether it has the case, in this size.
     fn has(&self, case: &Case, workers: usize) -> bool {
-        // Go's program has no such case; may's does not come to an end.
-        let parks = case.name != "parked-fibers" || (self.go.is_none() && self.name != "may");
-        (self.is_ours() || !case.own) && workers >= case.least_workers && parks
+        // The programs in other languages have no such case; may's does not come to an end.
+        let parks = case.name != "parked-fibers" || (self.peer.is_none() && self.name != "may");
+        let differs = self.peer.as_ref().is_none_or(|peer| peer.has(case.name));
+        (self.is_ours() || !case.own) && workers >= case.least_workers && parks && differs
     }
 }
 
@@ -177,8 +183,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     let chosen = choose(&flags.cases)?;
-    let mut absent =
-        vec![("libfibre".to_owned(), "not installed".to_owned()), ("CFA".to_owned(), "not installed".to_owned())];
+    let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
     let mut rows = Vec::new();
     for case in chosen {
@@ -231,12 +236,22 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                 }
             }
             "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),
-            "go" => match Go::build() {
-                Ok(go) => systems.push(System { go: Some(go), ..System::new("go", &[]) }),
+            "go" => match Peer::go() {
+                Ok(go) => {
+                    let barging = Some(go.barging());
+                    systems.push(System { peer: Some(go), ..System::new("go", &[]) });
+                    systems.push(System { peer: barging, ..System::new("go barging", &[]) });
+                }
                 Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
             },
             other => bail!("no system is called '{other}'; there are: plainweave, threads, tokio, may, go"),
         }
+    }
+    match &flags.libfibre {
+        Some(folder) => {
+            systems.push(System { peer: Some(Peer::libfibre(folder)?), ..System::new("libfibre", &[]) });
+        }
+        None => absent.push(("libfibre".to_owned(), "see --libfibre".to_owned())),
     }
     Ok(systems)
 }
@@ -287,7 +302,7 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     if workers > 1 {
         add(Figure::new("far_repetitions", far as f64));
     }
-    if case.clocked && system.go.is_none() {
+    if case.clocked && system.peer.is_none() {
         size.clocked = true;
         system.repetition(case, &size)?.into_iter().for_each(&mut add);
     }

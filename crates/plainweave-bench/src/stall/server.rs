@@ -175,7 +175,7 @@ const GO: [(&str, &str); 2] = [
 ];
 
 fn go(slow: Duration) -> anyhow::Result<Server> {
-    let program = crate::go::Program::build(&GO)?;
+    let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
     command.arg(format!("-workers={WORKERS}")).arg(format!("-slow={}ms", slow.as_millis()));
     let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);

@@ -1,0 +1,82 @@
+//! The workloads in other languages, each a program of its own with the same flags.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context, bail, ensure};
+
+use super::child;
+use super::{Figure, Size};
+use crate::program::Program;
+
+const GO: [(&str, &str); 4] = [
+    ("go.mod", include_str!("../../peers/go/go.mod")),
+    ("main.go", include_str!("../../peers/go/main.go")),
+    ("semaphore.go", include_str!("../../peers/go/semaphore.go")),
+    ("semaphore.s", include_str!("../../peers/go/semaphore.s")),
+];
+
+/// A built program, and with which flag it is run.
+#[derive(Clone)]
+pub(super) struct Peer {
+    program: Rc<Program>,
+    flag: Option<&'static str>,
+}
+
+impl Peer {
+    /// Go's scheduler.
+    ///
+    /// # Errors
+    /// `go` is not installed, or does not build the program.
+    pub(super) fn go() -> anyhow::Result<Self> {
+        Ok(Self { program: Rc::new(Program::go(&GO)?), flag: None })
+    }
+
+    /// The same program with the semaphore of Go's own locks, which whoever released it may have again at once.
+    pub(super) fn barging(&self) -> Self {
+        Self { flag: Some("-barging"), ..self.clone() }
+    }
+
+    /// libfibre, from the folder of its sources, where its archive is built.
+    ///
+    /// # Errors
+    /// There is no `libfibre.a`, or `c++` does not build the program with it.
+    pub(super) fn libfibre(folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.canonicalize().with_context(|| format!("--libfibre {}", folder.display()))?;
+        let archive = folder.join("libfibre.a");
+        ensure!(archive.exists(), "{} is not there: run `make -C src libfibre.a` in its checkout", archive.display());
+        let folder = folder.display();
+        let headers = [format!("-I{folder}"), format!("-I{folder}/libfibre"), "-D__LIBFIBRE__".to_owned()];
+        let flags = headers.into_iter().chain([archive.display().to_string()]);
+        let program = Program::cpp(include_str!("../../peers/libfibre/main.cc"), flags)?;
+        Ok(Self { program: Rc::new(program), flag: None })
+    }
+
+    /// Whether its row of a case would differ from that without the flag.
+    pub(super) fn has(&self, case: &str) -> bool {
+        self.flag.is_none() || matches!(case, "churn" | "churn-2")
+    }
+
+    /// One repetition.
+    pub(super) fn run(&self, case: &str, size: &Size) -> anyhow::Result<Vec<Figure>> {
+        let workers = size.workers;
+        let (name, more) = match case {
+            "yield" | "mutex" => (case, vec![("threads", 100 * workers)]),
+            "yield-1" => ("yield", vec![("threads", workers)]),
+            "cycle" => (case, vec![("threads", 100 * workers)]),
+            "cycle-1" => ("cycle", vec![("threads", workers)]),
+            "churn" | "locality" => (case, vec![("threads", 100 * workers), ("spots", 50 * workers)]),
+            "churn-2" => ("churn", vec![("threads", 100 * workers), ("spots", 2)]),
+            "locality-share" => ("locality", vec![("threads", 100 * workers), ("spots", 50 * workers), ("share", 1)]),
+            "transfer-yield" => ("transfer", vec![]),
+            "transfer-park" => ("transfer", vec![("parking", 1)]),
+            "spawn-join" | "spawn-join-1" | "ping-pong" => (case, vec![]),
+            other => bail!("there is no case '{other}'"),
+        };
+        let mut command = self.program.command();
+        command.arg(format!("-case={name}")).arg(format!("-workers={workers}")).args(self.flag);
+        command.arg(format!("-seconds={}", size.seconds));
+        command.args(more.iter().map(|(flag, value)| format!("-{flag}={value}")));
+        child::figures(command, size)
+    }
+}

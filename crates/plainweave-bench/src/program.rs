@@ -1,0 +1,60 @@
+//! Programs in other languages, built from the sources beside this crate where their compilers are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, ensure};
+
+/// A built program; its folder goes with it.
+pub(crate) struct Program {
+    dir: PathBuf,
+}
+
+impl Program {
+    /// With Go's compiler, from files by their names and texts.
+    ///
+    /// # Errors
+    /// `go` is not installed, or does not build the program.
+    pub(crate) fn go(sources: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let usual = "/usr/local/go/bin/go";
+        let go = if Path::new(usual).exists() { usual } else { "go" };
+        Self::build(sources, Command::new(go).args(["build", "-o", "peer", "."]))
+    }
+
+    /// With C++'s compiler, from a text and with more of its flags.
+    ///
+    /// # Errors
+    /// `c++` is not installed, or does not build the program.
+    pub(crate) fn cpp(source: &str, flags: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
+        let usual = ["-std=c++17", "-O3", "-pthread", "-o", "peer", "main.cc"];
+        Self::build(&[("main.cc", source)], Command::new("c++").args(usual).args(flags))
+    }
+
+    fn build(sources: &[(&str, &str)], compiler: &mut Command) -> anyhow::Result<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("plainweave-bench-peer-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let program = Self { dir };
+        for (name, text) in sources {
+            std::fs::write(program.dir.join(name), text)?;
+        }
+        let name = compiler.get_program().to_string_lossy().into_owned();
+        let built = compiler.current_dir(&program.dir).output().with_context(|| format!("{name} is not installed"))?;
+        let errors = String::from_utf8_lossy(&built.stderr);
+        ensure!(built.status.success(), "{name} failed: {}", errors.trim());
+        Ok(program)
+    }
+
+    /// A command that runs it.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(self.dir.join("peer"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
