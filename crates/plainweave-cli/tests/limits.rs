@@ -133,3 +133,36 @@ fn twins_are_sent_where_they_are_asked_for() {
         assert!(text.ends_with(&format!("\r\n\r\n{body}")), "{text}");
     }
 }
+
+/// Bytes that the kernel holds for each client of a server and was not yet told they arrived.
+fn unacknowledged(server: &Running) -> Vec<u64> {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let ours = format!(":{:04X}", server.address.port());
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let established = rows.filter(|row| row[1].ends_with(&ours) && row[3] == "01");
+    established.map(|row| u64::from_str_radix(row[4].split(':').next().unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn of_a_crowd_that_does_not_read_each_takes_little_memory() {
+    let site = Site::new("crowd");
+    fs::write(site.0.join("f"), vec![b'x'; 2 << 20]).unwrap();
+    for driver in DRIVERS {
+        let server = Running::start_in(&site.0, &["--io", driver]);
+        let client = |_| {
+            let mut stream = server.connect();
+            stream.write_all(GET).unwrap();
+            stream
+        };
+        let mut crowd: Vec<TcpStream> = (0..300).map(client).collect();
+        eventually("answers under way, large ones to the first 256", || {
+            let held = unacknowledged(&server);
+            held.len() == 300 && !held.contains(&0) && held.iter().filter(|bytes| **bytes > 256 << 10).count() == 256
+        });
+        // A small part is no smaller answer.
+        let mut last = crowd.pop().unwrap();
+        drop(crowd);
+        let mut answer = vec![0; 2 << 20];
+        last.read_exact(&mut answer).unwrap();
+    }
+}

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::time::{now, sleep, with_timeout};
+use socket2::SockRef;
 
 use super::backlog::{Backlog, Finding};
 use super::faults::Faults;
@@ -20,6 +21,13 @@ use super::seats::{Seat, Seats};
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// While all seats are taken: between two looks at who waits for one.
 const SEATLESS: Duration = Duration::from_secs(1);
+
+/// With so many connections a newcomer is one of a crowd.
+const CROWD: usize = 256;
+/// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody else it may take
+/// 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB; with thousands that do not read,
+/// that is all the memory the kernel has for TCP, and then it drops what others send. See `docs/overload.md`.
+const AHEAD: u32 = 128 << 10;
 
 /// Of one listener; its accepting fiber has it.
 pub(super) struct Acceptor {
@@ -49,6 +57,10 @@ impl Acceptor {
                         self.look(now);
                     }
                     let mut seat = self.seats.take();
+                    if self.seats.taken() > CROWD {
+                        // Refused: then it is as for anybody else.
+                        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(AHEAD);
+                    }
                     if seat.assign(peer) {
                         return Some((stream, seat));
                     }
