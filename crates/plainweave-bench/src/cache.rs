@@ -14,9 +14,9 @@ mod trace;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::Args;
 
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use client::{Client, Mix};
@@ -81,10 +81,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         all().for_each(|(name, what)| report::say(&format!("{name:<12} {what}")));
         return Ok(());
     }
-    if let Some(wrong) = flags.cases.iter().find(|wanted| all().all(|(name, _)| name != **wanted)) {
-        let names: Vec<_> = all().map(|(name, _)| name).collect();
-        bail!("there is no case '{wrong}'; there are {}", names.join(", "));
-    }
+    names::check("case", &flags.cases, all().map(|(name, _)| name))?;
     let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name);
     let (systems, mut absent) = available();
     let mut rows = Vec::new();

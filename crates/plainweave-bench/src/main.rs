@@ -10,6 +10,7 @@ mod files;
 mod machine;
 mod micro;
 mod mode;
+mod names;
 mod program;
 mod queues;
 mod report;

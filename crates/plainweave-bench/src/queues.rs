@@ -18,6 +18,7 @@ use clap::Args;
 
 use crate::c2c;
 use crate::machine;
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 
@@ -248,10 +249,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         CASES.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
         return Ok(());
     }
-    if let Some(name) = flags.cases.iter().find(|name| CASES.iter().all(|case| case.name != **name)) {
-        let known = CASES.map(|case| case.name).join(", ");
-        bail!("no case is called '{name}'; there are: {known}");
-    }
+    names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name)) {
         for &threads in case.threads {

@@ -15,10 +15,11 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 
 use crate::machine;
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use client::Turn;
@@ -87,9 +88,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         SYSTEMS.iter().for_each(|system| report::say(system.name));
         return Ok(());
     }
-    if let Some(wrong) = flags.systems.iter().find(|wanted| SYSTEMS.iter().all(|system| system.name != **wanted)) {
-        bail!("there is no system '{wrong}'; there are {}", SYSTEMS.map(|system| system.name).join(", "));
-    }
+    names::check("system", &flags.systems, SYSTEMS.iter().map(|system| system.name))?;
     let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
     let slow = Duration::from_millis(flags.slow);
     let turn = |one_in: u32| Turn {

@@ -13,11 +13,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::bail;
 use clap::Args;
 use plainweave_cli::cache::store::{Config, Store, Time, Write};
 
 use crate::machine;
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use caches::{Cache, Memcached, SegmentedLru};
@@ -74,9 +74,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         CASES.iter().for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
         return Ok(());
     }
-    if let Some(name) = flags.cases.iter().find(|name| CASES.iter().all(|(case, _)| case != name)) {
-        bail!("no case is called '{name}'; `--list` names them");
-    }
+    names::check("case", &flags.cases, CASES.iter().map(|(name, _)| *name))?;
     let mut rows = Vec::new();
     let pinned = machine::pin_to(1);
     for (name, _) in CASES.iter().filter(|(name, _)| flags.cases.is_empty() || flags.cases.iter().any(|c| c == name)) {

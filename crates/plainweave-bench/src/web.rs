@@ -26,10 +26,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 
 use crate::machine;
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use catalog::Catalog;
@@ -198,12 +199,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
-    for name in &flags.cases {
-        if !CASES.iter().any(|case| case.name == name) {
-            let known = CASES.map(|case| case.name).join(", ");
-            bail!("no case is called '{name}'; there are: {known}");
-        }
-    }
+    names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let mut bench = Bench {
         runs: flags.runs.get(),
         turn: Duration::from_secs(flags.seconds.get() as u64),

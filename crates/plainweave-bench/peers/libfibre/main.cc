@@ -1,5 +1,6 @@
 // The micro-benchmarks on libfibre's fibres, as micro/cases has them for the other systems. One case a run; prints a
-// figure a line: metric, value. Its own semaphore and mutex wherever threads wait.
+// figure a line: metric, value. Its own semaphore and mutex wherever threads wait. libfibre has another licence (GPL 3):
+// nothing of it is here, and this is linked with it only where somebody measures it.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

@@ -12,11 +12,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 
 use crate::c2c;
 use crate::mode::Mode;
+use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case, Size};
@@ -82,6 +83,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
+
+/// As `--systems` names them.
+const SYSTEMS: [&str; 5] = ["plainweave", "threads", "tokio", "may", "go"];
 
 /// Units by metric: what a child may report.
 const METRICS: [(&str, &str); 24] = [
@@ -216,6 +220,7 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
     let presets = || plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned());
     let policies: Vec<String> =
         if flags.policy.iter().any(|name| name == "all") { presets().collect() } else { flags.policy.clone() };
+    names::check("system", &flags.systems, SYSTEMS.into_iter())?;
     let mut systems = Vec::new();
     for name in &flags.systems {
         match name.as_str() {
@@ -244,7 +249,7 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                 }
                 Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
             },
-            other => bail!("no system is called '{other}'; there are: plainweave, threads, tokio, may, go"),
+            other => unreachable!("{other} is one of SYSTEMS"),
         }
     }
     match &flags.libfibre {
@@ -256,16 +261,12 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
     Ok(systems)
 }
 
-fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
-    if names.is_empty() {
+fn choose(wanted: &[String]) -> anyhow::Result<Vec<&'static Case>> {
+    if wanted.is_empty() {
         return Ok(CASES.iter().collect());
     }
-    let find = |name: &String| CASES.iter().find(|case| case.name == name);
-    let known = || CASES.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
-    let found = names
-        .iter()
-        .map(|name| find(name).with_context(|| format!("no case is called '{name}'; there are: {}", known())));
-    found.collect()
+    names::check("case", wanted, CASES.iter().map(|case| case.name))?;
+    Ok(wanted.iter().filter_map(|name| CASES.iter().find(|case| case.name == name)).collect())
 }
 
 /// All repetitions of a case on a system, as rows.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
+
 use super::Bench;
 use super::catalog::Catalog;
 use super::server::{Kind, Server};
@@ -122,7 +124,8 @@ fn sampling<T>(
             while !ended.load(Ordering::Relaxed) {
                 let item = &load.catalog.items[count * 37 % load.catalog.items.len()];
                 let among = checkers.len();
-                checkers[count % among].check(&item.path, &item.content())?;
+                let checked = checkers[count % among].check(&item.path, &item.content());
+                checked.with_context(|| servers[count % among].0.clone())?;
                 count += 1;
                 std::thread::sleep(SAMPLES / among as u32);
             }

@@ -3,8 +3,8 @@
 //! does a byte cost the server?
 //!
 //! The kernel's part is told apart by a witness: a second server of the same kind on the same CPU, which has no slow
-//! clients. The probes that the kernel sends to windows of zero hold it up as much. Which of the two is asked first
-//! alternates by rounds.
+//! clients. The probes that the kernel sends to windows of zero hold it up as much. Both are asked at the same time,
+//! since these probes become fewer with time.
 //!
 //! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there, so that it does not
 //! hold that one up; how late its requests were is told beside their latency, which counts from when they were due.
@@ -24,9 +24,9 @@ use super::{Bench, descriptors, site};
 use crate::report;
 
 const CASE: &str = "slow-10000";
-/// Of the fast clients, in all.
-const RATE: &str = "2000";
-const FAST: &str = "64";
+/// Of a server's fast clients, in all.
+const RATE: &str = "1000";
+const FAST: &str = "32";
 /// A byte of each.
 const DRIP: Duration = Duration::from_secs(1);
 /// For what a byte costs.
@@ -50,10 +50,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let mut elsewhere = Vec::new();
         for round in 1..=bench.runs.min(3) {
             report::progress(&format!("web: {CASE}, round {round}, {}", server.kind.name()));
-            // Warms up.
-            ask(bench, witness)?;
-            ask(bench, server)?;
-            alone.push(ask(bench, server)?);
+            let pair = [server, witness];
+            ask_both(bench, pair)?; // Warms up.
+            let [before_them, _] = ask_both(bench, pair)?;
+            alone.push(before_them);
             let before = server.memory()?;
             let (ended, dripped) = (AtomicBool::new(false), AtomicU64::new(0));
             let (ended, dripped) = (&ended, &dripped);
@@ -64,17 +64,15 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 let measure = || -> anyhow::Result<_> {
-                    let first = if round % 2 == 0 { Some(ask(bench, witness)?) } else { None };
-                    let asked = ask(bench, server)?;
-                    let elsewhere = first.map_or_else(|| ask(bench, witness), Ok)?;
-                    Ok((asked, elsewhere, price(server, dripped)?, server.memory()?))
+                    let asked = ask_both(bench, pair)?;
+                    Ok((asked, price(server, dripped)?, server.memory()?))
                 };
                 let result = measure();
                 ended.store(true, Ordering::Relaxed);
                 crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
-            let (asked, witnessed, price, after) = result?;
+            let ([asked, witnessed], price, after) = result?;
             cpu.push(price);
             beside.push(asked);
             elsewhere.push(witnessed);
@@ -96,7 +94,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
-    let fact = format!("{} of them; fast ones {RATE}/s on {FAST} connections, Poisson", bench.idle);
+    let fact = format!("{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson", bench.idle);
     bench.facts.push(("slow clients", fact));
     Ok(())
 }
@@ -125,9 +123,18 @@ fn price(server: &Server, dripped: &AtomicU64) -> anyhow::Result<f64> {
     Ok((server.cpu_ns()? - before.0) as f64 / 1e3 / bytes.max(1) as f64)
 }
 
-/// The fast ones.
-fn ask(bench: &Bench, server: &Server) -> anyhow::Result<Asked> {
-    let csv = bench.site.dir().join("load.csv");
+/// The fast ones, of two servers at the same time.
+fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| ask(bench, pair[1], "witness.csv"));
+        let first = ask(bench, pair[0], "load.csv");
+        let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok([first?, second?])
+    })
+}
+
+fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
+    let csv = bench.site.dir().join(csv);
     let url = format!("http://{}{}", server.address, site::path(0));
     let more = ["--connections", FAST, "--rate", RATE, "--arrivals", "poisson", "--warm-up", "300ms"];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
