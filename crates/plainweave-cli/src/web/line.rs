@@ -119,7 +119,7 @@ fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     let head = exchange.head;
-    let field = |name: &str| head.and_then(|head| head.header(name)).map(String::from_utf8_lossy);
+    let [referer, agent] = referer_and_agent(exchange).map(|value| value.map(String::from_utf8_lossy));
     // Neither a time nor an address has anything to escape.
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(time.as_bytes());
@@ -142,8 +142,8 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     number(out, exchange.body_bytes);
     out.extend_from_slice(b",\"seconds\":");
     seconds(out, exchange.duration);
-    text(out, "referer", field("referer").as_deref());
-    text(out, "user_agent", field("user-agent").as_deref());
+    text(out, "referer", referer.as_deref());
+    text(out, "user_agent", agent.as_deref());
     text(out, "error", exchange.error.map(ToString::to_string).as_deref());
     out.extend_from_slice(b"}\n");
 }
