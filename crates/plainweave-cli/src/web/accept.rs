@@ -57,11 +57,11 @@ impl Acceptor {
                         self.look(now);
                     }
                     let mut seat = self.seats.take();
-                    if self.seats.taken() > CROWD {
-                        // Refused: then it is as for anybody else.
-                        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(AHEAD);
-                    }
                     if seat.assign(peer) {
+                        if self.seats.taken() > CROWD {
+                            // Refused: then it is as for anybody else.
+                            let _ = SockRef::from(&stream).set_tcp_notsent_lowat(AHEAD);
+                        }
                         return Some((stream, seat));
                     }
                     // Who is served already comes before those that are turned away, too.
