@@ -33,6 +33,7 @@ mod park;
 pub mod policy;
 #[cfg(not(loom))]
 mod pool;
+mod prefetch;
 pub mod queue;
 #[cfg(not(loom))]
 mod runtime;

@@ -70,16 +70,17 @@ pub(crate) struct PoolShared {
 
 /// What all threads may touch of a worker.
 pub(crate) struct WorkerShared {
-    inbox: Inbox<FiberTask>,
+    inbox: CachePadded<Inbox<FiberTask>>,
     wakeup: OnceLock<Arc<Wakeup>>,
     pub(crate) released: Arc<Released>,
-    /// Written by the worker alone.
+    /// This and the five words that follow are written by the worker alone.
     pub(crate) spawned: AtomicU64,
-    /// Written by the worker alone.
     pub(crate) finished: AtomicU64,
-    /// Written by the worker alone.
+    /// Fibers that have started and stay there.
+    pub(crate) live: AtomicUsize,
+    /// It is out of fibers: it looks for some, sleeps, or is about to run one.
+    pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
-    /// Written by the worker alone.
     pub(crate) sleeps: AtomicU64,
     /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
     pub(crate) parked: AtomicU64,
@@ -141,11 +142,13 @@ unsafe impl Send for Registered {}
 impl WorkerShared {
     fn new() -> Self {
         Self {
-            inbox: Inbox::new(),
+            inbox: CachePadded::new(Inbox::new()),
             wakeup: OnceLock::new(),
             released: Arc::default(),
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            live: AtomicUsize::new(0),
+            dry: AtomicBool::new(true),
             switches: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             parked: AtomicU64::new(0),
@@ -465,8 +468,7 @@ pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) 
             if anchor.is_some() && !task.header().stays() {
                 ctx.at(&ctx.io()).release(task.header());
             }
-            let wake = ctx.push_local(task, why);
-            ctx.pool().act_on(wake);
+            ctx.pool().act_on(ctx.push_local(task, why));
         }
         (None, anchor) => {
             // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
@@ -483,9 +485,10 @@ pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) 
     }
 }
 
-fn post(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
-    pool.workers[worker].inbox.push(task);
-    if pool.idle.wake_worker(worker) {
+/// Puts a task into the inbox of the worker that it is anchored to.
+pub(crate) fn post(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
+    // Who finds others' wake-ups leaves it to the first of them.
+    if pool.workers[worker].inbox.push(task) && pool.idle.wake_worker(worker) {
         pool.workers[worker].signal();
     }
 }

@@ -290,7 +290,8 @@ impl Builder {
     /// Gives a fiber to be what this builder was told.
     fn endow(self, pool: &PoolShared, birth: &mut Birth) {
         birth.name = self.name;
-        birth.stack_size = self.stack_size;
+        // `check` saw that it is less than this.
+        birth.stack_size = u32::try_from(self.stack_size).unwrap_or(u32::MAX);
         let default = Urgency::default();
         birth.urgency = Urgency {
             priority: self.priority.unwrap_or(default.priority),

@@ -1,17 +1,20 @@
 //! A worker: one OS thread that runs fibers, one at a time.
 //!
-//! One turn of the loop: 1. what others put into the inbox goes through the policy. 2. When it is due, a look at driver
-//! and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride halves its way down to 1), so
-//! busy fibers never starve the network. 3. The policy's next task runs until it switches back. With nothing to run the
-//! worker searches (`Effort::Search`), then sleeps in its driver as `park` prescribes.
+//! One turn of the loop: 1. when it is due (`mail`), what others put into the inbox goes through the policy. 2. When it
+//! is due, a look at driver and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride
+//! halves its way down to 1), so busy fibers never starve the network. 3. The policy's next task runs until it switches
+//! back. With nothing to run the worker searches (`Effort::Search`), then sleeps in its driver as `park` prescribes.
 //!
 //! Fibers reach their worker through [`WorkerCtx`], which knows neither policy nor task type; the loop itself is
 //! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
 //! the length of one call that runs no user code.
 
 mod claim;
+mod half;
+mod mail;
 mod means;
 pub(crate) mod reach;
+mod spread;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -31,13 +34,16 @@ use crate::io::driver::{Driver, Wait, Watch};
 use crate::io::parked::{self, Parked};
 use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
-use crate::pool::{PoolShared, WorkerShared, bump};
+use crate::pool::{self, PoolShared, WorkerShared, bump};
 use crate::stack;
 use crate::tls;
 use claim::Inside;
 pub(crate) use claim::can_interrupt;
+use half::{Half, PushLocal};
+use mail::Mail;
 use means::Means;
 use reach::{At, Guard, Io, Reach};
+use spread::Spread;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
@@ -63,6 +69,9 @@ pub(crate) struct WorkerCtx {
     reach: Reach,
     /// Stacks and storage for its fibers.
     means: Means,
+    spread: Spread,
+    /// As the pool knows it.
+    dry: Cell<bool>,
     /// Memory of ended fibers.
     pub(crate) blocks: Blocks,
     /// The base of this thread's own thread-local storage, which is put back after each fiber.
@@ -155,39 +164,6 @@ impl WorkerCtx {
     }
 }
 
-/// The door through which fibers push, whatever the policy.
-trait PushLocal {
-    fn push(&self, task: FiberTask, why: Ready) -> Wake;
-    fn set_now(&self, now: u64);
-}
-
-/// A worker's half of the policy.
-struct Half<P: Policy<FiberTask>> {
-    policy: Arc<P>,
-    inner: RefCell<(P::Local, Cx)>,
-}
-
-impl<P: Policy<FiberTask>> PushLocal for Half<P> {
-    #[inline]
-    fn push(&self, task: FiberTask, why: Ready) -> Wake {
-        let (local, cx) = &mut *self.inner.borrow_mut();
-        self.policy.push(cx, Some(local), task, why)
-    }
-
-    #[inline]
-    fn set_now(&self, now: u64) {
-        self.inner.borrow_mut().1.set_now(now);
-    }
-}
-
-impl<P: Policy<FiberTask>> Half<P> {
-    #[inline(always)]
-    fn pop(&self, effort: Effort) -> Option<FiberTask> {
-        let (local, cx) = &mut *self.inner.borrow_mut();
-        self.policy.pop(cx, local, effort)
-    }
-}
-
 /// The loop of one worker.
 pub(crate) struct Worker<P: Policy<FiberTask>> {
     ctx: WorkerCtx,
@@ -197,6 +173,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     stride: Cell<u32>,
     last_turn: Cell<u64>,
     searching: Cell<bool>,
+    mail: Mail,
     parking_ended: Cell<bool>,
     fibers_told: Cell<bool>,
     /// What the monitor is to watch while this worker is held up; for [`Self::run`].
@@ -225,6 +202,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             driver_tag,
             reach: Reach::new(driver),
             means: Means::new(&pool),
+            spread: Spread::default(),
+            dry: Cell::new(true),
             blocks: Blocks::default(),
             home: if pool.storage == tls::Storage::Own { tls::base() } else { 0 },
             anchored: RefCell::default(),
@@ -240,6 +219,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
+            mail: Mail::new(),
             parking_ended: Cell::new(false),
             fibers_told: Cell::new(false),
         })
@@ -251,7 +231,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let watched = self.watched.take();
         let door = self.ctx.shared().open_door(&self.ctx.reach, watched);
         while !pool.is_stopping() {
-            self.take_inbox();
             self.look_if_due();
             match self.half.pop(Effort::Quick) {
                 Some(task) if self.searching.take() => self.found(task),
@@ -271,22 +250,31 @@ impl<P: Policy<FiberTask>> Worker<P> {
         in_flight
     }
 
+    /// Whether others have woken fibers of this worker.
     #[inline]
-    fn take_inbox(&self) {
-        if !self.ctx.shared().inbox().is_empty() {
-            self.empty_inbox();
-        }
+    fn has_mail(&self) -> bool {
+        !self.mail.is_empty(self.ctx.shared().inbox())
     }
 
-    #[cold]
-    fn empty_inbox(&self) {
-        for task in self.ctx.shared().inbox().take_all() {
-            if task.header().own.local.is_settled() {
-                self.read(task);
-            } else {
-                self.ctx.at(&self.ctx.io()).release(task.header());
-                self.ctx.queue(task);
-            }
+    /// Queues them all.
+    #[inline(never)]
+    fn read_mail(&self) {
+        self.mail.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+    }
+
+    /// Queues those that came before the last look.
+    #[inline(never)]
+    fn turn_mail(&self) {
+        self.mail.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+    }
+
+    /// A task from the inbox: a message about a fiber that is here, or a fiber that is to come.
+    fn deliver(&self, task: FiberTask) {
+        if task.header().own.local.is_settled() {
+            self.read(task);
+        } else {
+            self.ctx.at(&self.ctx.io()).release(task.header());
+            self.ctx.queue(task);
         }
     }
 
@@ -304,6 +292,16 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn look_if_due(&self) {
         let left = self.budget.get() - 1;
         self.budget.set(left);
+        if !self.mail.is_due(left) {
+            return self.mail.walk();
+        }
+        if self.has_mail() {
+            if left != 0 && self.mail.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
+                self.turn_mail();
+            } else {
+                self.read_mail();
+            }
+        }
         if left == 0 {
             self.look();
         }
@@ -318,6 +316,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
         self.budget.set(self.stride.get());
+        self.mail.begin_stride(self.stride.get());
         self.ctx.turn(Wait::No, || ());
         self.last_turn.set(now);
         self.end_if_told();
@@ -341,6 +340,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     fn idle(&self) {
         let (ctx, pool) = (&self.ctx, &self.ctx.pool);
+        self.mail.ran_dry();
+        ctx.set_dry(true);
+        if self.has_mail() {
+            return self.read_mail();
+        }
         let mut searching = self.searching.take();
         if pool.workers.len() > 1 {
             searching = searching || pool.idle.begin_search();
@@ -349,7 +353,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
         }
         pool.idle.begin_sleep(ctx.id, searching);
-        let work = !ctx.shared().inbox().is_empty() || self.half.policy.maybe_ready(ctx.id);
+        let work = self.has_mail() || self.half.policy.maybe_ready(ctx.id);
         if work || pool.is_stopping() || self.end_if_told() {
             pool.idle.cancel_sleep(ctx.id);
             pool.monitor.notice();
@@ -375,7 +379,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if !self.searching.get() {
             return;
         }
-        self.take_inbox();
+        if self.has_mail() {
+            self.read_mail();
+        }
         if let Some(task) = self.half.pop(Effort::Quick) {
             self.searching.set(false);
             self.found(task);
@@ -396,8 +402,17 @@ impl<P: Policy<FiberTask>> Worker<P> {
     #[inline]
     fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
-        if !task.has_started() && !self.start(&task) {
-            return;
+        ctx.set_dry(false);
+        if !task.has_started() {
+            if self.half.policy.may_spread()
+                && let Some(other) = ctx.spread.elsewhere(ctx, task.header())
+            {
+                task.header().set_anchor(Some(other));
+                return pool::post(&ctx.pool, other, task);
+            }
+            if !self.start(&task) {
+                return;
+            }
         }
         match task.resume(ctx) {
             Some(Switch::Yield) => {
@@ -416,7 +431,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Gives a new fiber its stack, its anchor and its place on record. False: there is no stack, it has been refused.
     fn start(&self, task: &FiberTask) -> bool {
         let (ctx, header) = (&self.ctx, task.header());
-        let (stack, block) = match ctx.means.take(&ctx.pool, header.stack_size) {
+        let (stack, block) = match ctx.means.take(&ctx.pool, header.own.stack_size as usize) {
             Ok(both) => both,
             Err(error) => {
                 // SAFETY: the caller gives the task up when this returns false.
@@ -432,20 +447,20 @@ impl<P: Policy<FiberTask>> Worker<P> {
         // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
             Movement::Anytime => ctx.pool.register(header),
-            _ => ctx.anchored.borrow_mut().insert(NonNull::from(header)),
+            _ => ctx.put_on_record(header),
         };
-        header.own.registered.set(key);
+        header.own.registered.set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
         true
     }
 
     fn retire(&self, task: FiberTask) {
         let ctx = &self.ctx;
-        let key = task.header().own.registered.get();
+        let key = task.header().own.registered.get() as usize;
         match task.header().movement() {
             Movement::Anytime => ctx.pool.unregister(key),
-            _ => drop(ctx.anchored.borrow_mut().try_remove(key)),
+            _ => ctx.strike_off(key),
         }
-        let size = task.header().stack_size;
+        let size = task.header().own.stack_size as usize;
         let (stack, block) = task.retire(&ctx.blocks);
         ctx.means.put(&ctx.pool, stack, block, size);
         self.count_end();

@@ -23,6 +23,7 @@ mod task;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -34,6 +35,7 @@ use crate::policy::{self, WorkerId};
 use crate::pool::PoolShared;
 use crate::queue::inbox::Link;
 use crate::stack::{OverflowInfo, Stack};
+use crate::sync::monitor::Waiter;
 use crate::timer::KeyCell;
 use crate::tls;
 use crate::worker::WorkerCtx;
@@ -96,21 +98,23 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
 ///
-/// In the order of use: the first cache line is for birth and end (and for others' queues), the next two are what a
-/// park, a wake-up and a resume touch, the rest is for policies that ask.
+/// In the order of use, for a line of the cache that another worker changed comes slowly: the first line is for birth
+/// and end and for policies that ask; the second is all that a waker touches, from taking the fiber off a list of
+/// waiters to putting it into an inbox; the third is what else parking and resuming it take, the fourth the rest.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// First: the overflow handler reads it through the stack's owner word.
     info: OverflowInfo,
     refs: AtomicUsize,
-    link: Link<Header>,
     vtable: &'static VTable,
-    /// Bytes of stack wanted, 0 for the pool's default.
-    pub(crate) stack_size: usize,
     stamp: AtomicU64,
+    urgency: Urgency,
 
     /// Alive as long as the fiber has not ended: a pool outlives its fibers or is leaked with them.
     pool: NonNull<PoolShared>,
+    link: Link<Header>,
+    /// Its place in the list of a lock or channel; with the list's lock.
+    waiter: Waiter,
     anchor: AtomicU32,
     last_worker: AtomicU32,
     pub(crate) state: State,
@@ -118,9 +122,12 @@ pub(crate) struct Header {
     pub(crate) cancel: Word,
     pub(crate) own: Own,
 
-    urgency: Urgency,
     name: Option<Box<str>>,
 }
+
+// Where the second line begins and the third, see above.
+#[cfg(not(feature = "sanitizer"))]
+const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.worker) == 128);
 
 /// What only the fiber and the worker that runs it touch, but for what the module's page says.
 #[repr(C)]
@@ -133,18 +140,24 @@ pub(crate) struct Own {
     pub(crate) reason: Cell<Reason>,
     /// As `timer`.
     pub(crate) timer_fired: Cell<bool>,
-    /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
-    pub(crate) timer: KeyCell,
+    /// Whether there is a `block`.
+    has_block: Cell<bool>,
+    /// Whether it was born with a `node`.
+    in_scope: bool,
     pub(crate) worker: Cell<*const WorkerCtx>,
     yielder: Cell<*const Yielder<(), Switch>>,
+    coroutine: UnsafeCell<Option<Coro>>,
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
     pub(crate) deadline: Cell<u64>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
-    coroutine: UnsafeCell<Option<Coro>>,
     /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
     block: UnsafeCell<Option<tls::Block>>,
+    /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
+    pub(crate) timer: KeyCell,
     /// Where it is on record: its worker's list, or the pool's if it may move.
-    pub(crate) registered: Cell<usize>,
+    pub(crate) registered: Cell<u32>,
+    /// Bytes of stack wanted, 0 for the pool's default.
+    pub(crate) stack_size: u32,
 }
 
 /// What depends on the fiber's types.
@@ -165,7 +178,7 @@ unsafe impl Sync for Header {}
 pub(crate) struct Birth {
     pub(crate) pool: NonNull<PoolShared>,
     pub(crate) name: Option<Box<str>>,
-    pub(crate) stack_size: usize,
+    pub(crate) stack_size: u32,
     pub(crate) movement: Movement,
     pub(crate) anchor: Option<WorkerId>,
     pub(crate) node: Option<Arc<Node>>,
@@ -219,22 +232,24 @@ impl Header {
                 info: OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id },
                 state: State::new(),
                 refs: AtomicUsize::new(refs),
-                link: Link::new(),
                 vtable: vtable,
                 pool: birth.pool,
+                link: Link::new(),
+                waiter: Waiter::of_fiber(),
                 anchor: AtomicU32::new(birth.anchor.map_or(NOWHERE, |w| w as u32)),
                 last_worker: AtomicU32::new(NOWHERE),
                 movement: birth.movement,
                 stamp: AtomicU64::new(0),
                 urgency: birth.urgency,
                 cancel: Word::default(),
-                stack_size: birth.stack_size,
                 name: birth.name;
                 own
             });
             write_fields!(
                 &raw mut (*place).own,
                 Own {
+                    has_block: Cell::new(false),
+                    in_scope: birth.node.is_some(),
                     worker: Cell::new(ptr::null()),
                     yielder: Cell::new(ptr::null()),
                     coroutine: UnsafeCell::new(None),
@@ -247,6 +262,7 @@ impl Header {
                     token: Cell::new(false),
                     grant: Cell::new(false),
                     registered: Cell::new(0),
+                    stack_size: birth.stack_size,
                     reason: Cell::new(Reason::Park)
                 }
             );
@@ -277,6 +293,23 @@ impl Header {
         self.anchor() == Some(ctx.id) && ptr::eq(self.pool.as_ptr(), ctx.pool())
     }
 
+    /// The fiber itself. Its place in a list of waiters, with the right to find it from there.
+    #[inline]
+    pub(crate) fn waiter(&self) -> *const Waiter {
+        // SAFETY: within the header.
+        unsafe { &raw const (*ptr::from_ref(self)).waiter }
+    }
+
+    /// Whose place that is.
+    ///
+    /// # Safety
+    /// It came from [`Self::waiter`], and the fiber has not ended.
+    #[inline]
+    pub(crate) unsafe fn of_waiter(waiter: *const Waiter) -> NonNull<Self> {
+        // SAFETY: the place is in a header, that far from its beginning, and the pointer may go there.
+        unsafe { NonNull::new_unchecked(waiter.byte_sub(offset_of!(Header, waiter)).cast::<Self>().cast_mut()) }
+    }
+
     /// The pool; the caller knows that the fiber has not ended.
     #[inline]
     pub(crate) fn pool(&self) -> NonNull<PoolShared> {
@@ -305,8 +338,7 @@ impl Header {
     /// The fiber itself, or the worker that runs it. Whether it has thread-local storage of its own.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
-        // SAFETY: written by its worker before it starts and after it has ended.
-        unsafe { (*self.own.block.get()).is_some() }
+        self.own.has_block.get()
     }
 
     /// The fiber itself. Whether it was told to stop, by its handle or with its runtime.
@@ -318,7 +350,7 @@ impl Header {
     /// The fiber itself. Why it should not block, if so.
     #[inline]
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
-        let goes_on = self.told_to_stop().is_none() && self.own.node.borrow().is_none();
+        let goes_on = self.told_to_stop().is_none() && !self.own.in_scope;
         if goes_on { None } else { self.cancelled_by() }
     }
 

@@ -54,6 +54,7 @@ impl FiberTask {
         // SAFETY: the fiber does not run; this worker owns it.
         unsafe {
             *self.header().own.coroutine.get() = Some(coroutine);
+            self.header().own.has_block.set(block.is_some());
             *self.header().own.block.get() = block;
         }
     }
@@ -72,7 +73,10 @@ impl FiberTask {
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
         // SAFETY: as above; it does not change before the fiber has ended.
-        if let Some(block) = unsafe { &*header.own.block.get() } {
+        let block = || unsafe { (*header.own.block.get()).as_ref() };
+        if header.owns_storage()
+            && let Some(block) = block()
+        {
             // SAFETY: the fiber's block; this worker has the right to run it.
             return unsafe { tls::resume(coroutine, block.base(), ctx.home) }.as_yield();
         }
@@ -100,6 +104,7 @@ impl FiberTask {
         let header = self.header();
         // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
         let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };
+        header.own.has_block.set(false);
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
         // SAFETY: gives up the fiber's reference on itself.

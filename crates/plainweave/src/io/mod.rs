@@ -8,7 +8,6 @@ pub(crate) mod driver;
 pub(crate) mod epoll;
 pub(crate) mod op;
 pub(crate) mod parked;
-mod prefetch;
 pub(crate) mod probe;
 pub(crate) mod release;
 mod ring;

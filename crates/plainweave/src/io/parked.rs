@@ -25,11 +25,11 @@ use slab::Slab;
 
 use super::driver::Submitted;
 use super::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
-use super::prefetch::prefetch;
 use super::source::Source;
 use crate::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, NEVER, body};
 use crate::pool::{bump, lower};
+use crate::prefetch::prefetch;
 use crate::timer::TimerKey;
 use crate::worker::reach::At;
 use crate::worker::{TimerTarget, WorkerCtx};

@@ -57,9 +57,9 @@ use io_uring::{IoUring, cqueue, opcode};
 use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait, Watch};
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome};
 use super::parked::Parked;
-use super::prefetch::prefetch;
 use super::ring::{Gate, build};
 use super::wakeup::Wakeup;
+use crate::prefetch::prefetch;
 
 /// User data of the wake-up poll and of cancel entries: no operation has such an address.
 const WAKE: u64 = 1;

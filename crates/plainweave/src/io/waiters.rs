@@ -7,7 +7,7 @@
 use slab::Slab;
 
 use super::driver::OpRef;
-use super::prefetch::prefetch;
+use crate::prefetch::prefetch;
 
 const NONE: u32 = u32::MAX;
 

@@ -136,6 +136,10 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         own.or_else(|| self.pop_other(local))
     }
 
+    fn may_spread(&self) -> bool {
+        self.params.place == Place::Deal
+    }
+
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         !self.arrivals[worker].is_empty()
     }

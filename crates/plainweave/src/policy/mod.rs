@@ -219,6 +219,12 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// this look (its own local half aside): a worker's last look before it sleeps.
     fn maybe_ready(&self, worker: WorkerId) -> bool;
 
+    /// Whether the runtime may have a new task that will not move again start on a worker with fewer of these than the
+    /// one that popped it. Not where the place is what the policy is about.
+    fn may_spread(&self) -> bool {
+        true
+    }
+
     /// Gives up every task in `local`, and in the shared half, to `sink`.
     fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T));
 }

@@ -27,8 +27,10 @@
 mod letter;
 
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::{self, NonNull};
 
+use crate::prefetch::prefetch_write;
 use crate::shim::atomic::AtomicPtr;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -86,6 +88,7 @@ impl<T: Linked> Inbox<T> {
     /// exactly the first is told so, and it is enough that this one wakes the worker.
     #[inline]
     pub(crate) fn push(&self, task: T) -> bool {
+        prefetch_write(&self.newest);
         let node = task.into_node();
         let mut newest = self.newest.load(Relaxed);
         loop {
@@ -101,10 +104,16 @@ impl<T: Linked> Inbox<T> {
     /// The worker (or whoever stands in for it). Takes everything, oldest first; an empty inbox costs one load.
     #[inline]
     pub(crate) fn take_all(&self) -> Batch<T> {
+        self.take().into_batch()
+    }
+
+    /// The same, without waiting for the tasks' memory.
+    #[inline]
+    pub(crate) fn take(&self) -> Taken<T> {
         if self.is_empty() {
-            return Batch { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
+            return Taken::nothing();
         }
-        Batch::reverse(self.newest.swap(ptr::null_mut(), Acquire))
+        Taken::new(self.newest.swap(ptr::null_mut(), Acquire))
     }
 
     /// Any thread. Never true while a task is in whose push happened before this look.
@@ -120,6 +129,61 @@ impl<T: Linked> Drop for Inbox<T> {
     }
 }
 
+/// Tasks taken from an inbox, as they hang there: the newest first. Dropping it drops them.
+///
+/// Each link lies in a task that another core has just changed. [`Taken::step`] turns one round and asks for the next:
+/// called with something else to do in between, it waits for none.
+pub(crate) struct Taken<T: Linked> {
+    rest: *mut T::Node,
+    turned: Batch<T>,
+}
+
+impl<T: Linked> Taken<T> {
+    pub(crate) fn nothing() -> Self {
+        Self { rest: ptr::null_mut(), turned: Batch::nothing() }
+    }
+
+    fn new(newest: *mut T::Node) -> Self {
+        if !newest.is_null() {
+            prefetch_write(newest);
+        }
+        Self { rest: newest, turned: Batch::nothing() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_null() && self.turned.oldest.is_null()
+    }
+
+    /// Turns one link round: it then points to the next newer task. Whether there are more.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        if let Some(node) = NonNull::new(self.rest) {
+            // SAFETY: the swap that took the chain made its nodes ours.
+            let link = unsafe { T::link(node) };
+            self.rest = link.0.load(Relaxed);
+            if !self.rest.is_null() {
+                prefetch_write(self.rest);
+            }
+            link.0.store(self.turned.oldest, Relaxed);
+            self.turned.oldest = node.as_ptr();
+            self.turned.len += 1;
+        }
+        !self.rest.is_null()
+    }
+
+    /// All of them.
+    pub(crate) fn into_batch(mut self) -> Batch<T> {
+        while self.step() {}
+        mem::replace(&mut self.turned, Batch::nothing())
+    }
+}
+
+impl<T: Linked> Drop for Taken<T> {
+    fn drop(&mut self) {
+        while self.step() {}
+    }
+}
+
 /// Tasks taken from an inbox, oldest first. Dropping it drops what is left.
 pub(crate) struct Batch<T: Linked> {
     oldest: *mut T::Node,
@@ -128,19 +192,8 @@ pub(crate) struct Batch<T: Linked> {
 }
 
 impl<T: Linked> Batch<T> {
-    /// Turns a chain that was taken whole round: each link then points to the next newer task.
-    fn reverse(newest: *mut T::Node) -> Self {
-        let mut batch = Self { oldest: ptr::null_mut(), len: 0, tasks: PhantomData };
-        let mut rest = newest;
-        while let Some(node) = NonNull::new(rest) {
-            // SAFETY: the swap that took the chain made its nodes ours.
-            let link = unsafe { T::link(node) };
-            rest = link.0.load(Relaxed);
-            link.0.store(batch.oldest, Relaxed);
-            batch.oldest = node.as_ptr();
-            batch.len += 1;
-        }
-        batch
+    fn nothing() -> Self {
+        Self { oldest: ptr::null_mut(), len: 0, tasks: PhantomData }
     }
 }
 

@@ -205,6 +205,40 @@ fn loom_inbox_two_producers() {
     });
 }
 
+/// Of several pushes only the one that found the inbox empty looks whether the worker sleeps: if the others' tasks are
+/// missed by its last look, that one's is as well, and it wakes the worker.
+#[test]
+fn loom_the_first_of_several_wakes() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new());
+        let asleep = Arc::new(AtomicBool::new(false));
+        let post = |number| {
+            let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
+            move || {
+                inbox.push(Letter::new(number)) && {
+                    fence(SeqCst);
+                    asleep.load(Relaxed)
+                }
+            }
+        };
+        let (first, second) = (thread::spawn(post(1)), post(2));
+        let sleeper = {
+            let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
+            thread::spawn(move || {
+                // What it finds awake, then its last look.
+                let before = inbox.take_all().count();
+                asleep.store(true, Relaxed);
+                fence(SeqCst);
+                (before, inbox.is_empty())
+            })
+        };
+        let woken = [second(), first.join().unwrap()];
+        let (before, empty) = sleeper.join().unwrap();
+        let left = 2 - before;
+        assert!(left == 0 || !empty || woken.contains(&true), "pushed, not woken, and not seen");
+    });
+}
+
 #[test]
 fn loom_injector_length() {
     loom::model(|| {

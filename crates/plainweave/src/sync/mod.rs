@@ -15,7 +15,7 @@
 
 pub mod channel;
 mod condvar;
-mod monitor;
+pub(crate) mod monitor;
 mod mutex;
 mod semaphore;
 mod spin;

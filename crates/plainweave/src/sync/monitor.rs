@@ -6,9 +6,11 @@
 //! business: "the permit is yours" (a semaphore) or "look again" (a channel).
 //!
 //! # Why it is hard
-//! A place in a list is memory in the waiter's own frame, so waiting allocates nothing and a list has no bound. The
-//! frame must outlast the place. But a waiter may also be cancelled, run into its deadline or wake for no reason, all
-//! while a granter has it in its hands.
+//! A place in a list is memory of the waiter's own, so waiting allocates nothing and a list has no bound: of a fiber
+//! it lies in its header, beside all else that a waker touches, for each line of memory that another core has changed
+//! takes as long to come as a switch; of a thread it lies in its frame. The place must outlast its time in the list.
+//! But a waiter may also be cancelled, run into its deadline or wake for no reason, all while a granter has it in its
+//! hands.
 //!
 //! # Protocol
 //! Waiter: 1. in the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled or late: enters the
@@ -22,15 +24,14 @@
 //!
 //! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or with its place, and
 //! nothing is given to someone who has left (`fiber/state`'s model `loom_a_grant_comes_once`; the races in
-//! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits.
+//! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, for it
+//! waits for one thing at a time.
 //!
 //! # Rejected
 //! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
 //! `std` mutex around the state: see [`Spin`].
 
 use std::cell::Cell;
-use std::marker::PhantomPinned;
-use std::pin::{Pin, pin};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,7 @@ use crate::block::{self, ThreadEntry};
 use crate::cancel::Interrupt;
 use crate::fiber::state::Brings;
 use crate::fiber::{self, Header, Reason};
+use crate::prefetch::prefetch_write;
 
 /// A state and `LISTS` lists of waiters.
 pub(super) struct Monitor<S, const LISTS: usize = 1>(Spin<Inside<S, LISTS>>);
@@ -52,33 +54,35 @@ pub(super) struct Inside<S, const LISTS: usize> {
 
 /// Where in a list a waiter enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Behind all others.
     Back,
     /// Before all others: it has been granted a look already, and lost.
     Front,
 }
 
+/// Who waits. Of the first one `before` means nothing, so that taking it off touches no other.
 struct List {
-    first: *const Node,
-    last: *const Node,
+    first: *const Waiter,
+    last: *const Waiter,
 }
 
-/// A waiter's place. All but `granted` is written under the monitor's lock, by whoever has it.
-struct Node {
-    who: Who,
-    place: Place,
-    before: Cell<*const Node>,
-    after: Cell<*const Node>,
+/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list.
+pub(crate) struct Waiter {
+    before: Cell<*const Waiter>,
+    after: Cell<*const Waiter>,
+    place: Cell<Place>,
     queued: Cell<bool>,
-    /// A thread's grant.
-    granted: AtomicBool,
-    _in_place: PhantomPinned,
+    /// It is a [`ThreadWaiter`]'s; else it is in a fiber's header.
+    on_thread: bool,
 }
 
-enum Who {
-    Fiber(NonNull<Header>),
-    Thread(Arc<ThreadEntry>),
+/// A thread's place.
+#[repr(C)]
+struct ThreadWaiter {
+    waiter: Waiter,
+    granted: AtomicBool,
+    entry: Arc<ThreadEntry>,
 }
 
 // SAFETY: the pointers are followed under the monitor's lock only, and lead to places that stay until taken off.
@@ -90,7 +94,7 @@ pub(super) struct Grant(Granted);
 
 enum Granted {
     Fiber(NonNull<Header>),
-    Thread(NonNull<Node>, Arc<ThreadEntry>),
+    Thread(NonNull<ThreadWaiter>, Arc<ThreadEntry>),
 }
 
 impl<S, const LISTS: usize> Monitor<S, LISTS> {
@@ -127,13 +131,16 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
         let fiber = block::suspendable();
-        let who = fiber.map_or_else(|| Who::Thread(block::this_thread()), |header| Who::Fiber(header.into()));
-        let node = pin!(Node::new(who, place));
-        let node = node.as_ref();
+        let thread = if fiber.is_none() { Some(ThreadWaiter::new()) } else { None };
+        let waiter = match (fiber, &thread) {
+            (Some(header), _) => header.waiter(),
+            (None, thread) => thread.as_ref().map_or(ptr::null(), |node| ptr::from_ref(node).cast()),
+        };
         let decided = self.with(|inside| {
             let decided = section(inside);
             if decided.is_none() {
-                inside.lists[list].enter(node);
+                // SAFETY: the caller's own, which stays where it is until it is off the list.
+                unsafe { inside.lists[list].enter(waiter, place) };
             }
             decided
         });
@@ -142,50 +149,42 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         }
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
-        self.wait(list, node, fiber, heed).map(|()| None)
+        let waited = match (fiber, &thread) {
+            (Some(header), _) => Self::wait_on_fiber(header, heed),
+            (None, thread) => Self::wait_on_thread(thread.as_ref(), heed),
+        };
+        let Err(interrupt) = waited else { return Ok(None) };
+        self.give_up(list, waiter, interrupt, || match fiber {
+            Some(header) => Self::wait_on_fiber(header, false),
+            None => Self::wait_on_thread(thread.as_ref(), false),
+        })?;
+        Ok(None)
     }
 
-    /// Steps 2 and 3.
+    /// Step 2.
     #[inline(always)]
-    fn wait(&self, list: usize, node: Pin<&Node>, fiber: Option<&Header>, heed: bool) -> Result<(), Interrupt> {
-        let waited = match fiber {
-            Some(header) => {
-                let granted = || header.take(Brings::Grant).then_some(());
-                block::until_on_fiber(header, Reason::Sync, heed, None, granted)
-            }
-            None => Self::wait_on_thread(node, heed),
-        };
-        match waited {
-            Ok(()) => Ok(()),
-            Err(interrupt) => self.give_up(list, node, fiber, interrupt),
-        }
+    fn wait_on_fiber(header: &Header, heed: bool) -> Result<(), Interrupt> {
+        let granted = || header.take(Brings::Grant).then_some(());
+        block::until_on_fiber(header, Reason::Sync, heed, None, granted)
     }
 
     #[cold]
-    fn wait_on_thread(node: Pin<&Node>, heed: bool) -> Result<(), Interrupt> {
-        let granted = || node.granted.load(Ordering::Acquire).then_some(());
+    fn wait_on_thread(node: Option<&ThreadWaiter>, heed: bool) -> Result<(), Interrupt> {
+        let granted = || node.is_none_or(|node| node.granted.load(Ordering::Acquire)).then_some(());
         block::until(Reason::Sync, None, heed, None, granted)
     }
 
-    /// Step 3.
+    /// Step 3. `again` waits for the grant alone.
     #[cold]
     fn give_up(
         &self,
         list: usize,
-        node: Pin<&Node>,
-        fiber: Option<&Header>,
+        waiter: *const Waiter,
         interrupt: Interrupt,
+        again: impl FnOnce() -> Result<(), Interrupt>,
     ) -> Result<(), Interrupt> {
-        if self.with(|inside| inside.lists[list].leave(node)) {
-            return Err(interrupt);
-        }
-        match fiber {
-            Some(header) => {
-                let granted = || header.take(Brings::Grant).then_some(());
-                block::until_on_fiber(header, Reason::Sync, false, None, granted)
-            }
-            None => Self::wait_on_thread(node, false),
-        }
+        // SAFETY: the caller's own; under the lock.
+        if self.with(|inside| inside.lists[list].leave(unsafe { &*waiter })) { Err(interrupt) } else { again() }
     }
 }
 
@@ -200,40 +199,52 @@ impl<S, const LISTS: usize> Inside<S, LISTS> {
     #[inline]
     pub(super) fn first(&self, list: usize) -> Option<Place> {
         // SAFETY: in the list, so in place; under the lock.
-        unsafe { self.lists[list].first.as_ref() }.map(|node| node.place)
+        unsafe { self.lists[list].first.as_ref() }.map(|waiter| waiter.place.get())
     }
 }
 
-impl Node {
-    fn new(who: Who, place: Place) -> Self {
+impl Waiter {
+    /// In no list.
+    pub(crate) fn of_fiber() -> Self {
         Self {
-            who,
-            place,
             before: Cell::new(ptr::null()),
             after: Cell::new(ptr::null()),
+            place: Cell::new(Place::Back),
             queued: Cell::new(false),
-            granted: AtomicBool::new(false),
-            _in_place: PhantomPinned,
+            on_thread: false,
         }
     }
 }
 
+impl ThreadWaiter {
+    #[cold]
+    fn new() -> Self {
+        let waiter = Waiter { on_thread: true, ..Waiter::of_fiber() };
+        Self { waiter, granted: AtomicBool::new(false), entry: block::this_thread() }
+    }
+}
+
 impl List {
+    /// # Safety
+    /// The place is in no list, and stays until it is off this one.
     #[inline]
-    fn enter(&mut self, node: Pin<&Node>) {
-        let (before, after) = match node.place {
+    unsafe fn enter(&mut self, waiter: *const Waiter, place: Place) {
+        // SAFETY: the caller's promise; under the lock.
+        let new = unsafe { &*waiter };
+        new.place.set(place);
+        new.queued.set(true);
+        let (before, after) = match place {
             Place::Back => (self.last, ptr::null()),
             Place::Front => (ptr::null(), self.first),
         };
-        node.before.set(before);
-        node.after.set(after);
-        node.queued.set(true);
-        self.link(before, after, &raw const *node, &raw const *node);
+        new.before.set(before);
+        new.after.set(after);
+        self.link(before, after, waiter, waiter);
     }
 
     /// Makes what is before and after a place point to these.
     #[inline]
-    fn link(&mut self, before: *const Node, after: *const Node, next: *const Node, previous: *const Node) {
+    fn link(&mut self, before: *const Waiter, after: *const Waiter, next: *const Waiter, previous: *const Waiter) {
         // SAFETY: neighbours are in the list, so in place; under the lock.
         match unsafe { before.as_ref() } {
             Some(before) => before.after.set(next),
@@ -247,24 +258,37 @@ impl List {
     }
 
     /// Takes a place off; false if it is off already.
-    #[inline]
-    fn leave(&mut self, node: Pin<&Node>) -> bool {
-        let queued = node.queued.replace(false);
+    fn leave(&mut self, waiter: &Waiter) -> bool {
+        let queued = waiter.queued.replace(false);
         if queued {
-            self.link(node.before.get(), node.after.get(), node.after.get(), node.before.get());
+            let before = if ptr::eq(self.first, waiter) { ptr::null() } else { waiter.before.get() };
+            self.link(before, waiter.after.get(), waiter.after.get(), before);
         }
         queued
     }
 
     #[inline]
     fn take_first(&mut self) -> Option<Grant> {
-        let first = NonNull::new(self.first.cast_mut())?;
+        let waiter = self.first;
+        if waiter.is_null() {
+            return None;
+        }
+        // All that is to be changed of a fiber is in the same line.
+        prefetch_write(waiter);
         // SAFETY: in the list, so in place until its grant has come.
-        let node = unsafe { Pin::new_unchecked(first.as_ref()) };
-        self.leave(node);
-        Some(Grant(match &node.who {
-            Who::Fiber(header) => Granted::Fiber(*header),
-            Who::Thread(entry) => Granted::Thread(first, entry.clone()),
+        let first = unsafe { &*waiter };
+        first.queued.set(false);
+        self.first = first.after.get();
+        if self.first.is_null() {
+            self.last = ptr::null();
+        }
+        Some(Grant(if first.on_thread {
+            let node = waiter.cast::<ThreadWaiter>();
+            // SAFETY: the first field of one, and entered with the right to all of it.
+            Granted::Thread(NonNull::from(unsafe { &*node }), unsafe { (*node).entry.clone() })
+        } else {
+            // SAFETY: a waiting fiber's, which has not ended.
+            Granted::Fiber(unsafe { Header::of_waiter(waiter) })
         }))
     }
 }

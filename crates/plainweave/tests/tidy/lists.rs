@@ -17,7 +17,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/io/epoll.rs",
     "crates/plainweave/src/io/op.rs",
     "crates/plainweave/src/io/parked.rs",
-    "crates/plainweave/src/io/prefetch.rs",
+    "crates/plainweave/src/prefetch.rs",
     "crates/plainweave/src/io/ring.rs",
     "crates/plainweave/src/io/sim.rs",
     "crates/plainweave/src/io/source.rs",

@@ -17,6 +17,21 @@ pub(crate) fn prefetch<T>(at: *const T, bytes: usize) {
     }
 }
 
+/// Any thread, about to read and then to change what another may have changed: has the one line at `at` fetched to be
+/// written, so that it comes over once and not, for the read, shared, and for the write again. A hint, as the other;
+/// but an address where there is no memory costs a look through the page tables each time.
+#[inline]
+pub(crate) fn prefetch_write<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint that neither reads nor faults, whatever the address; where a processor does not have it, it does
+    // nothing. (The intrinsic would be compiled to the hint for reading, for the oldest x86-64 lack this one.)
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 #[inline]
 fn line(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,0 +1,100 @@
+//! Where fibers that stay where they start come to live.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use plainweave::{JoinHandle, Runtime};
+
+/// The thread under the fiber.
+fn os_thread() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// As many fibers as asked for that say where they run and wait; their handles.
+fn settlers(count: usize, started: &Arc<AtomicUsize>) -> Vec<JoinHandle<i32>> {
+    let settler = |_| {
+        let started = started.clone();
+        plainweave::spawn(move || {
+            started.fetch_add(1, Ordering::AcqRel);
+            plainweave::park().expect("not cancelled");
+            os_thread()
+        })
+    };
+    (0..count).map(settler).collect()
+}
+
+/// How many of them ran on this thread.
+fn here(settlers: Vec<JoinHandle<i32>>) -> usize {
+    settlers.iter().for_each(|settler| settler.fiber().unpark());
+    let me = os_thread();
+    settlers.into_iter().map(|settler| settler.join().expect("no panic")).filter(|thread| *thread == me).count()
+}
+
+#[test]
+fn fibers_that_stay_are_spread_over_the_workers() {
+    unless_it_hangs("spread", || {
+        let runtime = Runtime::builder().workers(2).build().expect("a runtime");
+        runtime.run(|| {
+            // Until the other worker waits for something to do.
+            plainweave::time::sleep(Duration::from_millis(50)).expect("not cancelled");
+            let started = Arc::default();
+            let settlers = settlers(400, &started);
+            while started.load(Ordering::Acquire) < 400 {
+                plainweave::time::sleep(Duration::from_millis(1)).expect("not cancelled");
+            }
+            let here = here(settlers);
+            assert!((20..=380).contains(&here), "{here} of 400 with the worker that spawned them");
+        });
+    });
+}
+
+#[test]
+fn a_policy_that_is_about_places_decides_alone() {
+    unless_it_hangs("own places", || {
+        let runtime = Runtime::builder().workers(2).policy("local-fifo").build().expect("a runtime");
+        runtime.run(|| {
+            let started = Arc::default();
+            let settlers = settlers(400, &started);
+            while started.load(Ordering::Acquire) < 400 {
+                plainweave::yield_now();
+            }
+            assert_eq!(here(settlers), 400);
+        });
+    });
+}
+
+#[test]
+fn a_worker_that_is_held_up_is_sent_no_fibers() {
+    unless_it_hangs("held up", || {
+        let runtime = Runtime::builder().workers(2).build().expect("a runtime");
+        runtime.run(|| {
+            let (busy, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let (at_work, all) = (busy.clone(), started.clone());
+            // Holds up the other worker, since this one does not switch until it has begun, and until all have started.
+            let holder = plainweave::spawn(move || {
+                at_work.store(true, Ordering::Release);
+                let limit = Instant::now() + Duration::from_secs(20);
+                while all.load(Ordering::Acquire) < 300 && Instant::now() < limit {
+                    std::hint::spin_loop();
+                }
+                all.load(Ordering::Acquire)
+            });
+            while !busy.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            // What this worker has seen of the other before is over.
+            std::thread::sleep(Duration::from_millis(5));
+            let settlers = settlers(300, &started);
+            while started.load(Ordering::Acquire) < 300 && !holder.is_finished() {
+                plainweave::yield_now();
+            }
+            assert_eq!(holder.join().expect("no panic"), 300, "some wait behind the one that computes");
+            here(settlers);
+        });
+    });
+}
