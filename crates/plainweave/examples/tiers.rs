@@ -39,6 +39,10 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
         self.0.pop(cx, local, effort)
     }
 
+    fn may_spread(&self) -> bool {
+        self.0.may_spread()
+    }
+
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         self.0.maybe_ready(worker)
     }

@@ -15,6 +15,8 @@
 //! all "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in
 //! between.
 
+mod outside;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -40,6 +42,7 @@ use crate::stack::{Stack, StackConfig, StackPool};
 use crate::tls::Storage;
 use crate::worker::WorkerCtx;
 use crate::worker::reach::Reach;
+use outside::{Outside, PushOutside};
 
 /// What all threads may touch of a pool.
 pub(crate) struct PoolShared {
@@ -217,29 +220,6 @@ pub(crate) fn bump(word: &AtomicU64) {
 #[inline]
 pub(crate) fn lower(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
-}
-
-/// A policy's door for threads outside the pool.
-trait PushOutside: Send + Sync {
-    fn push(&self, task: FiberTask, why: Ready) -> Wake;
-}
-
-struct Outside<P> {
-    policy: Arc<P>,
-    cx: Mutex<Cx>,
-    /// Unless time is virtual.
-    epoch: Option<Instant>,
-}
-
-impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
-    fn push(&self, task: FiberTask, why: Ready) -> Wake {
-        let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
-        // On virtual time only workers know the clock: what comes from outside then seems to have waited long.
-        if let Some(epoch) = self.epoch {
-            cx.set_now(epoch.elapsed().as_nanos() as u64);
-        }
-        self.policy.push(&mut cx, None, task, why)
-    }
 }
 
 /// What a pool is made with.
@@ -485,7 +465,7 @@ pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) 
     }
 }
 
-/// Puts a task into the inbox of the worker that it is anchored to.
+/// Puts a task into a worker's inbox.
 pub(crate) fn post(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
     // Who finds others' wake-ups leaves it to the first of them.
     if pool.workers[worker].inbox.push(task) && pool.idle.wake_worker(worker) {

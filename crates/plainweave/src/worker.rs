@@ -270,12 +270,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// A task from the inbox: a message about a fiber that is here, or a fiber that is to come.
     fn deliver(&self, task: FiberTask) {
-        if task.header().own.local.is_settled() {
-            self.read(task);
-        } else {
-            self.ctx.at(&self.ctx.io()).release(task.header());
-            self.ctx.queue(task);
+        let header = task.header();
+        if header.own.local.is_settled() {
+            return self.read(task);
         }
+        self.ctx.at(&self.ctx.io()).release(header);
+        self.ctx.queue(task);
     }
 
     /// A message about a fiber that stays here: somebody else has woken it.
@@ -407,7 +407,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             if self.half.policy.may_spread()
                 && let Some(other) = ctx.spread.elsewhere(ctx, task.header())
             {
-                task.header().set_anchor(Some(other));
                 return pool::post(&ctx.pool, other, task);
             }
             if !self.start(&task) {

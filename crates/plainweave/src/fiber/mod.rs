@@ -9,6 +9,7 @@
 //!   at a time; the state word hands the fiber over (`fiber/state`). Two of its cells, `timer` and `timer_fired`, go
 //!   with the timer on the wheel of the worker that it is bound to, and to whoever has that worker's claim
 //!   (`worker/claim`), be it the worker, the fiber itself or the monitor;
+//! * `waiter`: whoever holds the lock of the list that it is in (`sync/monitor`), and in none the fiber itself;
 //! * result and joiner: as `fiber/join` says.
 //!
 //! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's
@@ -171,7 +172,8 @@ pub(crate) struct VTable {
 }
 
 // SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire), its `timer` and
-// `timer_fired` through the claim on the worker that the fiber is bound to; all else is atomic or immutable.
+// `timer_fired` through the claim on the worker that the fiber is bound to; `waiter` under the lock of the monitor that
+// the fiber waits at, and a grant comes between one monitor and the next; all else is atomic or immutable.
 unsafe impl Sync for Header {}
 
 /// What a fiber is born with.

@@ -220,7 +220,8 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     fn maybe_ready(&self, worker: WorkerId) -> bool;
 
     /// Whether the runtime may have a new task that will not move again start on a worker with fewer of these than the
-    /// one that popped it. Not where the place is what the policy is about.
+    /// one that popped it: it is then pushed a second time, there. Not where the place is what the policy is
+    /// about, or where a pop counts.
     fn may_spread(&self) -> bool {
         true
     }

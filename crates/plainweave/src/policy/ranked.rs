@@ -160,6 +160,10 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
         Some(task)
     }
 
+    fn may_spread(&self) -> bool {
+        false
+    }
+
     fn maybe_ready(&self, _: WorkerId) -> bool {
         self.head.load(Acquire) != EMPTY
     }

@@ -74,6 +74,10 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
         found.or_else(|| self.low.pop(cx, &mut local.low, effort))
     }
 
+    fn may_spread(&self) -> bool {
+        self.high.may_spread() && self.low.may_spread()
+    }
+
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         self.high.maybe_ready(worker) || self.low.maybe_ready(worker)
     }

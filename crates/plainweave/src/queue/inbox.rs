@@ -3,7 +3,7 @@
 //! **Why it is hard.** A wake-up may come from any thread, a signal of the kernel's away from an allocator, and it must
 //! not fail: so no bound, no lock and no allocation. The link therefore lives in the task ([`Link`]), and a task is
 //! in at most one inbox at a time, which the fiber's state word guarantees (only who moves it from *parked* to
-//! *ready* pushes it).
+//! *ready* pushes it, or who holds a fiber that has not started).
 //!
 //! **The protocol** is Treiber's stack, taken whole:
 //! 1. *Push:* load `newest` (Relaxed); write it into the task's link; CAS `newest` to the task (Release); on failure

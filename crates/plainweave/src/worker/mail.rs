@@ -4,9 +4,10 @@
 //! header of each fiber in it. A worker that looked before each switch would have that word come over for every single
 //! wake-up, and go back for the next.
 //!
-//! 1. A worker that has had fibers of its own for a whole stride (`worker`) looks four times a stride: at most every
-//!    50 us, for the stride adapts to how long they run. One that runs out of them looks at once, and from then on
-//!    before each switch, until a stride has passed.
+//! 1. A worker that has had fibers of its own for a while looks four times a stride (`worker`): every 50 us at most,
+//!    once the stride has adapted to how long they run. (Until it has, at the worst 31 of them that are suddenly long
+//!    run before a wake-up is seen; driver and timers wait for 64.) One that runs out of fibers looks at once, and from
+//!    then on before each switch, until it next looks at its driver.
 //! 2. What it takes is a chain, newest first, whose links lie in those headers. At full stride nobody waits for them
 //!    one after the other: the worker asks for the first and goes on; after each switch the next link is there, it is
 //!    turned round, and the one behind asked for. The next look queues them all.
@@ -53,7 +54,7 @@ impl Mail {
         left & self.mask.get() == 0
     }
 
-    /// Whether what is taken may wait for the next look: that will be soon, and not after a fiber that runs for long.
+    /// Whether what is taken may wait for the next look: fibers have run for a short time each.
     #[inline]
     pub(super) fn may_wait(&self, full: u32) -> bool {
         self.mask.get() == full / LOOKS - 1

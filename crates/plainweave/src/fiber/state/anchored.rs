@@ -76,7 +76,7 @@ impl Local {
     }
 
     /// Whether what comes out of an inbox is a message about the fiber. (Otherwise it is the fiber itself, which
-    /// somebody else spawned for this worker.)
+    /// somebody else spawned for this worker or sent here to start.)
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         self.settled.get()

@@ -1,0 +1,30 @@
+//! How threads outside a pool push, whatever its policy.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::fiber::FiberTask;
+use crate::policy::{Cx, Policy, Ready, Wake};
+
+/// A policy's door for threads outside the pool.
+pub(super) trait PushOutside: Send + Sync {
+    fn push(&self, task: FiberTask, why: Ready) -> Wake;
+}
+
+pub(super) struct Outside<P> {
+    pub(super) policy: Arc<P>,
+    pub(super) cx: Mutex<Cx>,
+    /// Unless time is virtual.
+    pub(super) epoch: Option<Instant>,
+}
+
+impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
+    fn push(&self, task: FiberTask, why: Ready) -> Wake {
+        let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
+        // On virtual time only workers know the clock: what comes from outside then seems to have waited long.
+        if let Some(epoch) = self.epoch {
+            cx.set_now(epoch.elapsed().as_nanos() as u64);
+        }
+        self.policy.push(&mut cx, None, task, why)
+    }
+}
