@@ -11,9 +11,9 @@
 //! other's inbox instead. Fibers that end soon never come to that; with many that stay, the turns deal them out evenly,
 //! though the other's figure may be late: it changes when the other starts them.
 //!
-//! The other reads its inbox before it sleeps or goes on; from then on the fiber is in a queue like any that was
-//! spawned there, and whoever has nothing to do may steal it. So no fiber waits unstarted behind one that computes
-//! while another worker idles.
+//! The other looks into its inbox before it sleeps; from then on the fiber is in a queue like any that was spawned
+//! there, and whoever has nothing to do may steal it. So none waits unstarted behind one that computes while another
+//! worker idles, unless the other has found something that computes in that very moment.
 //!
 //! A policy is asked first (`Policy::may_spread`): what was popped here is pushed again there, so one that ranks tasks
 //! or counts what they had would do so twice.
@@ -30,6 +30,7 @@ use crate::worker::WorkerCtx;
 const FEW: usize = 32;
 /// Fibers that start one after the other, and have to do with each other more often than not, go the same way.
 const RUN: usize = 16;
+
 /// A worker's way to choose. Its thread only.
 #[derive(Default)]
 pub(super) struct Spread {
