@@ -72,11 +72,9 @@ impl FiberTask {
         header.last_worker.store(ctx.id as u32, Ordering::Relaxed);
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
-        // SAFETY: as above; it does not change before the fiber has ended.
-        let block = || unsafe { (*header.own.block.get()).as_ref() };
-        if header.owns_storage()
-            && let Some(block) = block()
-        {
+        if header.owns_storage() {
+            // SAFETY: as above; it does not change before the fiber has ended.
+            let block = unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
             // SAFETY: the fiber's block; this worker has the right to run it.
             return unsafe { tls::resume(coroutine, block.base(), ctx.home) }.as_yield();
         }

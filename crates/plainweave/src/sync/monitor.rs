@@ -77,6 +77,12 @@ pub(crate) struct Waiter {
     on_thread: bool,
 }
 
+/// Who calls, with its place.
+enum Who<'a> {
+    Fiber(&'a Header),
+    Thread(ThreadWaiter),
+}
+
 /// A thread's place.
 #[repr(C)]
 struct ThreadWaiter {
@@ -130,11 +136,10 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         section: impl FnOnce(&mut Inside<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
-        let fiber = block::suspendable();
-        let thread = if fiber.is_none() { Some(ThreadWaiter::new()) } else { None };
-        let waiter = match (fiber, &thread) {
-            (Some(header), _) => header.waiter(),
-            (None, thread) => thread.as_ref().map_or(ptr::null(), |node| ptr::from_ref(node).cast()),
+        let who = block::suspendable().map_or_else(|| Who::Thread(ThreadWaiter::new()), Who::Fiber);
+        let waiter = match &who {
+            Who::Fiber(header) => header.waiter(),
+            Who::Thread(node) => ptr::from_ref(node).cast(),
         };
         let decided = self.with(|inside| {
             let decided = section(inside);
@@ -149,14 +154,14 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         }
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
-        let waited = match (fiber, &thread) {
-            (Some(header), _) => Self::wait_on_fiber(header, heed),
-            (None, thread) => Self::wait_on_thread(thread.as_ref(), heed),
+        let waited = match &who {
+            Who::Fiber(header) => Self::wait_on_fiber(header, heed),
+            Who::Thread(node) => Self::wait_on_thread(node, heed),
         };
         let Err(interrupt) = waited else { return Ok(None) };
-        self.give_up(list, waiter, interrupt, || match fiber {
-            Some(header) => Self::wait_on_fiber(header, false),
-            None => Self::wait_on_thread(thread.as_ref(), false),
+        self.give_up(list, waiter, interrupt, || match &who {
+            Who::Fiber(header) => Self::wait_on_fiber(header, false),
+            Who::Thread(node) => Self::wait_on_thread(node, false),
         })?;
         Ok(None)
     }
@@ -169,8 +174,8 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
     }
 
     #[cold]
-    fn wait_on_thread(node: Option<&ThreadWaiter>, heed: bool) -> Result<(), Interrupt> {
-        let granted = || node.is_none_or(|node| node.granted.load(Ordering::Acquire)).then_some(());
+    fn wait_on_thread(node: &ThreadWaiter, heed: bool) -> Result<(), Interrupt> {
+        let granted = || node.granted.load(Ordering::Acquire).then_some(());
         block::until(Reason::Sync, None, heed, None, granted)
     }
 
