@@ -58,6 +58,7 @@ fn every_case_gives_its_rows() {
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
     }
     if nginx && ours {
+        expect("slow-10000", "plainweave epoll", "p99_us_newcomers");
         expect("slow-10000", "plainweave epoll", "p99_us_beside");
     }
     if ours && !text.contains("blkio are to be had") {

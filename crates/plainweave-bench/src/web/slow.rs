@@ -2,9 +2,12 @@
 //! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of those who are neither, and what
 //! does a byte cost the server?
 //!
+//! There are two answers. Right after those who do not read have come, the kernel sends each of them a probe of its
+//! window of zero, and again after twice the time; while there are many, their bundles hold up everybody on the CPU.
+//! Some seconds later there are few. So the fast ones are asked at both times, `newcomers` and `beside`.
+//!
 //! The kernel's part is told apart by a witness: a second server of the same kind on the same CPU, which has no slow
-//! clients. The probes that the kernel sends to windows of zero hold it up as much. Both are asked at the same time,
-//! since these probes become fewer with time.
+//! clients. Both are asked at the same time.
 //!
 //! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there, so that it does not
 //! hold that one up; how late its requests were is told beside their latency, which counts from when they were due.
@@ -29,6 +32,8 @@ const RATE: &str = "1000";
 const FAST: &str = "32";
 /// A byte of each.
 const DRIP: Duration = Duration::from_secs(1);
+/// From the newcomers to the others: five doublings of the first probe's fifth of a second.
+const SETTLE: Duration = Duration::from_secs(8);
 /// For what a byte costs.
 const PRICED: Duration = Duration::from_secs(2);
 
@@ -42,12 +47,12 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         return Ok(());
     }
     let large = Catalog::of(&bench.site, 4, 1 << 20)?;
-    // nginx's: no head runs out of time while the others are asked.
-    let patient = ["--header-timeout", "60s"];
+    // nginx's: nobody runs out of time while the others are asked.
+    let patient = ["--header-timeout", "60s", "--write-timeout", "60s"];
     let (servers, witnesses) = (bench.servers(&Kind::ALL, &patient)?, bench.servers(&Kind::ALL, &patient)?);
     for (server, witness) in servers.iter().zip(&witnesses) {
-        let (mut alone, mut beside, mut memory, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut elsewhere = Vec::new();
+        let (mut alone, mut newcomers, mut beside) = (Vec::new(), Pairs::default(), Pairs::default());
+        let (mut memory, mut cpu) = (Vec::new(), Vec::new());
         for round in 1..=bench.runs.min(3) {
             report::progress(&format!("web: {CASE}, round {round}, {}", server.kind.name()));
             let pair = [server, witness];
@@ -64,39 +69,49 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 let measure = || -> anyhow::Result<_> {
+                    let newcomers = ask_both(bench, pair)?;
+                    // A test's turn is short, and so is its patience.
+                    std::thread::sleep(SETTLE.min(8 * bench.turn));
                     let asked = ask_both(bench, pair)?;
-                    Ok((asked, price(server, dripped)?, server.memory()?))
+                    Ok((newcomers, asked, price(server, dripped)?, server.memory()?))
                 };
                 let result = measure();
                 ended.store(true, Ordering::Relaxed);
                 crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
-            let ([asked, witnessed], price, after) = result?;
+            let (came, asked, price, after) = result?;
             cpu.push(price);
+            newcomers.push(came);
             beside.push(asked);
-            elsewhere.push(witnessed);
             memory.push((after - before) / bench.idle as f64);
         }
         let name = server.kind.name();
-        for (metric, ratio, of) in FIGURES {
-            let [alone, beside] = [&alone, &beside].map(|asked| asked.iter().map(of).collect::<Vec<_>>());
-            let slower = beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect();
-            bench.row(CASE, name, metric[0], "us", alone);
-            bench.row(CASE, name, metric[1], "us", beside);
-            bench.row(CASE, name, ratio, "1", slower);
-        }
-        let p99 = |asked: &[Asked]| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>();
-        let (beside, elsewhere) = (p99(&beside), p99(&elsewhere));
-        let own = beside.iter().zip(&elsewhere).map(|(beside, elsewhere)| beside / elsewhere).collect();
-        bench.row(CASE, name, "p99_us_witness", "us", elsewhere);
-        bench.row(CASE, name, "p99_beside_to_witness", "1", own);
+        tell(bench, name, &alone, [newcomers, beside]);
         bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
     let fact = format!("{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson", bench.idle);
     bench.facts.push(("slow clients", fact));
     Ok(())
+}
+
+/// The rows of latencies.
+fn tell(bench: &mut Bench, name: &str, alone: &[Asked], [newcomers, beside]: [Pairs; 2]) {
+    for Figure { metrics, of } in FIGURES {
+        let alone: Vec<_> = alone.iter().map(of).collect();
+        bench.row(CASE, name, metrics[0], "us", alone.clone());
+        for ([metric, ratio], asked) in [([1, 2], &newcomers), ([3, 4], &beside)] {
+            let asked: Vec<_> = asked.own.iter().map(of).collect();
+            bench.row(CASE, name, metrics[ratio], "1", ratios(&asked, &alone));
+            bench.row(CASE, name, metrics[metric], "us", asked);
+        }
+    }
+    for (asked, ratio) in [(&newcomers, "p99_newcomers_to_witness"), (&beside, "p99_beside_to_witness")] {
+        let [own, witness] =
+            [&asked.own, &asked.witness].map(|asked| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>());
+        bench.row(CASE, name, ratio, "1", ratios(&own, &witness));
+    }
 }
 
 /// What a run of the fast ones came to, in microseconds.
@@ -107,13 +122,51 @@ struct Asked {
     lateness: f64,
 }
 
-/// Of a run alone and one beside the slow ones, and their ratio.
-type Figure = ([&'static str; 2], &'static str, fn(&Asked) -> f64);
+struct Figure {
+    /// Alone; beside newcomers, and that to alone; beside all of them when they have been there for a while, to alone.
+    metrics: [&'static str; 5],
+    of: fn(&Asked) -> f64,
+}
+
 const FIGURES: [Figure; 3] = [
-    (["p50_us_alone", "p50_us_beside"], "p50_beside_to_alone", |asked| asked.p50),
-    (["p99_us_alone", "p99_us_beside"], "p99_beside_to_alone", |asked| asked.p99),
-    (["lateness_p99_us_alone", "lateness_p99_us_beside"], "lateness_p99_beside_to_alone", |asked| asked.lateness),
+    Figure {
+        metrics: ["p50_us_alone", "p50_us_newcomers", "p50_newcomers_to_alone", "p50_us_beside", "p50_beside_to_alone"],
+        of: |asked| asked.p50,
+    },
+    Figure {
+        metrics: ["p99_us_alone", "p99_us_newcomers", "p99_newcomers_to_alone", "p99_us_beside", "p99_beside_to_alone"],
+        of: |asked| asked.p99,
+    },
+    Figure {
+        metrics: [
+            "lateness_p99_us_alone",
+            "lateness_p99_us_newcomers",
+            "lateness_p99_newcomers_to_alone",
+            "lateness_p99_us_beside",
+            "lateness_p99_beside_to_alone",
+        ],
+        of: |asked| asked.lateness,
+    },
 ];
+
+/// What the rounds came to for the server with the slow clients, and for its witness.
+#[derive(Default)]
+struct Pairs {
+    own: Vec<Asked>,
+    witness: Vec<Asked>,
+}
+
+impl Pairs {
+    fn push(&mut self, [own, witness]: [Asked; 2]) {
+        self.own.push(own);
+        self.witness.push(witness);
+    }
+}
+
+/// Round by round.
+fn ratios(values: &[f64], to: &[f64]) -> Vec<f64> {
+    values.iter().zip(to).map(|(value, to)| value / to).collect()
+}
 
 /// CPU of the server for a byte of the slow ones, in microseconds.
 fn price(server: &Server, dripped: &AtomicU64) -> anyhow::Result<f64> {
