@@ -18,7 +18,8 @@
 //!    over** after another fence: a pusher may have trusted the count in between (loom found what happens otherwise).
 //!    `wake_worker` claims nothing: if the bit is set it signals, and the signal itself is idempotent. Of several that
 //!    put something into one inbox, only the one that found it empty goes through these steps: what the last look
-//!    misses of the others' it misses of that one's too (`loom_the_first_of_several_wakes`).
+//!    misses of the others' it misses of that one's too (`loom_the_first_of_several_wakes`). Grants need no bit: in
+//!    step 7 the worker marks the queue that they come by (`queue/mpsc`), and whoever finds the mark signals.
 //!
 //! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
 //! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.

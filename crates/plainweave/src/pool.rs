@@ -5,6 +5,8 @@
 //! * anchored elsewhere: into that worker's inbox, and a signal if it sleeps;
 //! * movable: to the policy, with this worker's own half if the waker runs on one of the pool's workers.
 //!
+//! One that stays and has been granted what it waited for alone is not made ready by the granter: its worker is told.
+//!
 //! # How a pool ends (D14)
 //! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are born cancelled.
 //! 2. The closer waits until as many fibers have ended as were spawned, at most until its deadline.
@@ -16,13 +18,13 @@
 //! between.
 
 mod outside;
+mod shared;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -31,18 +33,15 @@ use slab::Slab;
 use crate::blocking::BlockingPool;
 use crate::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
-use crate::io::driver::Watch;
-use crate::io::release::Released;
-use crate::io::wakeup::Wakeup;
 use crate::monitor::Bell;
 use crate::park::Idle;
 use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
-use crate::queue::inbox::Inbox;
+use crate::queue::mpsc::Push;
 use crate::stack::{Stack, StackConfig, StackPool};
 use crate::tls::Storage;
 use crate::worker::WorkerCtx;
-use crate::worker::reach::Reach;
 use outside::{Outside, PushOutside};
+pub(crate) use shared::{Beat, Door, WorkerShared};
 
 /// What all threads may touch of a pool.
 pub(crate) struct PoolShared {
@@ -71,63 +70,6 @@ pub(crate) struct PoolShared {
     pub(crate) counts: Counts,
 }
 
-/// What all threads may touch of a worker.
-pub(crate) struct WorkerShared {
-    inbox: CachePadded<Inbox<FiberTask>>,
-    wakeup: OnceLock<Arc<Wakeup>>,
-    pub(crate) released: Arc<Released>,
-    /// This and the five words that follow are written by the worker alone.
-    pub(crate) spawned: AtomicU64,
-    pub(crate) finished: AtomicU64,
-    /// Fibers that have started and stay there.
-    pub(crate) live: AtomicUsize,
-    /// It is out of fibers: it looks for some, sleeps, or is about to run one.
-    pub(crate) dry: AtomicBool,
-    pub(crate) switches: AtomicU64,
-    pub(crate) sleeps: AtomicU64,
-    /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
-    pub(crate) parked: AtomicU64,
-    pub(crate) driver_name: OnceLock<&'static str>,
-    /// Its thread, by the kernel's number; 0 before it has started.
-    thread: AtomicU32,
-    /// While the worker's loop runs.
-    door: Mutex<Option<Door>>,
-}
-
-/// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
-pub(crate) type Beat = (u64, u64);
-
-/// The way to a worker's driver, timers and parked connections.
-pub(crate) struct Door {
-    reach: NonNull<Reach>,
-    watched: Option<Arc<Watch<OwnedFd>>>,
-}
-
-// SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
-// at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses nothing.
-unsafe impl Send for Door {}
-
-impl Door {
-    pub(crate) fn reach(&self) -> &Reach {
-        // SAFETY: open, so the worker's loop runs, and does not end before the lock is given back.
-        unsafe { self.reach.as_ref() }
-    }
-
-    /// With another name of the driver's descriptor, if others may poll the driver.
-    pub(crate) fn watched(&self) -> Option<&Arc<Watch<OwnedFd>>> {
-        self.watched.as_ref()
-    }
-}
-
-/// Closes the door of a worker when dropped.
-pub(crate) struct OpenDoor<'a>(&'a WorkerShared);
-
-impl Drop for OpenDoor<'_> {
-    fn drop(&mut self) {
-        *self.0.door() = None;
-    }
-}
-
 /// What the monitor has counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -141,74 +83,6 @@ pub(crate) struct Counts {
 struct Registered(NonNull<Header>);
 // SAFETY: used under the list's lock only, to take a counted reference.
 unsafe impl Send for Registered {}
-
-impl WorkerShared {
-    fn new() -> Self {
-        Self {
-            inbox: CachePadded::new(Inbox::new()),
-            wakeup: OnceLock::new(),
-            released: Arc::default(),
-            spawned: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
-            live: AtomicUsize::new(0),
-            dry: AtomicBool::new(true),
-            switches: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
-            driver_name: OnceLock::new(),
-            thread: AtomicU32::new(0),
-            door: Mutex::default(),
-        }
-    }
-
-    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`Reach::watched`].
-    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<Watch<OwnedFd>>) -> OpenDoor<'_> {
-        *self.door() = Some(Door { reach: NonNull::from(reach), watched: watched.map(Arc::new) });
-        OpenDoor(self)
-    }
-
-    /// The monitor. The worker's loop does not end while it holds this.
-    pub(crate) fn door(&self) -> MutexGuard<'_, Option<Door>> {
-        self.door.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// The worker, before its loop: which thread it is.
-    pub(crate) fn set_thread(&self) {
-        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
-    }
-
-    /// Any thread. Which thread it is.
-    pub(crate) fn thread(&self) -> u32 {
-        self.thread.load(Ordering::Acquire)
-    }
-
-    /// Any thread. Only grows.
-    pub(crate) fn beat(&self) -> Beat {
-        (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {
-        &self.inbox
-    }
-
-    pub(crate) fn set_wakeup(&self, wakeup: Arc<Wakeup>) {
-        let _ = self.wakeup.set(wakeup);
-    }
-
-    /// The worker. Sleeps without its driver, at most so long.
-    pub(crate) fn doze(&self, limit: Option<Duration>) {
-        if let Some(wakeup) = self.wakeup.get() {
-            wakeup.doze(limit);
-        }
-    }
-
-    /// Any thread. Ends the worker's sleep.
-    pub(crate) fn signal(&self) {
-        if let Some(wakeup) = self.wakeup.get() {
-            wakeup.wake();
-        }
-    }
-}
 
 /// Adds to a word that nobody else writes meanwhile.
 #[inline]
@@ -286,6 +160,22 @@ impl PoolShared {
             }
         }
         make_ready(task, Ready::Spawned, here);
+    }
+
+    /// A worker of this pool. Tells the worker at `home` that a fiber which stays there and waits has got its grant.
+    /// False: it has not, for `home` is another pool's or has no room.
+    #[inline]
+    pub(crate) fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
+        if !self.workers.as_ptr_range().contains(&home.cast()) {
+            return false;
+        }
+        // SAFETY: one of those.
+        let home = unsafe { &*home };
+        let push = home.granted.push(fiber);
+        if push == Push::Wake {
+            home.signal();
+        }
+        push != Push::Full
     }
 
     /// Does what a policy's push asks for.

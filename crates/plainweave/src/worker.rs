@@ -193,6 +193,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
         let half = Rc::new(Half { policy, inner });
         let shared = &pool.workers[id];
+        let grants = shared.take_reader().expect("a worker starts once");
         shared.set_wakeup(driver.wakeup());
         shared.set_thread();
         let _ = shared.driver_name.set(driver.name());
@@ -219,7 +220,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
-            mail: Mail::new(),
+            mail: Mail::new(grants),
             parking_ended: Cell::new(false),
             fibers_told: Cell::new(false),
         })
@@ -256,15 +257,25 @@ impl<P: Policy<FiberTask>> Worker<P> {
         !self.mail.is_empty(self.ctx.shared().inbox())
     }
 
+    /// Queues those that have been granted what they waited for.
+    fn read_grants(&self) {
+        while let Some(header) = self.mail.grants.pop() {
+            // SAFETY: sent to this worker (`send_grant`), with which the fiber stays, and it waits for this.
+            unsafe { fiber::grant_here(header, &self.ctx) };
+        }
+    }
+
     /// Queues them all.
     #[inline(never)]
     fn read_mail(&self) {
+        self.read_grants();
         self.mail.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
     /// Queues those that came before the last look.
     #[inline(never)]
     fn turn_mail(&self) {
+        self.read_grants();
         self.mail.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
@@ -353,9 +364,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
         }
         pool.idle.begin_sleep(ctx.id, searching);
-        let work = self.has_mail() || self.half.policy.maybe_ready(ctx.id);
+        let work = !self.mail.grants.doze() || self.has_mail() || self.half.policy.maybe_ready(ctx.id);
         if work || pool.is_stopping() || self.end_if_told() {
             pool.idle.cancel_sleep(ctx.id);
+            self.mail.grants.rouse();
             pool.monitor.notice();
             self.searching.set(true);
             // What the look saw may be in another thief's hands: let it finish.
@@ -367,6 +379,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
             self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
+            self.mail.grants.rouse();
             pool.monitor.notice();
         });
         self.last_turn.set(ctx.last_reading());

@@ -1,7 +1,7 @@
 //! Counted references to a fiber, and how a fiber is woken.
 
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
 use super::blocks::Blocks;
@@ -9,6 +9,7 @@ use super::state::Brings;
 use super::state::anchored::Call;
 use super::{FiberTask, Header, current_worker};
 use crate::policy::Ready;
+use crate::pool::WorkerShared;
 use crate::worker::WorkerCtx;
 
 /// A counted reference to a fiber, ended or not.
@@ -67,6 +68,44 @@ pub(crate) fn wake_with(header: &Header, brings: Brings, here: Option<&WorkerCtx
         }
     } else if header.state.post(brings) {
         make_ready(header, here);
+    }
+}
+
+/// Any thread. Gives a grant; `home` is the worker that the fiber stays with, or null.
+///
+/// # Safety
+/// The fiber has started and waits for the grant, so it is alive until it has it. If `home` is not null the fiber is
+/// anchored there.
+#[inline]
+pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
+    let here = current_worker();
+    if let Some(ctx) = here
+        && !home.is_null()
+    {
+        if ptr::eq(ctx.shared(), home) {
+            // SAFETY: the caller's promise.
+            return unsafe { grant_here(header, ctx) };
+        }
+        if ctx.pool().send_grant(home, header) {
+            return;
+        }
+    }
+    // SAFETY: the caller's promise: it waits, until this has given it.
+    wake_with(unsafe { header.as_ref() }, Brings::Grant, here);
+}
+
+/// The same, on the worker that the fiber stays with.
+///
+/// # Safety
+/// As [`grant`].
+#[inline]
+pub(crate) unsafe fn grant_here(header: NonNull<Header>, ctx: &WorkerCtx) {
+    // SAFETY: the caller's promise.
+    let fiber = unsafe { header.as_ref() };
+    fiber.bring(Brings::Grant);
+    if fiber.own.local.wake() == Call::Queue {
+        // SAFETY: its worker found it parked, so this worker owns it now.
+        ctx.queue(unsafe { FiberTask::new(header) });
     }
 }
 

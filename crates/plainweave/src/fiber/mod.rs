@@ -41,7 +41,7 @@ use crate::timer::KeyCell;
 use crate::tls;
 use crate::worker::WorkerCtx;
 use blocks::Blocks;
-pub(crate) use handle::{FiberHandle, wake, wake_with};
+pub(crate) use handle::{FiberHandle, grant, grant_here, wake};
 use state::anchored::Local;
 use state::{Brings, State};
 pub use task::FiberTask;

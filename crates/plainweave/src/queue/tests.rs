@@ -1,6 +1,7 @@
 //! Oracles with real threads and against `VecDeque`. Sizes shrink under Miri, which checks the pointers as well.
 
 use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -8,6 +9,7 @@ use proptest::prelude::*;
 
 use super::inbox::{Inbox, Letter};
 use super::injector::Injector;
+use super::mpsc;
 use super::ring::{Owner, Stealer, ring, ring_at};
 
 /// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
@@ -193,6 +195,48 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
         }
         assert_eq!(inbox.take_all().map(|task| task.into_value()).collect::<Vec<_>>(), [5]);
     }
+}
+
+#[test]
+fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
+    const PUSHERS: u32 = 3;
+    let (queue, reader) = mpsc::mpsc(16);
+    let reading = thread::current();
+    let seen = thread::scope(|s| {
+        for pusher in 0..PUSHERS {
+            let (queue, reading) = (&queue, &reading);
+            s.spawn(move || {
+                for number in (0..TASKS).filter(|number| number % PUSHERS == pusher) {
+                    // Any even address; 0 is none.
+                    let message = NonNull::new(ptr::without_provenance_mut::<u64>(number as usize * 2 + 2)).unwrap();
+                    let push = loop {
+                        match queue.push(message) {
+                            mpsc::Push::Full => thread::yield_now(),
+                            push => break push,
+                        }
+                    };
+                    if push == mpsc::Push::Wake {
+                        reading.unpark();
+                    }
+                }
+            });
+        }
+        let mut seen = Vec::new();
+        while seen.len() < TASKS as usize {
+            seen.extend(std::iter::from_fn(|| reader.pop()).map(|message| (message.addr().get() / 2 - 1) as u32));
+            if seen.len() < TASKS as usize && reader.doze() {
+                // Whoever pushes next wakes it; nobody else does.
+                thread::park();
+                reader.rouse();
+            }
+        }
+        seen
+    });
+    assert!(reader.is_empty());
+    for pusher in 0..PUSHERS {
+        assert!(seen.iter().filter(|number| *number % PUSHERS == pusher).is_sorted());
+    }
+    assert_conserved([seen]);
 }
 
 #[test]

@@ -27,6 +27,10 @@
 //! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, for it
 //! waits for one thing at a time.
 //!
+//! *Alone.* Mostly one waits, and it is a fiber that stays with its worker. Then the list says so (`home`), and to take
+//! it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's memory
+//! never leaves that worker's core. Who enters next tells the first one's place that it is in a list.
+//!
 //! # Rejected
 //! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
 //! `std` mutex around the state: see [`Spin`].
@@ -41,6 +45,7 @@ use crate::block::{self, ThreadEntry};
 use crate::cancel::Interrupt;
 use crate::fiber::state::Brings;
 use crate::fiber::{self, Header, Reason};
+use crate::pool::WorkerShared;
 use crate::prefetch::prefetch_write;
 
 /// A state and `LISTS` lists of waiters.
@@ -65,9 +70,12 @@ pub(crate) enum Place {
 struct List {
     first: *const Waiter,
     last: *const Waiter,
+    /// Where the only one stays: see *alone* above. Else null; of an empty list it means nothing.
+    home: *const WorkerShared,
 }
 
-/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list.
+/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list. Of a fiber that is
+/// alone in a list only `place` is kept up.
 pub(crate) struct Waiter {
     before: Cell<*const Waiter>,
     after: Cell<*const Waiter>,
@@ -99,18 +107,18 @@ unsafe impl Send for List {}
 pub(super) struct Grant(Granted);
 
 enum Granted {
-    Fiber(NonNull<Header>),
+    Fiber(NonNull<Header>, *const WorkerShared),
     Thread(NonNull<ThreadWaiter>, Arc<ThreadEntry>),
 }
 
 impl<S, const LISTS: usize> Monitor<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
-        let lists = [const { List { first: ptr::null(), last: ptr::null() } }; LISTS];
+        let lists = [const { List { first: ptr::null(), last: ptr::null(), home: ptr::null() } }; LISTS];
         Self(Spin::new(Inside { state, lists }))
     }
 
     /// Any thread. A critical section: short, no user code.
-    #[inline]
+    #[inline(always)]
     pub(super) fn with<R>(&self, section: impl FnOnce(&mut Inside<S, LISTS>) -> R) -> R {
         self.0.with(section)
     }
@@ -137,15 +145,16 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
         let who = block::suspendable().map_or_else(|| Who::Thread(ThreadWaiter::new()), Who::Fiber);
-        let waiter = match &who {
-            Who::Fiber(header) => header.waiter(),
-            Who::Thread(node) => ptr::from_ref(node).cast(),
+        let (waiter, home) = match &who {
+            Who::Fiber(header) if header.stays() => (header.waiter(), ptr::from_ref(header.worker().shared())),
+            Who::Fiber(header) => (header.waiter(), ptr::null()),
+            Who::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
         };
         let decided = self.with(|inside| {
             let decided = section(inside);
             if decided.is_none() {
                 // SAFETY: the caller's own, which stays where it is until it is off the list.
-                unsafe { inside.lists[list].enter(waiter, place) };
+                unsafe { inside.lists[list].enter(waiter, place, home) };
             }
             decided
         });
@@ -231,12 +240,24 @@ impl ThreadWaiter {
 
 impl List {
     /// # Safety
-    /// The place is in no list, and stays until it is off this one.
+    /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a fiber that stays,
+    /// whose place it is.
     #[inline]
-    unsafe fn enter(&mut self, waiter: *const Waiter, place: Place) {
+    unsafe fn enter(&mut self, waiter: *const Waiter, place: Place, home: *const WorkerShared) {
         // SAFETY: the caller's promise; under the lock.
         let new = unsafe { &*waiter };
         new.place.set(place);
+        if self.first.is_null() {
+            new.queued.set(home.is_null());
+            new.after.set(ptr::null());
+            (self.first, self.last, self.home) = (waiter, waiter, home);
+            return;
+        }
+        if !self.home.is_null() {
+            self.home = ptr::null();
+            // SAFETY: in the list, so in place; under the lock.
+            unsafe { &*self.first }.queued.set(true);
+        }
         new.queued.set(true);
         let (before, after) = match place {
             Place::Back => (self.last, ptr::null()),
@@ -264,6 +285,10 @@ impl List {
 
     /// Takes a place off; false if it is off already.
     fn leave(&mut self, waiter: &Waiter) -> bool {
+        if ptr::eq(self.first, waiter) && !self.home.is_null() {
+            (self.first, self.last) = (ptr::null(), ptr::null());
+            return true;
+        }
         let queued = waiter.queued.replace(false);
         if queued {
             let before = if ptr::eq(self.first, waiter) { ptr::null() } else { waiter.before.get() };
@@ -277,6 +302,11 @@ impl List {
         let waiter = self.first;
         if waiter.is_null() {
             return None;
+        }
+        if !self.home.is_null() {
+            (self.first, self.last) = (ptr::null(), ptr::null());
+            // SAFETY: a waiting fiber's, which has not ended.
+            return Some(Grant(Granted::Fiber(unsafe { Header::of_waiter(waiter) }, self.home)));
         }
         // All that is to be changed of a fiber is in the same line.
         prefetch_write(waiter);
@@ -293,7 +323,7 @@ impl List {
             Granted::Thread(NonNull::from(unsafe { &*node }), unsafe { (*node).entry.clone() })
         } else {
             // SAFETY: a waiting fiber's, which has not ended.
-            Granted::Fiber(unsafe { Header::of_waiter(waiter) })
+            Granted::Fiber(unsafe { Header::of_waiter(waiter) }, ptr::null())
         }))
     }
 }
@@ -303,11 +333,8 @@ impl Grant {
     #[inline]
     pub(super) fn give(self) {
         match self.0 {
-            Granted::Fiber(header) => {
-                // SAFETY: the fiber waits for this grant, so it is alive until `wake_with` has given it.
-                let header = unsafe { header.as_ref() };
-                fiber::wake_with(header, Brings::Grant, fiber::current_worker());
-            }
+            // SAFETY: the fiber waits for this grant; if its worker is given, it stays there.
+            Granted::Fiber(header, home) => unsafe { fiber::grant(header, home) },
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.
                 unsafe { node.as_ref() }.granted.store(true, Ordering::Release);

@@ -38,7 +38,7 @@ impl<S> Spin<S> {
     }
 
     /// Any thread. Runs `section` alone. It must be short, suspend nowhere and not come back here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with<R>(&self, section: impl FnOnce(&mut S) -> R) -> R {
         let mut turn = 0;
         let _leave = loop {

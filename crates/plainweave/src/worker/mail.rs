@@ -12,19 +12,25 @@
 //!    one after the other: the worker asks for the first and goes on; after each switch the next link is there, it is
 //!    turned round, and the one behind asked for. The next look queues them all.
 //!
+//! Grants to fibers that stay (`queue/mpsc`) are read at the same looks. All that is to be changed of such a fiber is
+//! in this core's cache already.
+//!
 //! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the monitor hands the inbox of a worker that
 //! is held up to others, and must find there what has not been queued.
 
 use std::cell::{Cell, RefCell};
 
-use crate::fiber::FiberTask;
+use crate::fiber::{FiberTask, Header};
 use crate::queue::inbox::{Batch, Inbox, Taken};
+use crate::queue::mpsc::Reader;
 
 /// Looks a stride.
 const LOOKS: u32 = 4;
 
 /// What a worker knows of its mail. Its thread only.
 pub(super) struct Mail {
+    /// Grants to fibers that stay here.
+    pub(super) grants: Reader<Header>,
     /// On its way to being read.
     taken: RefCell<Taken<FiberTask>>,
     /// Some of that is still to be turned round.
@@ -34,8 +40,8 @@ pub(super) struct Mail {
 }
 
 impl Mail {
-    pub(super) fn new() -> Self {
-        Self { taken: RefCell::new(Taken::nothing()), walks: Cell::new(false), mask: Cell::new(0) }
+    pub(super) fn new(grants: Reader<Header>) -> Self {
+        Self { grants, taken: RefCell::new(Taken::nothing()), walks: Cell::new(false), mask: Cell::new(0) }
     }
 
     /// The worker has had fibers for a stride, a power of two, and begins one of this length.
@@ -71,7 +77,7 @@ impl Mail {
     /// Whether there is any.
     #[inline]
     pub(super) fn is_empty(&self, inbox: &Inbox<FiberTask>) -> bool {
-        inbox.is_empty() && self.taken.borrow().is_empty()
+        inbox.is_empty() && self.grants.is_empty() && self.taken.borrow().is_empty()
     }
 
     /// What was taken at the last look; what has come since is taken.

@@ -27,6 +27,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/net/listener.rs",
     "crates/plainweave/src/net/stream.rs",
     "crates/plainweave/src/pool.rs",
+    "crates/plainweave/src/pool/shared.rs",
     "crates/plainweave/src/queue/deque.rs",
     "crates/plainweave/src/queue/deque/owner.rs",
     "crates/plainweave/src/queue/deque/stealer.rs",

@@ -29,6 +29,9 @@
 //! post is either seen by the next of these steps or belongs to a message that has not been read
 //! (`loom_a_post_reaches_the_fiber`, `loom_one_message_at_a_time`, `loom_no_message_outlives_its_fiber`).
 //!
+//! A fiber that waits alone for a grant needs none of this: it cannot end before the grant is there, so its worker is
+//! sent the fiber's address (`queue/mpsc`), and wakes it as it would by itself. The word is not touched.
+//!
 //! # Rejected
 //! *Settling at the start*: one read-modify-write more for each fiber, also those that never wait. *A counted reference
 //! in each message*: it would keep the header, but not the pool.

@@ -1,0 +1,157 @@
+//! What all threads may touch of a worker.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::fiber::{FiberTask, Header};
+use crate::io::driver::Watch;
+use crate::io::release::Released;
+use crate::io::wakeup::Wakeup;
+use crate::queue::inbox::Inbox;
+use crate::queue::mpsc::{Mpsc, Reader, mpsc};
+use crate::worker::reach::Reach;
+
+/// Grants to a worker's fibers that may be on their way to it; those beyond it go through its inbox.
+const GRANTS: usize = 256;
+
+/// What all threads may touch of a worker.
+pub(crate) struct WorkerShared {
+    pub(super) inbox: CachePadded<Inbox<FiberTask>>,
+    /// Fibers that stay there and have been granted what they wait for.
+    pub(super) granted: CachePadded<Arc<Mpsc<Header>>>,
+    /// For the worker, when it starts.
+    reader: Mutex<Option<Reader<Header>>>,
+    wakeup: OnceLock<Arc<Wakeup>>,
+    pub(crate) released: Arc<Released>,
+    /// This and the five words that follow are written by the worker alone.
+    pub(crate) spawned: AtomicU64,
+    pub(crate) finished: AtomicU64,
+    /// Fibers that have started and stay there.
+    pub(crate) live: AtomicUsize,
+    /// It is out of fibers: it looks for some, sleeps, or is about to run one.
+    pub(crate) dry: AtomicBool,
+    pub(crate) switches: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
+    pub(crate) parked: AtomicU64,
+    pub(crate) driver_name: OnceLock<&'static str>,
+    /// Its thread, by the kernel's number; 0 before it has started.
+    thread: AtomicU32,
+    /// While the worker's loop runs.
+    door: Mutex<Option<Door>>,
+}
+
+/// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
+pub(crate) type Beat = (u64, u64);
+
+/// The way to a worker's driver, timers and parked connections.
+pub(crate) struct Door {
+    reach: NonNull<Reach>,
+    watched: Option<Arc<Watch<OwnedFd>>>,
+}
+
+// SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
+// at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses nothing.
+unsafe impl Send for Door {}
+
+impl Door {
+    pub(crate) fn reach(&self) -> &Reach {
+        // SAFETY: open, so the worker's loop runs, and does not end before the lock is given back.
+        unsafe { self.reach.as_ref() }
+    }
+
+    /// With another name of the driver's descriptor, if others may poll the driver.
+    pub(crate) fn watched(&self) -> Option<&Arc<Watch<OwnedFd>>> {
+        self.watched.as_ref()
+    }
+}
+
+/// Closes the door of a worker when dropped.
+pub(crate) struct OpenDoor<'a>(&'a WorkerShared);
+
+impl Drop for OpenDoor<'_> {
+    fn drop(&mut self) {
+        *self.0.door() = None;
+    }
+}
+
+impl WorkerShared {
+    pub(super) fn new() -> Self {
+        let (granted, reader) = mpsc(GRANTS);
+        Self {
+            inbox: CachePadded::new(Inbox::new()),
+            granted: CachePadded::new(granted),
+            reader: Mutex::new(Some(reader)),
+            wakeup: OnceLock::new(),
+            released: Arc::default(),
+            spawned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            live: AtomicUsize::new(0),
+            dry: AtomicBool::new(true),
+            switches: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+            driver_name: OnceLock::new(),
+            thread: AtomicU32::new(0),
+            door: Mutex::default(),
+        }
+    }
+
+    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`Reach::watched`].
+    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<Watch<OwnedFd>>) -> OpenDoor<'_> {
+        *self.door() = Some(Door { reach: NonNull::from(reach), watched: watched.map(Arc::new) });
+        OpenDoor(self)
+    }
+
+    /// The monitor. The worker's loop does not end while it holds this.
+    pub(crate) fn door(&self) -> MutexGuard<'_, Option<Door>> {
+        self.door.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The worker, before its loop: which thread it is.
+    pub(crate) fn set_thread(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
+    }
+
+    /// Any thread. Which thread it is.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Acquire)
+    }
+
+    /// Any thread. Only grows.
+    pub(crate) fn beat(&self) -> Beat {
+        (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
+    }
+
+    /// The worker, once.
+    pub(crate) fn take_reader(&self) -> Option<Reader<Header>> {
+        self.reader.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {
+        &self.inbox
+    }
+
+    pub(crate) fn set_wakeup(&self, wakeup: Arc<Wakeup>) {
+        let _ = self.wakeup.set(wakeup);
+    }
+
+    /// The worker. Sleeps without its driver, at most so long.
+    pub(crate) fn doze(&self, limit: Option<Duration>) {
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.doze(limit);
+        }
+    }
+
+    /// Any thread. Ends the worker's sleep.
+    pub(crate) fn signal(&self) {
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
+        }
+    }
+}

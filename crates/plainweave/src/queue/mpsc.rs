@@ -1,0 +1,174 @@
+//! A worker's short messages: any thread pushes a pointer, the worker takes them in order. Bounded.
+//!
+//! [`inbox`](super::inbox) links its tasks to each other, so who pushes one writes to it, and that memory has to come
+//! over from the core that wrote there last. Here only the pointer travels, eight of them in a line.
+//!
+//! **Why it is hard.** Pushers compete for a place and the reader has to know when a place is filled, but each word
+//! that both sides touch goes back and forth between their cores. And a reader that is about to sleep must not miss
+//! the push that sees it awake, though a fence for each push would cost as much as the push.
+//!
+//! **The words.** Positions count up from 0, modulo 2^62. Position `t` belongs to slot `t mod capacity`, one word:
+//!
+//! ```text
+//!   4t + 1           free for position t
+//!   4t + 3           the same, and the reader sleeps, or is about to
+//!   anything even    the pointer that was pushed
+//! ```
+//!
+//! `tail` is the next position to be filled; pushers alone touch it. `head` is the reader's own.
+//!
+//! **The protocol.**
+//! 1. *Push:* load `tail` (Acquire); CAS (AcqRel) its slot from *free for just this position* to the pointer; store
+//!    the next position to `tail` (Release). The CAS finds something else: if `tail` has moved meanwhile, again; else
+//!    the queue is full, or another push is between its CAS and its store: the caller gets the pointer back.
+//! 2. *Pop:* load the slot at `head` (Acquire). A pointer: store *free for the position a lap further* (Release).
+//! 3. *Doze:* CAS (AcqRel) the slot at `head` from *free* to *free, and the reader sleeps*. If that fails, something
+//!    is there. *Rouse:* the same CAS the other way; it may fail, for a push has been there.
+//! 4. A push whose CAS found *the reader sleeps* says so: its caller wakes the reader.
+//!
+//! **Why it is safe.**
+//! * *One place, one push:* the word names the position, so a push that was late (its `tail` is long past) finds
+//!   another word and changes nothing. No ABA: a word comes back after 2^62 positions.
+//! * *No holes:* `tail` says `t + 1` only after slot `t` was filled, so positions are filled in order, and a reader
+//!   that finds `head` free has missed nothing behind it.
+//! * *No lost wake-up:* of doze and the push to that same slot one comes first. If it is doze, the push finds the mark,
+//!   and every later push came after that one. If it is the push, doze fails. (`loom_doze_against_push`.)
+//! * What is written before a push is seen after its pop: AcqRel and Acquire on the slot.
+//!
+//! **Rejected.** [`mpmc`](super::mpmc): two read-modify-writes more for each message, a slot of two words, and a look
+//! at an empty queue reads the pushers' word: as dear as what it was to save.
+
+#[cfg(all(test, loom))]
+mod models;
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crossbeam_utils::CachePadded;
+
+use crate::prefetch::prefetch_write;
+use crate::shim::Arc;
+use crate::shim::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::shim::atomic::{AtomicPtr, AtomicUsize};
+
+/// Slots in a line of the cache.
+const LINE: usize = 8;
+
+/// A bounded queue of pointers, to be shared by those who push. The pointers are even, and nothing is done with them.
+pub(crate) struct Mpsc<N> {
+    tail: CachePadded<AtomicUsize>,
+    slots: Box<[AtomicPtr<N>]>,
+}
+
+/// The other end. One thread at a time.
+pub(crate) struct Reader<N> {
+    queue: Arc<Mpsc<N>>,
+    head: Cell<usize>,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Push {
+    /// It is in, and the reader will see it.
+    Done,
+    /// It is in, and the caller wakes the reader.
+    Wake,
+    /// It is not in.
+    Full,
+}
+
+/// An empty queue for so many pointers, a power of two.
+pub(crate) fn mpsc<N>(capacity: usize) -> (Arc<Mpsc<N>>, Reader<N>) {
+    mpsc_at(capacity, 0)
+}
+
+/// The same with a first position, a multiple of the capacity, so that tests cross the wrap.
+fn mpsc_at<N>(capacity: usize, first: usize) -> (Arc<Mpsc<N>>, Reader<N>) {
+    assert!(capacity.is_power_of_two(), "queue capacity {capacity}: not a power of two");
+    let slots = (0..capacity).map(|i| AtomicPtr::new(free(first.wrapping_add(i)))).collect();
+    let queue = Arc::new(Mpsc { tail: CachePadded::new(AtomicUsize::new(first)), slots });
+    (queue.clone(), Reader { queue, head: Cell::new(first) })
+}
+
+fn free<N>(position: usize) -> *mut N {
+    ptr::without_provenance_mut((position << 2) | 1)
+}
+
+fn free_and_asleep<N>(position: usize) -> *mut N {
+    ptr::without_provenance_mut((position << 2) | 3)
+}
+
+fn is_pointer<N>(word: *mut N) -> bool {
+    word.addr() & 1 == 0
+}
+
+impl<N> Mpsc<N> {
+    /// Any thread; lock-free, allocates nothing.
+    #[inline]
+    pub(crate) fn push(&self, node: NonNull<N>) -> Push {
+        debug_assert!(is_pointer(node.as_ptr()), "aligned to two at least");
+        let mut position = self.tail.load(Acquire);
+        let mut expected = free(position);
+        loop {
+            match self.slot(position).compare_exchange(expected, node.as_ptr(), AcqRel, Relaxed) {
+                Ok(found) => {
+                    self.tail.store(position.wrapping_add(1), Release);
+                    // The reader has not been there since it emptied it, most of a lap ago.
+                    prefetch_write(self.slot(position.wrapping_add(LINE)));
+                    return if found == free_and_asleep(position) { Push::Wake } else { Push::Done };
+                }
+                Err(found) if found == free_and_asleep(position) && found != expected => expected = found,
+                // Somebody else's, or the reader has roused itself in between, or it is full.
+                Err(found) => {
+                    let tail = self.tail.load(Acquire);
+                    if tail == position && found != free(position) {
+                        return Push::Full;
+                    }
+                    position = tail;
+                    expected = free(position);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&self, position: usize) -> &AtomicPtr<N> {
+        &self.slots[position & (self.slots.len() - 1)]
+    }
+}
+
+impl<N> Reader<N> {
+    /// The oldest.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<NonNull<N>> {
+        let head = self.head.get();
+        let slot = self.queue.slot(head);
+        let word = slot.load(Acquire);
+        if !is_pointer(word) {
+            return None;
+        }
+        slot.store(free(head.wrapping_add(self.queue.slots.len())), Release);
+        self.head.set(head.wrapping_add(1));
+        NonNull::new(word)
+    }
+
+    /// Never true while a pointer is in whose push happened before this look.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !is_pointer(self.queue.slot(self.head.get()).load(Relaxed))
+    }
+
+    /// From now on a push says that the reader is to be woken. False: something is there.
+    #[must_use]
+    pub(crate) fn doze(&self) -> bool {
+        let head = self.head.get();
+        self.queue.slot(head).compare_exchange(free(head), free_and_asleep(head), AcqRel, Relaxed).is_ok()
+    }
+
+    /// The reader is awake.
+    pub(crate) fn rouse(&self) {
+        let head = self.head.get();
+        let _ = self.queue.slot(head).compare_exchange(free_and_asleep(head), free(head), AcqRel, Relaxed);
+    }
+}
