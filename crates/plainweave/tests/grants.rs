@@ -1,15 +1,18 @@
 //! What is granted to fibers that wait alone and stay with a worker: it travels as a message, of which there is room
 //! for some.
+//!
+//! Fibers that never move go to the workers by turns, as a thread outside spawns them: so it is known who is where.
 
 mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::*;
 use plainweave::sync::{Semaphore, channel};
 use plainweave::time::with_timeout;
-use plainweave::{Runtime, spawn, yield_now};
+use plainweave::{JoinHandle, Movement, Runtime, yield_now};
 
 on_every_setup!(
     more_grants_than_there_is_room_for_arrive,
@@ -17,74 +20,117 @@ on_every_setup!(
     a_grant_crosses_runtimes,
     who_is_joined_in_waiting_is_served_first,
     cancelled_loners_lose_no_permit,
-    partners_on_many_workers_lose_no_turn,
+    a_grant_to_a_worker_that_is_stuck_outlives_nobody,
 );
 
 /// So many more than a worker's messages.
 const MANY: usize = 1000;
 
-/// One waits at each; a thread, or a fiber of another worker, lets them all go while theirs may be held up.
+/// Two workers, *here* and *there*, whose fibers do not move.
+struct Pair(Runtime);
+
+impl Pair {
+    fn new(setup: Setup) -> Self {
+        Self(setup.check(setup.builder().workers(2).movement(Movement::Never).build().expect("a runtime")))
+    }
+
+    /// Two fibers, one of each worker. They are the only ones that are spawned, and that by one thread.
+    fn spawn<A, B>(
+        &self,
+        here: impl FnOnce() -> A + Send + 'static,
+        there: impl FnOnce() -> B + Send + 'static,
+    ) -> (JoinHandle<A>, JoinHandle<B>)
+    where
+        A: Send + 'static,
+        B: Send + 'static,
+    {
+        (self.0.spawn(here), self.0.spawn(there))
+    }
+
+    fn here<A: Send + 'static>(&self, body: impl FnOnce() -> A + Send + 'static) -> JoinHandle<A> {
+        self.spawn(body, || ()).0
+    }
+
+    fn there<B: Send + 'static>(&self, body: impl FnOnce() -> B + Send + 'static) -> JoinHandle<B> {
+        self.spawn(|| (), body).1
+    }
+
+    /// A fiber of *here* that waits at the gate now, and gives whether it was let go.
+    fn loner(&self, gate: impl Fn() -> bool + Send + 'static) -> JoinHandle<bool> {
+        let began = Arc::new(AtomicBool::new(false));
+        let theirs = began.clone();
+        let loner = self.here(move || {
+            theirs.store(true, Ordering::Release);
+            gate()
+        });
+        eventually("it has begun", || began.load(Ordering::Acquire));
+        // Whoever runs there after that finds it suspended.
+        self.here(|| ()).join().expect("no panic");
+        loner
+    }
+}
+
+fn acquired(gate: &Semaphore) -> bool {
+    gate.acquire().map(plainweave::sync::Permit::forget).is_ok()
+}
+
+/// One waits at each. Their worker is busy while all are let go from the other one.
 fn more_grants_than_there_is_room_for_arrive(setup: Setup) {
-    setup.workers(2).run(|| {
-        for round in 0..4 {
-            let gates: Arc<Vec<_>> = Arc::new((0..MANY).map(|_| Semaphore::new(0)).collect());
-            let (waiting, passed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-            let fibers: Vec<_> = (0..MANY)
-                .map(|i| {
-                    let (gates, waiting, passed) = (gates.clone(), waiting.clone(), passed.clone());
-                    spawn(move || {
-                        waiting.fetch_add(1, Ordering::AcqRel);
-                        gates[i].acquire().unwrap().forget();
-                        passed.fetch_add(1, Ordering::AcqRel);
-                    })
+    let pair = Pair::new(setup);
+    for _ in 0..3 {
+        let gates: Arc<Vec<_>> = Arc::new((0..MANY).map(|_| Semaphore::new(0)).collect());
+        let begun = Arc::new(AtomicUsize::new(0));
+        let loners: Vec<_> = (0..MANY)
+            .map(|i| {
+                let (gates, begun) = (gates.clone(), begun.clone());
+                pair.here(move || {
+                    begun.fetch_add(1, Ordering::AcqRel);
+                    acquired(&gates[i])
                 })
-                .collect();
-            eventually("all wait", || {
-                yield_now();
-                waiting.load(Ordering::Acquire) == MANY
-            });
-            // On this worker or on the other one, which then reads no messages; the rest goes on here.
-            let busy = Arc::new(AtomicBool::new(true));
-            let theirs = busy.clone();
-            let holder = spawn(move || {
-                while theirs.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
-            });
-            let releaser = gates.clone();
-            let release = move || releaser.iter().for_each(Semaphore::release);
-            if round % 2 == 0 {
-                release();
-            } else {
-                std::thread::spawn(release).join().unwrap();
+            })
+            .collect();
+        eventually("all wait", || begun.load(Ordering::Acquire) == MANY);
+        let (busy, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_busy, is_done) = (busy.clone(), done.clone());
+        let holder = move || {
+            busy.store(true, Ordering::Release);
+            while !done.load(Ordering::Acquire) {
+                std::hint::spin_loop();
             }
-            busy.store(false, Ordering::Release);
-            holder.join().unwrap();
-            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-            assert_eq!(passed.load(Ordering::Acquire), MANY);
-        }
-    });
+        };
+        let releaser = move || {
+            while !is_busy.load(Ordering::Acquire) {
+                yield_now();
+            }
+            gates.iter().for_each(Semaphore::release);
+            is_done.store(true, Ordering::Release);
+        };
+        let (holder, releaser) = pair.spawn(holder, releaser);
+        releaser.join().unwrap();
+        holder.join().unwrap();
+        assert!(loners.into_iter().all(|loner| loner.join().unwrap()));
+    }
 }
 
 /// Two fibers, and nothing else: whoever lets the other go has its worker fall asleep.
 fn a_grant_wakes_a_worker_that_sleeps(setup: Setup) {
-    setup.workers(2).run(|| {
-        let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
-        let partner = |me: usize| {
-            let gates = gates.clone();
-            spawn(move || {
-                for round in 0..300 {
-                    gates[1 - me].release();
-                    gates[me].acquire().unwrap().forget();
-                    if round % 50 == 0 {
-                        plainweave::time::sleep(ms(1)).unwrap();
-                    }
+    let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
+    let partner = |me: usize| {
+        let gates = gates.clone();
+        move || {
+            for round in 0..300 {
+                gates[1 - me].release();
+                assert!(acquired(&gates[me]));
+                if round % 50 == me {
+                    plainweave::time::sleep(ms(1)).unwrap();
                 }
-            })
-        };
-        let partners = [partner(0), partner(1)];
-        partners.into_iter().for_each(|partner| partner.join().unwrap());
-    });
+            }
+        }
+    };
+    let pair = Pair::new(setup);
+    let (here, there) = pair.spawn(partner(0), partner(1));
+    here.join().unwrap();
+    there.join().unwrap();
 }
 
 /// Who waits belongs to another pool than who lets it go.
@@ -101,109 +147,92 @@ fn a_grant_crosses_runtimes(setup: Setup) {
     echo.join().unwrap();
 }
 
-/// The first is alone until the second comes; it leaves, or is let go, as if it had never been.
+/// The first is alone until the second comes; whoever leaves, it is as if it had never been.
 fn who_is_joined_in_waiting_is_served_first(setup: Setup) {
-    setup.workers(2).run(|| {
-        for round in 0..60 {
-            let gate = Arc::new(Semaphore::new(0));
-            let order = Arc::new(AtomicU64::new(0));
-            let waiter = |number: u64| {
-                let (theirs, order) = (gate.clone(), order.clone());
-                let fiber = spawn(move || match theirs.acquire() {
-                    // The order in which they are let go, as digits.
-                    Ok(permit) => {
-                        permit.forget();
-                        order.fetch_update(Ordering::AcqRel, Ordering::Acquire, |o| Some(o * 10 + number)).unwrap();
-                    }
-                    Err(error) => assert!(plainweave::is_cancelled(&error)),
-                });
-                for _ in 0..3 {
-                    yield_now();
+    let pair = Pair::new(setup);
+    for round in 0..12 {
+        let gate = Arc::new(Semaphore::new(0));
+        // As they are let go, as digits.
+        let order = Arc::new(AtomicU64::new(0));
+        let mut loners = [1, 2, 3].map(|number| {
+            let (gate, order) = (gate.clone(), order.clone());
+            let through = move || {
+                let through = acquired(&gate);
+                if through {
+                    order.fetch_update(Ordering::AcqRel, Ordering::Acquire, |o| Some(o * 10 + number)).unwrap();
                 }
-                plainweave::time::sleep(ms(1)).unwrap();
-                fiber
+                through
             };
-            let fibers = [waiter(1), waiter(2), waiter(3)];
-            let left = round % 4;
-            if left > 0 {
-                fibers[left - 1].cancel();
-                plainweave::time::sleep(ms(1)).unwrap();
-            }
-            let served = if left > 0 { 2 } else { 3 };
-            for n in 1..=served {
-                gate.release();
-                eventually("the next is let go", || {
-                    yield_now();
-                    order.load(Ordering::Acquire) >= 10_u64.pow(n - 1)
-                });
-            }
-            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-            assert_eq!(order.load(Ordering::Acquire), [123, 23, 13, 12][left]);
-            assert_eq!(gate.available(), 0);
+            Some(pair.loner(through))
+        });
+        let leaves = round % 4;
+        if leaves > 0 {
+            let loner = loners[leaves - 1].take().unwrap();
+            loner.cancel();
+            assert!(!loner.join().unwrap(), "it was not let go");
         }
-    });
+        for loner in loners.into_iter().flatten() {
+            let theirs = gate.clone();
+            pair.there(move || theirs.release()).join().unwrap();
+            assert!(loner.join().unwrap());
+        }
+        assert_eq!(order.load(Ordering::Acquire), [123, 23, 13, 12][leaves]);
+        assert_eq!(gate.available(), 0);
+    }
 }
 
-/// Each waits alone, gives up or is let go from elsewhere, and what was given is there afterwards.
+/// Each waits alone, gives up or is let go from the other worker, and what was given is there afterwards.
 fn cancelled_loners_lose_no_permit(setup: Setup) {
-    setup.workers(2).run(|| {
-        let gates: Arc<Vec<_>> = Arc::new((0..8).map(|_| Semaphore::new(0)).collect());
-        let done = Arc::new(AtomicBool::new(false));
-        let taken = Arc::new(AtomicUsize::new(0));
-        let loners: Vec<_> = (0..gates.len())
-            .map(|i| {
-                let (gates, done, taken) = (gates.clone(), done.clone(), taken.clone());
-                spawn(move || {
-                    let mut random = Random::new(i as u64 + 1);
-                    while !done.load(Ordering::Acquire) {
-                        let patience = std::time::Duration::from_micros(random.below(200));
-                        if let Ok(permit) = with_timeout(patience, || gates[i].acquire()) {
-                            permit.forget();
-                            taken.fetch_add(1, Ordering::AcqRel);
-                        }
-                    }
-                })
+    const LONERS: usize = 8;
+    let pair = Pair::new(setup);
+    let gates: Arc<Vec<_>> = Arc::new((0..LONERS).map(|_| Semaphore::new(0)).collect());
+    let done = Arc::new(AtomicBool::new(false));
+    let loners: Vec<_> = (0..LONERS)
+        .map(|i| {
+            let (gates, done) = (gates.clone(), done.clone());
+            pair.here(move || {
+                let (mut random, mut taken) = (Random::new(i as u64 + 1), 0);
+                while !done.load(Ordering::Acquire) {
+                    let patience = Duration::from_micros(random.below(200));
+                    taken += usize::from(with_timeout(patience, || acquired(&gates[i])));
+                }
+                taken
             })
-            .collect();
+        })
+        .collect();
+    let theirs = gates.clone();
+    let giver = pair.there(move || {
         let mut random = Random::new(99);
-        let mut given = 0;
         for _ in 0..3000 {
-            gates[random.below(8) as usize].release();
-            given += 1;
+            theirs[random.below(LONERS as u64) as usize].release();
             random.spin(20);
             yield_now();
         }
-        done.store(true, Ordering::Release);
-        loners.into_iter().for_each(|loner| loner.join().unwrap());
-        let left: usize = gates.iter().map(Semaphore::available).sum();
-        assert_eq!(taken.load(Ordering::Acquire) + left, given);
     });
+    giver.join().unwrap();
+    done.store(true, Ordering::Release);
+    let taken: usize = loners.into_iter().map(|loner| loner.join().unwrap()).sum();
+    let left: usize = gates.iter().map(Semaphore::available).sum();
+    assert_eq!(taken + left, 3000);
 }
 
-/// Many pairs that hand a turn to and fro, each partner wherever it came to be; the pool keeps up with ends and starts.
-fn partners_on_many_workers_lose_no_turn(setup: Setup) {
-    let runtime: Runtime = setup.workers(3);
-    let turns = Arc::new(AtomicU64::new(0));
-    runtime.scope(|s| {
-        for _ in 0..40 {
-            let turns = turns.clone();
-            s.spawn(move || {
-                let (there, back) = (channel::bounded(1), channel::bounded(1));
-                let partner = spawn(move || {
-                    while let Ok(n) = there.1.recv() {
-                        back.0.send(n + 1).unwrap();
-                    }
-                });
-                let mut n = 0;
-                for _ in 0..100 {
-                    there.0.send(n).unwrap();
-                    n = back.1.recv().unwrap();
-                }
-                drop(there.0);
-                partner.join().unwrap();
-                turns.fetch_add(n, Ordering::AcqRel);
-            });
+/// The message is on its way to a worker that never comes to read it, and the runtime ends.
+fn a_grant_to_a_worker_that_is_stuck_outlives_nobody(setup: Setup) {
+    let pair = Pair::new(setup);
+    let (gate, stuck, free) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)), Arc::default());
+    let theirs = gate.clone();
+    let loner = pair.loner(move || acquired(&theirs));
+    let (is_stuck, is_free) = (stuck.clone(), Arc::clone(&free));
+    let holder = pair.here(move || {
+        is_stuck.store(true, Ordering::Release);
+        while !AtomicBool::load(&is_free, Ordering::Acquire) {
+            std::thread::sleep(ms(1));
         }
     });
-    assert_eq!(turns.load(Ordering::Acquire), 40 * 100);
+    eventually("it is stuck", || stuck.load(Ordering::Acquire));
+    pair.there(move || gate.release()).join().unwrap();
+    assert_ne!(pair.0.shutdown(ms(20)).leaked_fibers, 0);
+    free.store(true, Ordering::Release);
+    holder.join().expect("it was left to itself");
+    drop(loner);
 }

@@ -18,22 +18,28 @@
 //! `tail` is the next position to be filled; pushers alone touch it. `head` is the reader's own.
 //!
 //! **The protocol.**
-//! 1. *Push:* load `tail` (Acquire); CAS (AcqRel) its slot from *free for just this position* to the pointer; store
-//!    the next position to `tail` (Release). The CAS finds something else: if `tail` has moved meanwhile, again; else
-//!    the queue is full, or another push is between its CAS and its store: the caller gets the pointer back.
-//! 2. *Pop:* load the slot at `head` (Acquire). A pointer: store *free for the position a lap further* (Release).
-//! 3. *Doze:* CAS (AcqRel) the slot at `head` from *free* to *free, and the reader sleeps*. If that fails, something
+//! 1. *Push:* load `tail`; CAS (Release) its slot from *free for just this position* to the pointer; store the next
+//!    position to `tail`. (Both Relaxed: it says where to try; the slot decides.) The CAS finds something else: if
+//!    `tail` has moved meanwhile, again; else the queue is full, or seems so while another push is between its CAS and
+//!    its store: the caller goes another way.
+//! 2. *Pop:* load the slot at `head` (Acquire). A pointer: store *free for the position a lap further* (Relaxed: with
+//!    it goes nothing but the word).
+//! 3. *Doze:* CAS (Relaxed) the slot at `head` from *free* to *free, and the reader sleeps*. If that fails, something
 //!    is there. *Rouse:* the same CAS the other way; it may fail, for a push has been there.
-//! 4. A push whose CAS found *the reader sleeps* says so: its caller wakes the reader.
+//! 4. A push whose CAS found *the reader sleeps* says so: its caller wakes the reader. Should that thread lose its
+//!    processor before it does, later messages wait with its own.
 //!
 //! **Why it is safe.**
 //! * *One place, one push:* the word names the position, so a push that was late (its `tail` is long past) finds
-//!   another word and changes nothing. No ABA: a word comes back after 2^62 positions.
-//! * *No holes:* `tail` says `t + 1` only after slot `t` was filled, so positions are filled in order, and a reader
-//!   that finds `head` free has missed nothing behind it.
+//!   another word and changes nothing. No ABA: within a position the word goes from *free* to *asleep* and back, which
+//!   are equally free; another position with the same word comes after 2^62 (on 32 bits, after 2^30).
+//! * *No holes:* whoever reads `t + 1` from `tail` reads it from the push that has filled slot `t`. So positions are
+//!   filled in order, and a reader that finds `head` free has missed nothing behind it.
 //! * *No lost wake-up:* of doze and the push to that same slot one comes first. If it is doze, the push finds the mark,
-//!   and every later push came after that one. If it is the push, doze fails. (`loom_doze_against_push`.)
-//! * What is written before a push is seen after its pop: AcqRel and Acquire on the slot.
+//!   and every later push came after that one. If it is the push, doze fails (`loom_doze_against_push`). Who goes
+//!   another way because it seems full, wakes the reader by that way's rules (`loom_full_goes_by_the_inbox`).
+//! * What is written before a push is seen after its pop: Release and Acquire on the slot. (The models read what their
+//!   pushers wrote; without either of the two they fail.)
 //!
 //! **Rejected.** [`mpmc`](super::mpmc): two read-modify-writes more for each message, a slot of two words, and a look
 //! at an empty queue reads the pushers' word: as dear as what it was to save.
@@ -48,16 +54,21 @@ use crossbeam_utils::CachePadded;
 
 use crate::prefetch::prefetch_write;
 use crate::shim::Arc;
-use crate::shim::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::atomic::{AtomicPtr, AtomicUsize};
 
 /// Slots in a line of the cache.
 const LINE: usize = 8;
 
+#[repr(align(64))]
+struct Line<N>([AtomicPtr<N>; LINE]);
+
 /// A bounded queue of pointers, to be shared by those who push. The pointers are even, and nothing is done with them.
 pub(crate) struct Mpsc<N> {
     tail: CachePadded<AtomicUsize>,
-    slots: Box<[AtomicPtr<N>]>,
+    lines: Box<[Line<N>]>,
+    /// Slots, a power of two.
+    capacity: usize,
 }
 
 /// The other end. One thread at a time.
@@ -86,8 +97,9 @@ pub(crate) fn mpsc<N>(capacity: usize) -> (Arc<Mpsc<N>>, Reader<N>) {
 /// The same with a first position, a multiple of the capacity, so that tests cross the wrap.
 fn mpsc_at<N>(capacity: usize, first: usize) -> (Arc<Mpsc<N>>, Reader<N>) {
     assert!(capacity.is_power_of_two(), "queue capacity {capacity}: not a power of two");
-    let slots = (0..capacity).map(|i| AtomicPtr::new(free(first.wrapping_add(i)))).collect();
-    let queue = Arc::new(Mpsc { tail: CachePadded::new(AtomicUsize::new(first)), slots });
+    let slot = |line: usize| move |i: usize| AtomicPtr::new(free(first.wrapping_add(line * LINE + i)));
+    let lines = (0..capacity.div_ceil(LINE)).map(|line| Line(std::array::from_fn(slot(line)))).collect();
+    let queue = Arc::new(Mpsc { tail: CachePadded::new(AtomicUsize::new(first)), lines, capacity });
     (queue.clone(), Reader { queue, head: Cell::new(first) })
 }
 
@@ -108,12 +120,12 @@ impl<N> Mpsc<N> {
     #[inline]
     pub(crate) fn push(&self, node: NonNull<N>) -> Push {
         debug_assert!(is_pointer(node.as_ptr()), "aligned to two at least");
-        let mut position = self.tail.load(Acquire);
+        let mut position = self.tail.load(Relaxed);
         let mut expected = free(position);
         loop {
-            match self.slot(position).compare_exchange(expected, node.as_ptr(), AcqRel, Relaxed) {
+            match self.slot(position).compare_exchange(expected, node.as_ptr(), Release, Relaxed) {
                 Ok(found) => {
-                    self.tail.store(position.wrapping_add(1), Release);
+                    self.tail.store(position.wrapping_add(1), Relaxed);
                     // The reader has not been there since it emptied it, most of a lap ago.
                     prefetch_write(self.slot(position.wrapping_add(LINE)));
                     return if found == free_and_asleep(position) { Push::Wake } else { Push::Done };
@@ -121,7 +133,7 @@ impl<N> Mpsc<N> {
                 Err(found) if found == free_and_asleep(position) && found != expected => expected = found,
                 // Somebody else's, or the reader has roused itself in between, or it is full.
                 Err(found) => {
-                    let tail = self.tail.load(Acquire);
+                    let tail = self.tail.load(Relaxed);
                     if tail == position && found != free(position) {
                         return Push::Full;
                     }
@@ -134,7 +146,8 @@ impl<N> Mpsc<N> {
 
     #[inline]
     fn slot(&self, position: usize) -> &AtomicPtr<N> {
-        &self.slots[position & (self.slots.len() - 1)]
+        let index = position & (self.capacity - 1);
+        &self.lines[index / LINE].0[index % LINE]
     }
 }
 
@@ -148,7 +161,7 @@ impl<N> Reader<N> {
         if !is_pointer(word) {
             return None;
         }
-        slot.store(free(head.wrapping_add(self.queue.slots.len())), Release);
+        slot.store(free(head.wrapping_add(self.queue.capacity)), Relaxed);
         self.head.set(head.wrapping_add(1));
         NonNull::new(word)
     }
@@ -163,12 +176,12 @@ impl<N> Reader<N> {
     #[must_use]
     pub(crate) fn doze(&self) -> bool {
         let head = self.head.get();
-        self.queue.slot(head).compare_exchange(free(head), free_and_asleep(head), AcqRel, Relaxed).is_ok()
+        self.queue.slot(head).compare_exchange(free(head), free_and_asleep(head), Relaxed, Relaxed).is_ok()
     }
 
     /// The reader is awake.
     pub(crate) fn rouse(&self) {
         let head = self.head.get();
-        let _ = self.queue.slot(head).compare_exchange(free_and_asleep(head), free(head), AcqRel, Relaxed);
+        let _ = self.queue.slot(head).compare_exchange(free_and_asleep(head), free(head), Relaxed, Relaxed);
     }
 }

@@ -29,7 +29,9 @@
 //!
 //! *Alone.* Mostly one waits, and it is a fiber that stays with its worker. Then the list says so (`home`), and to take
 //! it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's memory
-//! never leaves that worker's core. Who enters next tells the first one's place that it is in a list.
+//! stays with that worker's core. (Not if the granter is a plain thread, or belongs to another runtime, or there is no
+//! room for the message: then it wakes the fiber as any other.) Who enters next tells the first one's place that it is
+//! in a list; from then on, until the list is empty again, they are all taken off in the ordinary way.
 //!
 //! # Rejected
 //! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
@@ -70,12 +72,17 @@ pub(crate) enum Place {
 struct List {
     first: *const Waiter,
     last: *const Waiter,
-    /// Where the only one stays: see *alone* above. Else null; of an empty list it means nothing.
+    /// The worker of who entered an empty list and is still alone in it, if it is a fiber that stays: see *alone*
+    /// above. Else null; of an empty list it means nothing.
     home: *const WorkerShared,
+    /// How that one came to be there, so that nobody has to ask it.
+    place: Place,
 }
 
-/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list. Of a fiber that is
-/// alone in a list only `place` is kept up.
+/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list.
+///
+/// Of one that the list knows as alone `queued` is false, for nobody comes to change it when it is taken off: it is in
+/// the list as long as it is the first. `after` is null and `place` right, for when it is joined.
 pub(crate) struct Waiter {
     before: Cell<*const Waiter>,
     after: Cell<*const Waiter>,
@@ -113,7 +120,8 @@ enum Granted {
 
 impl<S, const LISTS: usize> Monitor<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
-        let lists = [const { List { first: ptr::null(), last: ptr::null(), home: ptr::null() } }; LISTS];
+        let lists =
+            [const { List { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: Place::Back } }; LISTS];
         Self(Spin::new(Inside { state, lists }))
     }
 
@@ -212,8 +220,10 @@ impl<S, const LISTS: usize> Inside<S, LISTS> {
     /// How the first waiter of a list came to be there.
     #[inline]
     pub(super) fn first(&self, list: usize) -> Option<Place> {
+        let list = &self.lists[list];
         // SAFETY: in the list, so in place; under the lock.
-        unsafe { self.lists[list].first.as_ref() }.map(|waiter| waiter.place.get())
+        let first = unsafe { list.first.as_ref() };
+        first.map(|waiter| if list.home.is_null() { waiter.place.get() } else { list.place })
     }
 }
 
@@ -250,7 +260,7 @@ impl List {
         if self.first.is_null() {
             new.queued.set(home.is_null());
             new.after.set(ptr::null());
-            (self.first, self.last, self.home) = (waiter, waiter, home);
+            (self.first, self.last, self.home, self.place) = (waiter, waiter, home, place);
             return;
         }
         if !self.home.is_null() {

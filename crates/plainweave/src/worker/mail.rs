@@ -13,7 +13,8 @@
 //!    turned round, and the one behind asked for. The next look queues them all.
 //!
 //! Grants to fibers that stay (`queue/mpsc`) are read at the same looks. All that is to be changed of such a fiber is
-//! in this core's cache already.
+//! in this core's cache already. They may overtake what came by the inbox before them: who was granted something first
+//! has it first, but may run second.
 //!
 //! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the monitor hands the inbox of a worker that
 //! is held up to others, and must find there what has not been queued.

@@ -5,6 +5,9 @@ use std::ptr::{self, NonNull};
 use loom::thread;
 
 use super::{Push, Reader, mpsc_at};
+use crate::park::Idle;
+use crate::shim::atomic::{AtomicUsize, Ordering};
+use crate::shim::{Arc, UnsafeCell};
 
 /// Two positions before the wrap.
 const FIRST: usize = (1 << 62) - 2;
@@ -17,17 +20,46 @@ fn pop(reader: &Reader<u64>) -> Option<usize> {
     reader.pop().map(|node| node.addr().get() / 2)
 }
 
+/// What a pusher writes before it pushes: the reader must see it.
+struct Written(UnsafeCell<usize>);
+
+// SAFETY: written before a push, read after its pop: what the models check.
+unsafe impl Sync for Written {}
+
+fn written<const N: usize>() -> Arc<[Written; N]> {
+    Arc::new(std::array::from_fn(|_| Written(UnsafeCell::new(0))))
+}
+
+impl Written {
+    fn write(&self, number: usize) {
+        // SAFETY: this pusher's own until it has pushed.
+        self.0.with_mut(|place| unsafe { *place = number });
+    }
+
+    fn read(&self) -> usize {
+        // SAFETY: its pusher has pushed, and is done with it.
+        self.0.with(|place| unsafe { *place })
+    }
+}
+
 /// Two pushers and a reader: what was not refused comes, once, each pusher's in order.
 #[test]
 fn loom_mpsc_loses_nothing() {
     for capacity in [1, 2] {
         loom::model(move || {
             let (queue, reader) = mpsc_at(capacity, FIRST);
+            let written = written::<5>();
             let pushers = [[1, 2], [3, 4]].map(|numbers| {
-                let queue = queue.clone();
-                thread::spawn(move || numbers.map(|n| if queue.push(node(n)) == Push::Full { n } else { 0 }))
+                let (queue, written) = (queue.clone(), written.clone());
+                thread::spawn(move || {
+                    numbers.map(|n| {
+                        written[n].write(n);
+                        if queue.push(node(n)) == Push::Full { n } else { 0 }
+                    })
+                })
             });
             let mut seen: Vec<usize> = (0..2).filter_map(|_| pop(&reader)).collect();
+            assert!(seen.iter().all(|n| written[*n].read() == *n));
             let refused: Vec<usize> = pushers.into_iter().flat_map(|pusher| pusher.join().unwrap()).collect();
             seen.extend(std::iter::from_fn(|| pop(&reader)));
             let of = |low: bool| seen.iter().filter(move |n| (**n <= 2) == low);
@@ -71,5 +103,40 @@ fn loom_rouse_against_push() {
         assert_ne!(pusher.join().unwrap(), Push::Full, "there was room");
         assert_eq!(pop(&reader), Some(1));
         assert!(reader.is_empty() && reader.doze(), "free for the next lap");
+    });
+}
+
+/// Two pushers that find no room take the inbox's way, beside the queue's mark: a worker that sleeps with something to
+/// read has been signalled.
+#[test]
+fn loom_full_goes_by_the_inbox() {
+    struct Model {
+        idle: Idle,
+        inbox: AtomicUsize,
+        signals: AtomicUsize,
+    }
+    loom::model(|| {
+        let (queue, reader) = mpsc_at(1, FIRST);
+        let shared = Arc::new(Model { idle: Idle::new(1), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
+        let pushers = [1, 2].map(|number| {
+            let (queue, shared) = (queue.clone(), shared.clone());
+            thread::spawn(move || {
+                let signal = match queue.push(node(number)) {
+                    Push::Done => false,
+                    Push::Wake => true,
+                    // As `pool::post`.
+                    Push::Full => shared.inbox.fetch_add(1, Ordering::AcqRel) == 0 && shared.idle.wake_worker(0),
+                };
+                shared.signals.fetch_add(usize::from(signal), Ordering::Relaxed);
+            })
+        });
+        // As `Worker::idle`.
+        shared.idle.begin_sleep(0, false);
+        let work = !reader.doze() || !reader.is_empty() || shared.inbox.load(Ordering::Relaxed) > 0;
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        let left = !reader.is_empty() || shared.inbox.load(Ordering::Relaxed) > 0;
+        assert!(work || !left || shared.signals.load(Ordering::Relaxed) > 0, "asleep, with something to read");
     });
 }
