@@ -28,7 +28,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use slab::Slab;
 
 use crate::blocking::BlockingPool;
 use crate::cancel::Node;
@@ -41,6 +40,7 @@ use crate::stack::{Stack, StackConfig, StackPool};
 use crate::tls::Storage;
 use crate::worker::WorkerCtx;
 use outside::{Outside, PushOutside};
+use shared::Registered;
 pub(crate) use shared::{Beat, Door, WorkerShared};
 
 /// What all threads may touch of a pool.
@@ -61,8 +61,6 @@ pub(crate) struct PoolShared {
     /// Idle connections are no longer parked; set with `closing`, or before it by a server that stops gracefully.
     no_parking: AtomicBool,
     stopping: AtomicBool,
-    /// Started fibers that may move, so that shutdown finds them. (Anchored ones are on their workers' own lists.)
-    movable: Mutex<Slab<Registered>>,
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
     pub(crate) blocking: BlockingPool,
@@ -78,11 +76,6 @@ pub(crate) struct Counts {
     /// Fibers and connections that others then ran.
     pub(crate) rescued: AtomicU64,
 }
-
-/// A fiber on record: alive, because it is removed under the same lock before it is freed.
-struct Registered(NonNull<Header>);
-// SAFETY: used under the list's lock only, to take a counted reference.
-unsafe impl Send for Registered {}
 
 /// Adds to a word that nobody else writes meanwhile.
 #[inline]
@@ -126,7 +119,6 @@ impl PoolShared {
             closing: AtomicBool::new(false),
             no_parking: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            movable: Mutex::default(),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
             monitor: Bell::new(),
@@ -248,24 +240,25 @@ impl PoolShared {
     }
 
     /// A worker. Puts a fiber that may move on record.
-    pub(crate) fn register(&self, header: &Header) -> usize {
-        self.movable.lock().unwrap_or_else(|e| e.into_inner()).insert(Registered(NonNull::from(header)))
+    pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
+        let key = self.workers[worker].movable().insert(Registered(NonNull::from(header)));
+        key * self.workers.len() + worker
     }
 
     /// A worker, before the fiber gives up its reference on itself.
     pub(crate) fn unregister(&self, key: usize) {
-        self.movable.lock().unwrap_or_else(|e| e.into_inner()).remove(key);
+        self.workers[key % self.workers.len()].movable().remove(key / self.workers.len());
     }
 
     /// Cancels every fiber, those to come included: each blocking call looks at `closing`. Who is blocked is woken, by
     /// this call if it may move, else by its worker.
     pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        let fibers: Vec<FiberHandle> = {
-            let movable = self.movable.lock().unwrap_or_else(|e| e.into_inner());
+        let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
-            movable.iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
+            worker.movable().iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
         };
+        let fibers: Vec<FiberHandle> = self.workers.iter().flat_map(handles).collect();
         fibers.iter().for_each(FiberHandle::wake);
         self.end_parking();
     }

@@ -458,7 +458,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
-            Movement::Anytime => ctx.pool.register(header),
+            Movement::Anytime => ctx.pool.register(ctx.id, header),
             _ => ctx.put_on_record(header),
         };
         header.own.registered.set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));

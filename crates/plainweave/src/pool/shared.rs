@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use slab::Slab;
 
 use crate::fiber::{FiberTask, Header};
 use crate::io::driver::Watch;
@@ -42,9 +43,17 @@ pub(crate) struct WorkerShared {
     pub(crate) driver_name: OnceLock<&'static str>,
     /// Its thread, by the kernel's number; 0 before it has started.
     thread: AtomicU32,
+    /// Fibers that have started there and may move, so that shutdown finds them. (Anchored ones are on the worker's own
+    /// list.)
+    movable: CachePadded<Mutex<Slab<Registered>>>,
     /// While the worker's loop runs.
     door: Mutex<Option<Door>>,
 }
+
+/// A fiber on record: alive, because it is removed under the same lock before it is freed.
+pub(super) struct Registered(pub(super) NonNull<Header>);
+// SAFETY: used under the list's lock only, to take a counted reference.
+unsafe impl Send for Registered {}
 
 /// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
 pub(crate) type Beat = (u64, u64);
@@ -98,6 +107,7 @@ impl WorkerShared {
             parked: AtomicU64::new(0),
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
+            movable: CachePadded::default(),
             door: Mutex::default(),
         }
     }
@@ -126,6 +136,11 @@ impl WorkerShared {
     /// Any thread. Only grows.
     pub(crate) fn beat(&self) -> Beat {
         (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
+    }
+
+    /// Any thread. Its fibers on record that may move.
+    pub(super) fn movable(&self) -> MutexGuard<'_, Slab<Registered>> {
+        self.movable.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The worker, once.
