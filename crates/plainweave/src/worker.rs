@@ -28,7 +28,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::fiber::blocks::Blocks;
-use crate::fiber::state::anchored::Call;
+use crate::fiber::state::{Brings, anchored::Call};
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
 use crate::io::driver::{Driver, Wait, Watch};
 use crate::io::parked::{self, Parked};
@@ -261,7 +261,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn read_grants(&self) {
         while let Some(header) = self.mail.grants.pop() {
             // SAFETY: sent to this worker (`send_grant`), with which the fiber stays, and it waits for this.
-            unsafe { fiber::grant_here(header, &self.ctx) };
+            fiber::wake_here(unsafe { header.as_ref() }, Brings::Grant, &self.ctx);
         }
     }
 

@@ -60,12 +60,7 @@ pub(crate) fn wake_with(header: &Header, brings: Brings, here: Option<&WorkerCtx
             make_ready(header, here);
         }
     } else if let Some(ctx) = here.filter(|ctx| header.stays_on(ctx)) {
-        header.bring(brings);
-        if header.own.local.wake() == Call::Queue {
-            // SAFETY: as below; this worker found it parked.
-            let task = unsafe { FiberTask::new(NonNull::from(header)) };
-            ctx.queue(task);
-        }
+        wake_here(header, brings, ctx);
     } else if header.state.post(brings) {
         make_ready(header, here);
     }
@@ -84,7 +79,7 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
     {
         if ptr::eq(ctx.shared(), home) {
             // SAFETY: the caller's promise.
-            return unsafe { grant_here(header, ctx) };
+            return wake_here(unsafe { header.as_ref() }, Brings::Grant, ctx);
         }
         if ctx.pool().send_grant(home, header) {
             return;
@@ -94,18 +89,13 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
     wake_with(unsafe { header.as_ref() }, Brings::Grant, here);
 }
 
-/// The same, on the worker that the fiber stays with.
-///
-/// # Safety
-/// As [`grant`].
+/// On the worker that the fiber stays with: [`wake_with`] where that is known.
 #[inline]
-pub(crate) unsafe fn grant_here(header: NonNull<Header>, ctx: &WorkerCtx) {
-    // SAFETY: the caller's promise.
-    let fiber = unsafe { header.as_ref() };
-    fiber.bring(Brings::Grant);
-    if fiber.own.local.wake() == Call::Queue {
+pub(crate) fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
+    header.bring(brings);
+    if header.own.local.wake() == Call::Queue {
         // SAFETY: its worker found it parked, so this worker owns it now.
-        ctx.queue(unsafe { FiberTask::new(header) });
+        ctx.queue(unsafe { FiberTask::new(NonNull::from(header)) });
     }
 }
 

@@ -41,7 +41,7 @@ use crate::timer::KeyCell;
 use crate::tls;
 use crate::worker::WorkerCtx;
 use blocks::Blocks;
-pub(crate) use handle::{FiberHandle, grant, grant_here, wake};
+pub(crate) use handle::{FiberHandle, grant, wake, wake_here};
 use state::anchored::Local;
 use state::{Brings, State};
 pub use task::FiberTask;
@@ -155,7 +155,7 @@ pub(crate) struct Own {
     block: UnsafeCell<Option<tls::Block>>,
     /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
     pub(crate) timer: KeyCell,
-    /// Where it is on record: its worker's list, or the pool's if it may move.
+    /// Where it is on record: in the list of the worker that it stays with, or has started on if it may move.
     pub(crate) registered: Cell<u32>,
     /// Bytes of stack wanted, 0 for the pool's default.
     pub(crate) stack_size: u32,
