@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::block::{self, Waker};
 use crate::fiber::Reason;
+use crate::sched::wait::{self, Waker};
 
 /// Jobs that may wait for a thread.
 pub(crate) const QUEUE: usize = 4096;
@@ -86,7 +86,7 @@ impl Inner {
     }
 
     fn serve(&self) {
-        crate::monitor::slice::forget_inherited();
+        crate::watchdog::timeslice::forget_inherited();
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -135,8 +135,8 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let Some(header) = block::suspendable() else { return Ok(f()) };
-    if let Some(interrupt) = block::interrupted() {
+    let Some(header) = wait::suspendable() else { return Ok(f()) };
+    if let Some(interrupt) = wait::interrupted() {
         return Err(interrupt.into());
     }
     let pool = header.worker().pool().blocking.clone();
@@ -147,7 +147,7 @@ where
         *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         theirs.waiter.wake();
     }));
-    block::until(Reason::Blocking, None, true, None, || match job.take().map(|j| pool.submit(j)) {
+    wait::until(Reason::Blocking, None, true, None, || match job.take().map(|j| pool.submit(j)) {
         None | Some(Ok(())) => Some(()),
         Some(Err(back)) => {
             job = Some(back);
@@ -155,7 +155,7 @@ where
         }
     })?;
     let take = || slot.result.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match block::until(Reason::Blocking, None, true, None, take)? {
+    match wait::until(Reason::Blocking, None, true, None, take)? {
         Ok(value) => Ok(value),
         Err(panic) => resume_unwind(panic),
     }

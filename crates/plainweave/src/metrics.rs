@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::pool::{PoolShared, WorkerShared};
-use crate::{runtime, tls};
+use crate::sched::pool::{PoolShared, WorkerShared};
+use crate::{fiber_local, runtime};
 
 /// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Metrics {
             stack_high_water,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
-            storage_blocks: tls::blocks(),
+            storage_blocks: fiber_local::blocks(),
         }
     }
 }

@@ -11,16 +11,16 @@ use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::fiber::{self, FiberTask, Movement};
+use crate::fiber_local::Storage;
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
-use crate::pool::{PoolConfig, PoolShared};
+use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::worker::{self, Worker};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
-use crate::stall::OnStall;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
-use crate::tls::Storage;
-use crate::worker::{self, Worker};
+use crate::watchdog::OnStall;
 use machine::{available_cpus, topology};
 
 /// The most threads that serve `blocking` calls, unless the builder says otherwise.

@@ -11,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::block::{self, Waker};
-use crate::cancel::{CancelReason, Node};
-use crate::fiber::body::{self, RawJoin};
+use crate::fiber::cancel::{CancelReason, Node};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason};
-use crate::pool::PoolShared;
+use crate::sched::closure::{self, RawJoin};
+use crate::sched::pool::PoolShared;
+use crate::sched::wait::{self, Waker};
 use crate::thread::{Fiber, JoinError};
 
 /// What children share with their scope. Outlives both.
@@ -133,7 +133,7 @@ pub(crate) fn scope_on<'env, T>(
 /// scopes) it passes that on.
 fn wait_for_children(data: &ScopeData, me: Option<&Header>) {
     let done = || (data.running.load(Ordering::Acquire) == 0).then_some(());
-    let waited = block::until(Reason::Scope, None, false, None, || {
+    let waited = wait::until(Reason::Scope, None, false, None, || {
         if let Some(reason) = me.and_then(Header::told_to_stop) {
             data.node.cancel(reason);
         }
@@ -167,7 +167,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
         // outlive 'scope.
-        let (task, raw) = unsafe { body::create(birth, Some(data), run) };
+        let (task, raw) = unsafe { closure::create(birth, Some(data), run) };
         self.pool.launch(task, here);
         ScopedJoinHandle { raw, scope: PhantomData }
     }

@@ -1,8 +1,8 @@
 //! The one door to atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
 //!
-//! Lock-free modules (`queue/*`, `park`, `fiber/state`, `sync/spin`) import from here and from nowhere else, so that
-//! the file that runs is the file that was checked. Under `--cfg loom` every access goes through loom's scheduler;
-//! capacities shrink there because the state space grows with them.
+//! Lock-free modules (`queue/*`, `park`, `atomics/state`, `atomics/spin_lock`) import from here and from nowhere else,
+//! so that the file that runs is the file that was checked. Under `--cfg loom` every access goes through loom's
+//! scheduler; capacities shrink there because the state space grows with them.
 
 #[cfg(not(loom))]
 mod imp {

@@ -11,7 +11,7 @@ use signal_hook::{SigId, consts};
 
 use crate::io::op::Op;
 use crate::io::source::Source;
-use crate::io::wait::perform;
+use crate::sched::io_call::perform;
 
 /// "Terminate", as `kill` sends it.
 pub const SIGTERM: i32 = consts::SIGTERM;

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::block::{self, ThreadEntry};
-use crate::cancel::{CancelReason, Interrupt};
-use crate::fiber::body::{self, Failure, RawJoin};
+use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, Birth, FiberHandle, Header, Movement, NEVER, Switch, Urgency};
-use crate::pool::PoolShared;
 use crate::runtime;
+use crate::sched::closure::{self, Failure, RawJoin};
+use crate::sched::pool::PoolShared;
+use crate::sched::wait::{self, ThreadEntry};
 
 /// Waits for a fiber. Dropping it detaches the fiber.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ impl Builder {
         birth.anchor = Some(ctx.id);
         birth.movement = Movement::Never;
         // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
-        let (task, raw) = unsafe { body::create(birth, None, f) };
+        let (task, raw) = unsafe { closure::create(birth, None, f) };
         ctx.pool().launch(task, Some(ctx));
         Ok(LocalJoinHandle { raw, _here: PhantomData })
     }
@@ -301,13 +301,13 @@ impl Builder {
     }
 
     /// # Safety
-    /// As for `body::create`.
+    /// As for `closure::create`.
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
         let here = fiber::current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let mut birth = pool.birth(here, None, NEVER);
         self.endow(pool, &mut birth);
         // SAFETY: the caller's promise.
-        let (task, raw) = unsafe { body::create(birth, None, f) };
+        let (task, raw) = unsafe { closure::create(birth, None, f) };
         pool.launch(task, here);
         JoinHandle(raw)
     }
@@ -343,7 +343,7 @@ pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHan
 /// Lets other fibers run. On a plain thread, other threads. Never an error: a cancelled fiber goes on.
 #[inline]
 pub fn yield_now() {
-    match block::suspendable() {
+    match wait::suspendable() {
         Some(header) => header.switch(Switch::Yield),
         None => std::thread::yield_now(),
     }
@@ -357,7 +357,7 @@ pub fn yield_now() {
 // Into the caller's own frame: see `block`.
 #[inline(always)]
 pub fn park() -> io::Result<()> {
-    Ok(block::park(None)?)
+    Ok(wait::park(None)?)
 }
 
 /// [`park`], for at most this long.
@@ -365,7 +365,7 @@ pub fn park() -> io::Result<()> {
 /// # Errors
 /// As for `park`; [`io::ErrorKind::TimedOut`] when the time is over.
 pub fn park_timeout(limit: Duration) -> io::Result<()> {
-    Ok(block::park(Some(limit))?)
+    Ok(wait::park(Some(limit))?)
 }
 
 /// The calling fiber, or the calling plain thread.
@@ -373,7 +373,7 @@ pub fn park_timeout(limit: Duration) -> io::Result<()> {
 pub fn current() -> Fiber {
     match fiber::current() {
         Some(header) => Fiber::of(header),
-        None => Fiber(Inner::Thread(block::this_thread())),
+        None => Fiber(Inner::Thread(wait::this_thread())),
     }
 }
 
@@ -406,7 +406,7 @@ impl Fiber {
             Inner::Fiber(fiber) => fiber.unpark(),
             Inner::Thread(entry) => {
                 entry.token.store(true, Ordering::Release);
-                block::Waker::Thread(entry.clone()).wake();
+                wait::Waker::Thread(entry.clone()).wake();
             }
         }
     }

@@ -4,9 +4,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::block;
-use crate::cancel::Interrupt;
+use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, NEVER, Reason};
+use crate::sched::wait;
 
 /// Any thread or fiber. The time on the caller's clock.
 #[must_use]
@@ -33,10 +33,10 @@ pub fn sleep(duration: Duration) -> io::Result<()> {
 /// # Errors
 /// As for [`sleep`].
 pub fn sleep_until(time: Instant) -> io::Result<()> {
-    let Some(header) = block::suspendable() else {
+    let Some(header) = wait::suspendable() else {
         let woken = || (Instant::now() >= time).then_some(());
         let left = time.saturating_duration_since(Instant::now());
-        return match block::until(Reason::Sleep, None, true, Some(left), woken) {
+        return match wait::until(Reason::Sleep, None, true, Some(left), woken) {
             Err(Interrupt::TimedOut) if Instant::now() >= time => Ok(()),
             other => Ok(other?),
         };
@@ -54,7 +54,7 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
         if now >= own {
             return Err(Interrupt::TimedOut.into());
         }
-        block::suspend(header, Reason::Sleep, target.min(own));
+        wait::suspend(header, Reason::Sleep, target.min(own));
     }
 }
 
@@ -88,8 +88,8 @@ impl Restore {
                 Restore::Fiber(before)
             }
             None => {
-                let before = block::set_thread_deadline(None);
-                block::set_thread_deadline(block::earliest(before, Some(deadline)));
+                let before = wait::set_thread_deadline(None);
+                wait::set_thread_deadline(wait::earliest(before, Some(deadline)));
                 Restore::Thread(before)
             }
         }
@@ -101,12 +101,12 @@ impl Drop for Restore {
         match self {
             Restore::Fiber(before) => fiber::current().into_iter().for_each(|h| h.own.deadline.set(*before)),
             Restore::Thread(before) => {
-                block::set_thread_deadline(*before);
+                wait::set_thread_deadline(*before);
             }
         }
     }
 }
 
 fn to_ns(epoch: Instant, time: Instant) -> u64 {
-    block::nanos(time.saturating_duration_since(epoch)).min(NEVER - 1)
+    wait::nanos(time.saturating_duration_since(epoch)).min(NEVER - 1)
 }

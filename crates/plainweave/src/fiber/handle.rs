@@ -5,15 +5,15 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
 use super::blocks::Blocks;
-use super::state::Brings;
-use super::state::anchored::Call;
 use super::{FiberTask, Header, current_worker};
+use crate::atomics::pinned_state::Call;
+use crate::atomics::state::Brings;
 use crate::policy::Ready;
-use crate::pool::WorkerShared;
-use crate::worker::WorkerCtx;
+use crate::sched::pool::WorkerShared;
+use crate::sched::worker::WorkerCtx;
 
 /// A counted reference to a fiber, ended or not.
-pub(crate) struct FiberHandle(pub(super) NonNull<Header>);
+pub(crate) struct FiberHandle(pub(crate) NonNull<Header>);
 
 // SAFETY: gives access to atomics and immutable parts only.
 unsafe impl Send for FiberHandle {}
@@ -104,7 +104,7 @@ pub(crate) fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
 fn make_ready(header: &Header, here: Option<&WorkerCtx>) {
     // SAFETY: `State::wake` or `State::post` gave that right to this caller alone.
     let task = unsafe { FiberTask::new(NonNull::from(header)) };
-    crate::pool::make_ready(task, Ready::Woken, here);
+    crate::sched::pool::make_ready(task, Ready::Woken, here);
 }
 
 impl Clone for FiberHandle {

@@ -6,20 +6,18 @@
 //! Who may touch what:
 //! * atomics (`state`, `anchor`, `cancel`, ...): any thread that holds a reference;
 //! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
-//!   at a time; the state word hands the fiber over (`fiber/state`). Two of its cells, `timer` and `timer_fired`, go
+//!   at a time; the state word hands the fiber over (`atomics/state`). Two of its cells, `timer` and `timer_fired`, go
 //!   with the timer on the wheel of the worker that it is bound to, and to whoever has that worker's claim
-//!   (`worker/claim`), be it the worker, the fiber itself or the monitor;
-//! * `waiter`: whoever holds the lock of the list that it is in (`sync/monitor`), and in none the fiber itself;
-//! * result and joiner: as `fiber/join` says.
+//!   (`atomics/biased_lock`), be it the worker, the fiber itself or the monitor;
+//! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`), and in none the fiber itself;
+//! * result and joiner: as `atomics/join` says.
 //!
 //! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's
 //! [`FiberTask`] stands for: queueing touches no counter.
 
 pub(crate) mod blocks;
-pub(crate) mod body;
+pub(crate) mod cancel;
 mod handle;
-pub(crate) mod join;
-pub(crate) mod state;
 mod task;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -31,19 +29,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use corosensei::{Coroutine, Yielder};
 
-use crate::cancel::{CancelReason, Interrupt, Node, Word};
+use crate::atomics::pinned_state::Local;
+use crate::atomics::state::{Brings, State};
+use crate::fiber::cancel::{CancelReason, Interrupt, Node, Word};
+use crate::fiber_local;
 use crate::policy::{self, WorkerId};
-use crate::pool::PoolShared;
 use crate::queue::inbox::Link;
+use crate::sched::pool::PoolShared;
+use crate::sched::worker::WorkerCtx;
 use crate::stack::{OverflowInfo, Stack};
-use crate::sync::monitor::Waiter;
+use crate::sync::wait_queue::Waiter;
 use crate::timer::KeyCell;
-use crate::tls;
-use crate::worker::WorkerCtx;
 use blocks::Blocks;
 pub(crate) use handle::{FiberHandle, grant, wake, wake_here};
-use state::anchored::Local;
-use state::{Brings, State};
 pub use task::FiberTask;
 
 /// When a fiber may change its worker.
@@ -133,7 +131,7 @@ const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.w
 /// What only the fiber and the worker that runs it touch, but for what the module's page says.
 #[repr(C)]
 pub(crate) struct Own {
-    /// Where it is, if it does not move: see `state/anchored`.
+    /// Where it is, if it does not move: see `atomics/pinned_state`.
     pub(crate) local: Local,
     /// What the waker that won the fiber brought: see `state`.
     token: Cell<bool>,
@@ -152,7 +150,7 @@ pub(crate) struct Own {
     pub(crate) deadline: Cell<u64>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
     /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
-    block: UnsafeCell<Option<tls::Block>>,
+    block: UnsafeCell<Option<fiber_local::Block>>,
     /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
     pub(crate) timer: KeyCell,
     /// Where it is on record: in the list of the worker that it stays with, or has started on if it may move.
@@ -164,11 +162,11 @@ pub(crate) struct Own {
 /// What depends on the fiber's types.
 pub(crate) struct VTable {
     /// Runs the closure, keeps the result, tells the joiner. On the fiber's stack, once.
-    run: unsafe fn(NonNull<Header>),
+    pub(crate) run: unsafe fn(NonNull<Header>),
     /// Gives the joiner an error instead of running the closure, which is dropped.
-    refuse: unsafe fn(NonNull<Header>, std::io::Error),
+    pub(crate) refuse: unsafe fn(NonNull<Header>, std::io::Error),
     /// Frees the block, perhaps to a worker's kept ones.
-    free: unsafe fn(NonNull<Header>, Option<&Blocks>),
+    pub(crate) free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }
 
 // SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire), its `timer` and
@@ -217,7 +215,7 @@ macro_rules! write_fields {
 pub(crate) use write_fields;
 
 /// For `write_fields`.
-fn told_all<T>(_: *mut T, _: fn(&T)) {}
+pub(crate) fn told_all<T>(_: *mut T, _: fn(&T)) {}
 
 impl Header {
     /// Makes the header of a fiber that `refs` refer to.
@@ -225,7 +223,7 @@ impl Header {
     /// # Safety
     /// The caller may write to the place.
     #[inline(always)]
-    unsafe fn write(place: *mut Self, birth: Birth, refs: usize, vtable: &'static VTable) {
+    pub(crate) unsafe fn write(place: *mut Self, birth: Birth, refs: usize, vtable: &'static VTable) {
         let id = next_id();
         let name = birth.name.as_deref().unwrap_or("");
         // SAFETY: the caller's promise.
@@ -283,7 +281,7 @@ impl Header {
         self.movement
     }
 
-    /// Whether it stays with the worker that it starts on, which then keeps its state: `state/anchored`.
+    /// Whether it stays with the worker that it starts on, which then keeps its state: `atomics/pinned_state`.
     #[inline]
     pub(crate) fn stays(&self) -> bool {
         self.movement != Movement::Anytime

@@ -9,11 +9,11 @@ use corosensei::{Coroutine, Yielder};
 use super::blocks::Blocks;
 use super::handle::release;
 use super::{CURRENT, Coro, Header, NEVER, NOWHERE, Switch, set_current};
+use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
+use crate::sched::worker::WorkerCtx;
 use crate::stack::Stack;
-use crate::tls;
-use crate::worker::WorkerCtx;
 
 /// A fiber that is ready to run, as run queues hold it: dropping it leaks the fiber.
 ///
@@ -38,7 +38,7 @@ impl FiberTask {
 
     /// Gives the fiber a stack and perhaps storage of its own. Its worker, before the first resume.
     #[inline(always)]
-    pub(crate) fn start(&self, stack: Stack, block: Option<tls::Block>) {
+    pub(crate) fn start(&self, stack: Stack, block: Option<fiber_local::Block>) {
         stack.set_owner(self.0.as_ptr().cast());
         let header = self.0;
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Switch>, ()| {
@@ -76,7 +76,7 @@ impl FiberTask {
             // SAFETY: as above; it does not change before the fiber has ended.
             let block = unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
             // SAFETY: the fiber's block; this worker has the right to run it.
-            return unsafe { tls::resume(coroutine, block.base(), ctx.home) }.as_yield();
+            return unsafe { fiber_local::resume(coroutine, block.base(), ctx.home) }.as_yield();
         }
         CURRENT.with(|c| c.set(header));
         let switch = coroutine.resume(()).as_yield();
@@ -98,7 +98,7 @@ impl FiberTask {
 
     /// Its worker, after `finish`: frees the fiber and returns its stack and its storage.
     #[inline(always)]
-    pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<tls::Block>) {
+    pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<fiber_local::Block>) {
         let header = self.header();
         // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
         let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };

@@ -1,8 +1,8 @@
 //! What a driver is: it takes operations, reports each one's single completion, and sleeps for the worker.
 //!
-//! One driver belongs to one worker and is called on that worker's thread, or under its claim (`worker/claim`) on the
-//! monitor's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed
-//! buffers sound, and that the common test list checks for every driver:
+//! One driver belongs to one worker and is called on that worker's thread, or under its claim (`atomics/biased_lock`)
+//! on the monitor's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed buffers
+//! sound, and that the common test list checks for every driver:
 //!
 //! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).
 //! 2. A pending operation is reported exactly once, by a later `poll` or `cancel`; after that the driver never touches
@@ -19,8 +19,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::eventfd::Wakeup;
 use super::op::{Operation, RawResult};
-use super::wakeup::Wakeup;
 
 /// The address of an operation that the submitter keeps in place.
 pub(crate) type OpRef = NonNull<Operation>;

@@ -50,12 +50,12 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait, Watch};
+use super::eventfd::Wakeup;
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome, readable_or_writable};
-use super::parked::Parked;
+use super::op_lists::{List, Waiters};
 use super::source::Source;
-use super::waiters::{List, Waiters};
-use super::wakeup::Wakeup;
 use crate::prefetch::prefetch;
+use crate::sched::idle_conn::Parked;
 
 /// Events taken from the kernel by one call. What they wake runs before the next ones are asked for, so this bounds how
 /// much a batch pushes out of the caches before it is used: with 512 connections, 256 events cost the cache server 7 %

@@ -6,17 +6,15 @@
 
 pub(crate) mod driver;
 pub(crate) mod epoll;
+pub(crate) mod eventfd;
 pub(crate) mod op;
-pub(crate) mod parked;
+mod op_lists;
 pub(crate) mod probe;
 pub(crate) mod release;
-mod ring;
 pub(crate) mod sim;
 pub(crate) mod source;
 pub(crate) mod uring;
-pub(crate) mod wait;
-mod waiters;
-pub(crate) mod wakeup;
+mod uring_setup;
 
 #[cfg(test)]
 mod tests;

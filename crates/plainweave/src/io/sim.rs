@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
-use super::wakeup::Wakeup;
+use super::eventfd::Wakeup;
 
 /// What a `poll` without sleep takes, unless told otherwise.
 const POLL_COST: u64 = 1_000;

@@ -55,11 +55,11 @@ use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait, Watch};
+use super::eventfd::Wakeup;
 use super::op::{Interest, Op, Operation, RawResult, connect_outcome};
-use super::parked::Parked;
-use super::ring::{Gate, build};
-use super::wakeup::Wakeup;
+use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
+use crate::sched::idle_conn::Parked;
 
 /// User data of the wake-up poll and of cancel entries: no operation has such an address.
 const WAKE: u64 = 1;

@@ -11,7 +11,7 @@ use super::TcpStream;
 use super::addr::{self, ToSocketAddrs};
 use crate::io::op::Op;
 use crate::io::source::Source;
-use crate::io::wait::perform;
+use crate::sched::io_call::perform;
 
 /// Connections that the kernel may hold for us (it cuts this to `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;

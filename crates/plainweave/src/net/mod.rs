@@ -5,11 +5,11 @@
 //! implemented for `&TcpStream` too, and one fiber may read while another writes.
 
 mod addr;
+mod idle;
 mod listener;
-mod parked;
 mod stream;
 
 pub use addr::ToSocketAddrs;
+pub use idle::{HasStream, each_readable, on_readable};
 pub use listener::{Incoming, TcpListener};
-pub use parked::{HasStream, each_readable, on_readable};
 pub use stream::TcpStream;

@@ -12,10 +12,10 @@ use rustix::net::SendFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
-use crate::block;
 use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::io::source::Source;
-use crate::io::wait::perform;
+use crate::sched::io_call::perform;
+use crate::sched::wait;
 
 /// No time-out.
 const NONE: u64 = u64::MAX;
@@ -241,7 +241,7 @@ impl TcpStream {
 
     /// Attempts a system call until it is not told to wait.
     fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
-        if let Some(interrupt) = block::interrupted() {
+        if let Some(interrupt) = wait::interrupted() {
             return Err(interrupt.into());
         }
         loop {
@@ -307,7 +307,7 @@ fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
     if limit == Some(Duration::ZERO) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero; None means no time-out"));
     }
-    word.store(limit.map_or(NONE, block::nanos), Ordering::Relaxed);
+    word.store(limit.map_or(NONE, wait::nanos), Ordering::Relaxed);
     Ok(())
 }
 

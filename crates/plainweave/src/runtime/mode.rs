@@ -4,7 +4,7 @@ use std::io;
 
 use super::{RuntimeBuilder, invalid};
 use crate::fiber::Movement;
-use crate::tls::{self, Storage};
+use crate::fiber_local::{self, Storage};
 
 impl RuntimeBuilder {
     /// When fibers change workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] goes with
@@ -52,7 +52,7 @@ impl RuntimeBuilder {
     /// Whether movement and storage go together, and the platform has that storage.
     pub(super) fn check_storage(&self) -> io::Result<()> {
         match (self.storage, self.movement) {
-            (Storage::Own, _) => tls::available(),
+            (Storage::Own, _) => fiber_local::available(),
             (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(
                 "movement: Movement::Anytime is not safe on shared thread-local storage; give fibers their own \
                  (own_tls), or promise the contract of the unsafe movement_anytime"

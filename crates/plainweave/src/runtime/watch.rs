@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::{Runtime, RuntimeBuilder, invalid};
 use crate::fiber::Movement;
 use crate::io::driver::Users;
-use crate::monitor::Monitor;
-use crate::pool::PoolShared;
-use crate::stall::{self, OnStall, Reporter, Stall};
-use crate::worker;
+use crate::sched::pool::PoolShared;
+use crate::sched::worker;
+use crate::watchdog::report::Stall;
+use crate::watchdog::{self, Monitor, OnStall, Reporter};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
 /// For the report that is on its way when a runtime ends.
@@ -75,7 +75,7 @@ impl RuntimeBuilder {
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
         let mut notes = None;
         if let Some(on_stall) = self.on_stall {
-            stall::install()?;
+            watchdog::install()?;
             let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
             runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
             notes = Some(sender);

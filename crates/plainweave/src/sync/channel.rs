@@ -18,8 +18,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::monitor::{Grant, Monitor, Place};
-use crate::cancel::Interrupt;
+use super::wait_queue::{Grant, Monitor, Place};
+use crate::fiber::cancel::Interrupt;
 
 /// The lists of those who wait.
 const RECEIVERS: usize = 0;
@@ -117,7 +117,7 @@ impl<T> Sender<T> {
     }
 }
 
-type Inside<T> = super::monitor::Inside<State<T>, 2>;
+type Inside<T> = super::wait_queue::Inside<State<T>, 2>;
 
 /// `None`: full. With the receiver to wake, if one waits.
 fn try_send<T>(inside: &mut Inside<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {

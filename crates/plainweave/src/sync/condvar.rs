@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use super::monitor::{Grant, Monitor, Place};
 use super::mutex::MutexGuard;
+use super::wait_queue::{Grant, Monitor, Place};
 
 /// Waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain threads.
 ///

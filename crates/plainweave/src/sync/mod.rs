@@ -15,10 +15,9 @@
 
 pub mod channel;
 mod condvar;
-pub(crate) mod monitor;
 mod mutex;
 mod semaphore;
-mod spin;
+pub(crate) mod wait_queue;
 
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;

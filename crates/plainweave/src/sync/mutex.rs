@@ -13,9 +13,9 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-use super::monitor::{Monitor, Place};
-use crate::block;
-use crate::cancel::Interrupt;
+use super::wait_queue::{Monitor, Place};
+use crate::fiber::cancel::Interrupt;
+use crate::sched::wait;
 
 /// Rounds of a spin before a wait; each is twice as long, 30 turns in all: about the time of a short critical section.
 const SPINS: u32 = 4;
@@ -135,7 +135,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// A holder that runs on another core is about to release it. On a single worker there is none.
     fn spin(&self) -> Option<MutexGuard<'_, T>> {
-        if block::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
+        if wait::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
             return None;
         }
         (0..SPINS).find_map(|round| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::monitor::{Monitor, Place};
+use super::wait_queue::{Monitor, Place};
 
 /// Permits that are taken and given back; who finds none waits.
 ///

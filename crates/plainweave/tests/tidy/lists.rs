@@ -7,27 +7,27 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave-cli/src/engine.rs",
     "crates/plainweave-cli/src/cache/store/segment.rs",
     "crates/plainweave/src/fiber/blocks.rs",
-    "crates/plainweave/src/fiber/body.rs",
+    "crates/plainweave/src/sched/closure.rs",
     "crates/plainweave/src/fiber/handle.rs",
-    "crates/plainweave/src/fiber/join.rs",
+    "crates/plainweave/src/atomics/join.rs",
     "crates/plainweave/src/fiber/mod.rs",
     "crates/plainweave/src/fiber/task.rs",
     "crates/plainweave/src/fs.rs",
     "crates/plainweave/src/io/driver.rs",
     "crates/plainweave/src/io/epoll.rs",
     "crates/plainweave/src/io/op.rs",
-    "crates/plainweave/src/io/parked.rs",
+    "crates/plainweave/src/sched/idle_conn.rs",
     "crates/plainweave/src/prefetch.rs",
-    "crates/plainweave/src/io/ring.rs",
+    "crates/plainweave/src/io/uring_setup.rs",
     "crates/plainweave/src/io/sim.rs",
     "crates/plainweave/src/io/source.rs",
     "crates/plainweave/src/io/uring.rs",
-    "crates/plainweave/src/io/wait.rs",
-    "crates/plainweave/src/monitor/slice.rs",
+    "crates/plainweave/src/sched/io_call.rs",
+    "crates/plainweave/src/watchdog/timeslice.rs",
     "crates/plainweave/src/net/listener.rs",
     "crates/plainweave/src/net/stream.rs",
-    "crates/plainweave/src/pool.rs",
-    "crates/plainweave/src/pool/shared.rs",
+    "crates/plainweave/src/sched/pool.rs",
+    "crates/plainweave/src/sched/worker_shared.rs",
     "crates/plainweave/src/queue/deque.rs",
     "crates/plainweave/src/queue/deque/owner.rs",
     "crates/plainweave/src/queue/deque/stealer.rs",
@@ -48,41 +48,31 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/stack/pool.rs",
     "crates/plainweave/src/stack/slab.rs",
     "crates/plainweave/src/stack/table.rs",
-    "crates/plainweave/src/stall/sample.rs",
-    "crates/plainweave/src/sync/monitor.rs",
+    "crates/plainweave/src/watchdog/sample.rs",
+    "crates/plainweave/src/sync/wait_queue.rs",
     "crates/plainweave/src/sync/mutex.rs",
-    "crates/plainweave/src/sync/spin.rs",
+    "crates/plainweave/src/atomics/spin_lock.rs",
     "crates/plainweave/src/thread.rs",
-    "crates/plainweave/src/tls/absent.rs",
-    "crates/plainweave/src/tls/own/base.rs",
-    "crates/plainweave/src/tls/own/block.rs",
-    "crates/plainweave/src/tls/own/glibc.rs",
-    "crates/plainweave/src/worker.rs",
-    "crates/plainweave/src/worker/reach.rs",
+    "crates/plainweave/src/fiber_local/absent.rs",
+    "crates/plainweave/src/fiber_local/own/base.rs",
+    "crates/plainweave/src/fiber_local/own/block.rs",
+    "crates/plainweave/src/fiber_local/own/glibc.rs",
+    "crates/plainweave/src/sched/worker.rs",
+    "crates/plainweave/src/sched/worker_io.rs",
 ];
 
 /// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason about.
-pub(crate) const THREAD_LOCAL: &[&str] = &["crates/plainweave/src/block.rs", "crates/plainweave/src/fiber/mod.rs"];
+pub(crate) const THREAD_LOCAL: &[&str] = &["crates/plainweave/src/sched/wait.rs", "crates/plainweave/src/fiber/mod.rs"];
 
 /// What library code may do to the process or its terminal, and where: the messages of an abort.
 pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
-    ("crates/plainweave/src/block.rs", "stderr("),
-    ("crates/plainweave/src/block.rs", "process::abort"),
+    ("crates/plainweave/src/sched/wait.rs", "stderr("),
+    ("crates/plainweave/src/sched/wait.rs", "process::abort"),
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
 ];
 
 /// Files that take atomics, cells and locks from `crate::shim` alone, so that loom checks the file that runs.
-pub(crate) const LOCK_FREE: &[&str] = &[
-    "crates/plainweave/src/queue/",
-    "crates/plainweave/src/park.rs",
-    "crates/plainweave/src/fiber/state.rs",
-    "crates/plainweave/src/fiber/state/anchored.rs",
-    "crates/plainweave/src/fiber/join.rs",
-    "crates/plainweave/src/stall/board.rs",
-    "crates/plainweave/src/sync/spin.rs",
-    "crates/plainweave/src/worker/claim.rs",
-    "crates/plainweave/src/monitor/bell.rs",
-];
+pub(crate) const LOCK_FREE: &[&str] = &["crates/plainweave/src/queue/", "crates/plainweave/src/atomics/"];
 
 /// Lines in a file.
 pub(crate) const FILE_LINES: usize = 500;

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use loom::thread;
 
 use super::{Push, Reader, mpsc_at};
-use crate::park::Idle;
+use crate::atomics::sleepers::Idle;
 use crate::shim::atomic::{AtomicUsize, Ordering};
 use crate::shim::{Arc, UnsafeCell};
 

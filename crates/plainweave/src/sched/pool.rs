@@ -17,9 +17,6 @@
 //! all "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in
 //! between.
 
-mod outside;
-mod shared;
-
 use std::collections::HashMap;
 use std::io;
 use std::ptr::NonNull;
@@ -29,19 +26,19 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use super::outside::{Outside, PushOutside};
+use super::worker_shared::Registered;
+pub(crate) use super::worker_shared::{Beat, Door, WorkerShared};
+use crate::atomics::bell::Bell;
+use crate::atomics::sleepers::Idle;
 use crate::blocking::BlockingPool;
-use crate::cancel::Node;
+use crate::fiber::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
-use crate::monitor::Bell;
-use crate::park::Idle;
+use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
 use crate::queue::mpsc::Push;
+use crate::sched::worker::WorkerCtx;
 use crate::stack::{Stack, StackConfig, StackPool};
-use crate::tls::Storage;
-use crate::worker::WorkerCtx;
-use outside::{Outside, PushOutside};
-use shared::Registered;
-pub(crate) use shared::{Beat, Door, WorkerShared};
 
 /// What all threads may touch of a pool.
 pub(crate) struct PoolShared {

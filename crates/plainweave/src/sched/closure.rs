@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::blocks::{self, Blocks};
-use super::join::{Finished, Join};
-use super::{Birth, FiberHandle, FiberTask, Header, Reason, VTable, write_fields};
-use crate::block::{self, Waker};
-use crate::cancel::{CancelReason, Interrupt};
+use crate::atomics::join::{Finished, Join};
+use crate::fiber::blocks::{self, Blocks};
+use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::{self, Birth, FiberHandle, FiberTask, Header, Reason, VTable, write_fields};
+use crate::fiber_local;
+use crate::sched::wait::{self, Waker};
 use crate::scope::ScopeData;
-use crate::tls;
 
 /// How a fiber ended, if not with a value.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     scope: Option<Arc<ScopeData>>,
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
-    let here = super::current_worker().map(|ctx| &ctx.blocks);
+    let here = fiber::current_worker().map(|ctx| &ctx.blocks);
     // The fiber itself and its handle.
     let body = place(birth, 2, Join::new(), scope, f, here);
     // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.
@@ -108,10 +108,10 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
     // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
     // dropped before them. (It may also be given up in between: what it then leaves in thread-locals goes as well.)
     if !body.packet.join.is_abandoned() {
-        tls::end_of_fiber();
+        fiber_local::end_of_fiber();
     }
     end(&body.packet, result);
-    tls::end_of_fiber();
+    fiber_local::end_of_fiber();
 }
 
 unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error) {
@@ -175,7 +175,7 @@ fn tell<T>(packet: &Packet<T>, failed: bool) {
 
 /// The owner of the result, when nobody asks for it.
 fn drop_result<T>(packet: &Packet<T>) {
-    // SAFETY: `fiber/join` gives the result to one owner.
+    // SAFETY: `atomics/join` gives the result to one owner.
     match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
         (Some(Err(Failure::Panicked(payload))), Some(scope)) => scope.keep_panic(payload),
         // A destructor that panics must not unwind into the worker.
@@ -214,7 +214,7 @@ impl<T> RawJoin<T> {
         if join.is_done() || !join.wait(Waker::current()) {
             return Ok(());
         }
-        let waited = block::until(Reason::Join, Some(self.header()), heed, None, || join.is_done().then_some(()));
+        let waited = wait::until(Reason::Join, Some(self.header()), heed, None, || join.is_done().then_some(()));
         if waited.is_err() && !join.retract() {
             return Ok(());
         }

@@ -14,12 +14,12 @@ use std::io;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::driver::Submitted;
-use super::op::{Interest, Op, Operation, RawResult, Waiter, connect_outcome};
-use super::source::Source;
-use crate::block::{self, Pin};
-use crate::cancel::Interrupt;
+use crate::fiber::cancel::Interrupt;
 use crate::fiber::{Header, NEVER, Reason};
+use crate::io::driver::Submitted;
+use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, connect_outcome};
+use crate::io::source::Source;
+use crate::sched::wait::{self, Pin};
 
 /// Any thread or fiber. Performs `op`; `limit` is the call's own time-out.
 ///
@@ -28,7 +28,7 @@ use crate::fiber::{Header, NEVER, Reason};
 pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -> io::Result<u32> {
     source.check_open()?;
     let operation = Operation::new(op, source);
-    let result = match block::suspendable() {
+    let result = match wait::suspendable() {
         // SAFETY: the caller's promise.
         Some(header) => unsafe { on_fiber(header, &operation, limit) },
         // SAFETY: the caller's promise.
@@ -71,7 +71,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
         Submitted::Done(result) => outcome(result, None),
         Submitted::Pending => {
             // Only now, for most calls are done at once: the clock is not free.
-            let own = limit.map_or(NEVER, |l| ctx.now().saturating_add(block::nanos(l)));
+            let own = limit.map_or(NEVER, |l| ctx.now().saturating_add(wait::nanos(l)));
             // SAFETY: as above.
             unsafe { wait(header, operation, deadline.min(own)) }
         }
@@ -99,7 +99,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
             }
         }
         drop(io);
-        late = block::suspend(header, Reason::Io, deadline);
+        late = wait::suspend(header, Reason::Io, deadline);
     }
 }
 
@@ -115,7 +115,7 @@ fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {
 /// As for `perform`.
 unsafe fn on_thread(operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
     let own = limit.and_then(|l| Instant::now().checked_add(l));
-    let deadline = block::earliest(block::thread_deadline(), own);
+    let deadline = wait::earliest(wait::thread_deadline(), own);
     let interest = operation.op.interest();
     let mut ready = false;
     loop {

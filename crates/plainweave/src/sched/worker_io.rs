@@ -13,22 +13,22 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::claim::{Claim, Claimed, Inside};
-use super::{TimerTarget, WorkerCtx};
-use crate::fiber::state::Brings;
+use super::worker::{TimerTarget, WorkerCtx};
+use crate::atomics::biased_lock::{Claim, Claimed, Inside};
+use crate::atomics::state::Brings;
 use crate::fiber::{self, FiberTask, Header, Movement, Reason};
 use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
 use crate::io::op::Waiter;
-use crate::io::parked::{self, Parked};
 use crate::policy::{Ready, WorkerId};
-use crate::pool::{self, PoolShared};
+use crate::sched::idle_conn::{self, Parked};
+use crate::sched::pool::{self, PoolShared};
 use crate::timer::Wheel;
 
 /// See the module's page. Each `RefCell` is borrowed for the length of one call that runs no user code.
 pub(crate) struct Io {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
-    pub(crate) parked: RefCell<parked::List>,
+    pub(crate) parked: RefCell<idle_conn::List>,
     done: RefCell<Vec<Completion>>,
     /// The monitor has taken in a wake-up that was the worker's, which may be on its way to sleep.
     owed: Cell<bool>,
@@ -36,7 +36,7 @@ pub(crate) struct Io {
 
 impl Io {
     /// The worker, which has the claim and is about to sleep. Whether it was woken before it could.
-    pub(super) fn was_woken(&self) -> bool {
+    pub(crate) fn was_woken(&self) -> bool {
         self.owed.take()
     }
 }
@@ -48,7 +48,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(driver: Box<dyn Driver>) -> Self {
+    pub(crate) fn new(driver: Box<dyn Driver>) -> Self {
         let io = Io {
             driver: RefCell::new(driver),
             timers: RefCell::new(Wheel::new()),
@@ -69,7 +69,7 @@ impl Reach {
 
     /// The worker.
     #[inline]
-    pub(super) fn enter(&self) -> Guard<'_, Inside<'_>> {
+    pub(crate) fn enter(&self) -> Guard<'_, Inside<'_>> {
         Guard { _held: self.claim.enter(), io: &self.io }
     }
 
@@ -109,7 +109,7 @@ pub(crate) struct At<'a> {
 impl At<'_> {
     /// Looks at the driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes ready
     /// after that. Whether a wake-up had come.
-    pub(super) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
+    pub(crate) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
         let mut done = self.io.done.take();
         let woken = self.io.driver.borrow_mut().poll(wait, &mut done).unwrap_or_else(|error| {
             // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::TcpStream;
-use crate::block;
 use crate::fiber::{self, NEVER};
-use crate::io::parked::{self, Resume};
 use crate::runtime;
+use crate::sched::idle_conn::{self, Resume};
+use crate::sched::wait;
 
 /// State that belongs to a connection.
 pub trait HasStream {
@@ -40,8 +40,8 @@ where
 {
     let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::on_readable"));
     let source = conn.stream().source().clone();
-    let idle = idle.map_or(NEVER, block::nanos);
-    parked::park(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
+    let idle = idle.map_or(NEVER, wait::nanos);
+    idle_conn::park(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
 }
 
 /// A fiber. As [`on_readable`], time and again: `f` serves what has come and says whether the connection is to be
@@ -58,6 +58,6 @@ where
 {
     let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::each_readable"));
     let source = conn.stream().source().clone();
-    let idle = idle.map_or(NEVER, block::nanos);
-    parked::park(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
+    let idle = idle.map_or(NEVER, wait::nanos);
+    idle_conn::park(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
 }

@@ -3,8 +3,8 @@
 //! # Concepts
 //! An anchored fiber's *place* ([`Local`]: awake, notified, parked, finished) is plain memory that its worker alone
 //! touches. A fiber of the same worker wakes it with a load and a store, and parking is a store: no atomic
-//! read-modify-write where the general protocol ([`super`]) has two. Every other thread goes through the word: it
-//! leaves `POSTED` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this one". The
+//! read-modify-write where the general protocol ([`super::state`]) has two. Every other thread goes through the word:
+//! it leaves `POSTED` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this one". The
 //! worker empties its inbox, takes what was left in the word, and wakes the fiber as if it had done so by itself.
 //!
 //! # Why it is hard
@@ -38,7 +38,7 @@
 
 use std::cell::Cell;
 
-use super::{Brings, FINISHED, GRANT, POSTED, SETTLED, State, TOKEN};
+use super::state::{Brings, FINISHED, GRANT, POSTED, SETTLED, State, TOKEN};
 use crate::shim::atomic::Ordering;
 
 /// Where an anchored fiber is.

@@ -40,7 +40,7 @@ impl Bell {
 
     /// The monitor. Until a worker calls; not at all unless `quiet` is true of them all, which is asked after every
     /// call of `unpark` as well.
-    pub(super) fn sleep(&self, quiet: impl Fn() -> bool) {
+    pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
         let _ = self.monitor.set(std::thread::current());
         self.sleep_by(quiet, std::thread::park);
     }

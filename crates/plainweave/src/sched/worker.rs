@@ -9,13 +9,6 @@
 //! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
 //! the length of one call that runs no user code.
 
-mod claim;
-mod half;
-mod mail;
-mod means;
-pub(crate) mod reach;
-mod spread;
-
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,23 +20,24 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use super::local_policy::{Half, PushLocal};
+use super::mailbox::Mail;
+use super::recycle::Means;
+use super::spread::Spread;
+use super::worker_io::{At, Guard, Io, Reach};
+use crate::atomics::biased_lock::Inside;
+pub(crate) use crate::atomics::biased_lock::can_interrupt;
+use crate::atomics::pinned_state::Call;
+use crate::atomics::sleepers::Slept;
+use crate::atomics::state::Brings;
 use crate::fiber::blocks::Blocks;
-use crate::fiber::state::{Brings, anchored::Call};
 use crate::fiber::{self, FiberTask, Header, Movement, Switch};
+use crate::fiber_local;
 use crate::io::driver::{Driver, Wait, Watch};
-use crate::io::parked::{self, Parked};
-use crate::park::Slept;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
-use crate::pool::{self, PoolShared, WorkerShared, bump};
+use crate::sched::idle_conn::{self, Parked};
+use crate::sched::pool::{self, PoolShared, WorkerShared, bump};
 use crate::stack;
-use crate::tls;
-use claim::Inside;
-pub(crate) use claim::can_interrupt;
-use half::{Half, PushLocal};
-use mail::Mail;
-use means::Means;
-use reach::{At, Guard, Io, Reach};
-use spread::Spread;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
@@ -53,7 +47,7 @@ const STRIDE_NS: u64 = 200_000;
 /// What an expired timer wakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerTarget {
-    /// A fiber that waits in `block::suspend`, where the timer is removed before it goes on.
+    /// A fiber that waits in `wait::suspend`, where the timer is removed before it goes on.
     Fiber(NonNull<Header>),
     /// A parked connection, which removes its timer before it is freed.
     Parked(NonNull<Parked>),
@@ -71,14 +65,14 @@ pub(crate) struct WorkerCtx {
     means: Means,
     spread: Spread,
     /// As the pool knows it.
-    dry: Cell<bool>,
+    pub(super) dry: Cell<bool>,
     /// Memory of ended fibers.
     pub(crate) blocks: Blocks,
     /// The base of this thread's own thread-local storage, which is put back after each fiber.
     pub(crate) home: usize,
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
     /// list.)
-    anchored: RefCell<Slab<NonNull<Header>>>,
+    pub(super) anchored: RefCell<Slab<NonNull<Header>>>,
     half: Rc<dyn PushLocal>,
     /// The clock, as of the last look at driver and timers.
     clock: Cell<u64>,
@@ -140,7 +134,7 @@ impl WorkerCtx {
     fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
-        parked::end_taken(self.at(&io));
+        idle_conn::end_taken(self.at(&io));
         let (rests, wants_poll) = {
             let driver = io.driver.borrow();
             (driver.rests(), driver.wants_poll())
@@ -206,7 +200,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             spread: Spread::default(),
             dry: Cell::new(true),
             blocks: Blocks::default(),
-            home: if pool.storage == tls::Storage::Own { tls::base() } else { 0 },
+            home: if pool.storage == fiber_local::Storage::Own { fiber_local::base() } else { 0 },
             anchored: RefCell::default(),
             half: half.clone(),
             clock: Cell::new(0),
@@ -338,7 +332,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
         if told {
-            parked::cancel_all(self.ctx.at(&self.ctx.io()));
+            idle_conn::cancel_all(self.ctx.at(&self.ctx.io()));
         }
         let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
         if closing {

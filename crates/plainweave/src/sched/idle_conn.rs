@@ -23,16 +23,17 @@ use std::sync::atomic::Ordering;
 
 use slab::Slab;
 
-use super::driver::Submitted;
-use super::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
-use super::source::Source;
-use crate::cancel::{CancelReason, Interrupt};
-use crate::fiber::{self, NEVER, body};
-use crate::pool::{bump, lower};
+use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::{self, NEVER};
+use crate::io::driver::Submitted;
+use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
+use crate::io::source::Source;
 use crate::prefetch::prefetch;
+use crate::sched::closure;
+use crate::sched::pool::{bump, lower};
+use crate::sched::worker::{TimerTarget, WorkerCtx};
+use crate::sched::worker_io::At;
 use crate::timer::TimerKey;
-use crate::worker::reach::At;
-use crate::worker::{TimerTarget, WorkerCtx};
 
 /// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading for
 /// each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as much.)
@@ -190,7 +191,8 @@ fn launch(at: At, serving: Serving, outcome: io::Result<()>) {
     }
     let birth = at.pool.birth(at.here, None, NEVER);
     // SAFETY: the closure is 'static and Send.
-    let task = unsafe { body::create_detached(birth, at.here.map(|ctx| &ctx.blocks), move || serving.serve(outcome)) };
+    let task =
+        unsafe { closure::create_detached(birth, at.here.map(|ctx| &ctx.blocks), move || serving.serve(outcome)) };
     at.pool.launch(task, at.here);
 }
 

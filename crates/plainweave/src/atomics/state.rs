@@ -1,7 +1,7 @@
 //! The state word of a fiber: who owns its stack, and which queue it may be on.
 //!
 //! This is the protocol of fibers that may move at any time. A fiber that stays where it started needs fewer atomic
-//! operations: see [`anchored`].
+//! operations: see [`super::pinned_state`].
 //!
 //! Blocking is "register where the waker will find me, then suspend". A waker on another core may come between the two,
 //! while the fiber still runs on its stack. So the *worker*, and only after the switch has saved the stack, publishes
@@ -30,8 +30,6 @@
 //! that does not win leaves it in the word, as a bit beside the others, from where [`State::take`] fetches it.
 //! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from parking: it may wait for something else.
 
-pub(crate) mod anchored;
-
 use crate::shim::atomic::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
@@ -40,15 +38,15 @@ const NOTIFIED: u32 = 1;
 /// Suspended, its stack saved, on no queue.
 const PARKED: u32 = 2;
 /// Its body has ended; wake-ups mean nothing.
-const FINISHED: u32 = 4;
+pub(super) const FINISHED: u32 = 4;
 /// A token was left while the fiber was not parked.
-const TOKEN: u32 = 8;
+pub(super) const TOKEN: u32 = 8;
 /// A grant was given while the fiber was not parked.
-const GRANT: u32 = 16;
+pub(super) const GRANT: u32 = 16;
 /// Anchored fibers only: it has parked once; whoever wakes it from elsewhere tells its worker.
-const SETTLED: u32 = 32;
+pub(super) const SETTLED: u32 = 32;
 /// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
-const POSTED: u32 = 64;
+pub(super) const POSTED: u32 = 64;
 
 /// What a wake-up brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +60,7 @@ pub(crate) enum Brings {
 }
 
 impl Brings {
-    fn bit(self) -> u32 {
+    pub(super) fn bit(self) -> u32 {
         match self {
             Brings::Nothing => 0,
             Brings::Token => TOKEN,
@@ -73,7 +71,7 @@ impl Brings {
 
 /// See the module's table.
 #[derive(Debug)]
-pub(crate) struct State(AtomicU32);
+pub(crate) struct State(pub(super) AtomicU32);
 
 impl State {
     /// A new fiber is awake: it is about to be queued.

@@ -56,7 +56,7 @@ impl Claim {
 
     /// The worker. What the guard is for is the worker's until it is dropped. Nests.
     #[inline]
-    pub(super) fn enter(&self) -> Inside<'_> {
+    pub(crate) fn enter(&self) -> Inside<'_> {
         let depth = self.inside.load(Ordering::Relaxed);
         self.inside.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {

@@ -11,20 +11,20 @@ use slab::Slab;
 
 use crate::fiber::{FiberTask, Header};
 use crate::io::driver::Watch;
+use crate::io::eventfd::Wakeup;
 use crate::io::release::Released;
-use crate::io::wakeup::Wakeup;
 use crate::queue::inbox::Inbox;
 use crate::queue::mpsc::{Mpsc, Reader, mpsc};
-use crate::worker::reach::Reach;
+use crate::sched::worker_io::Reach;
 
 /// Grants to a worker's fibers that may be on their way to it; those beyond it go through its inbox.
 const GRANTS: usize = 256;
 
 /// What all threads may touch of a worker.
 pub(crate) struct WorkerShared {
-    pub(super) inbox: CachePadded<Inbox<FiberTask>>,
+    pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
     /// Fibers that stay there and have been granted what they wait for.
-    pub(super) granted: CachePadded<Arc<Mpsc<Header>>>,
+    pub(crate) granted: CachePadded<Arc<Mpsc<Header>>>,
     /// For the worker, when it starts.
     reader: Mutex<Option<Reader<Header>>>,
     wakeup: OnceLock<Arc<Wakeup>>,
@@ -38,7 +38,7 @@ pub(crate) struct WorkerShared {
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Connections parked in the worker's driver; written by whoever has its claim (`worker/claim`).
+    /// Connections parked in the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
     pub(crate) parked: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// Its thread, by the kernel's number; 0 before it has started.
@@ -51,7 +51,7 @@ pub(crate) struct WorkerShared {
 }
 
 /// A fiber on record: alive, because it is removed under the same lock before it is freed.
-pub(super) struct Registered(pub(super) NonNull<Header>);
+pub(crate) struct Registered(pub(crate) NonNull<Header>);
 // SAFETY: used under the list's lock only, to take a counted reference.
 unsafe impl Send for Registered {}
 
@@ -90,7 +90,7 @@ impl Drop for OpenDoor<'_> {
 }
 
 impl WorkerShared {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (granted, reader) = mpsc(GRANTS);
         Self {
             inbox: CachePadded::new(Inbox::new()),
@@ -139,7 +139,7 @@ impl WorkerShared {
     }
 
     /// Any thread. Its fibers on record that may move.
-    pub(super) fn movable(&self) -> MutexGuard<'_, Slab<Registered>> {
+    pub(crate) fn movable(&self) -> MutexGuard<'_, Slab<Registered>> {
         self.movable.lock().unwrap_or_else(|e| e.into_inner())
     }
 

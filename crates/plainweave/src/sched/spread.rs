@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 use crate::fiber::{Header, Movement};
 use crate::policy::WorkerId;
-use crate::worker::WorkerCtx;
+use crate::sched::worker::WorkerCtx;
 
 /// So many live fibers a worker may have whatever the others have.
 const FEW: usize = 32;
@@ -33,7 +33,7 @@ const RUN: usize = 16;
 
 /// A worker's way to choose. Its thread only.
 #[derive(Default)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// Fibers for which it was asked.
     turn: Cell<usize>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Spread {
 impl WorkerCtx {
     /// Whether the worker is out of fibers.
     #[inline]
-    pub(super) fn set_dry(&self, dry: bool) {
+    pub(crate) fn set_dry(&self, dry: bool) {
         if self.dry.replace(dry) != dry {
             self.shared().dry.store(dry, Ordering::Relaxed);
         }
@@ -50,7 +50,7 @@ impl WorkerCtx {
 
     /// A fiber that starts and is anchored here. Its key.
     #[inline]
-    pub(super) fn put_on_record(&self, header: &Header) -> usize {
+    pub(crate) fn put_on_record(&self, header: &Header) -> usize {
         let mut anchored = self.anchored.borrow_mut();
         let key = anchored.insert(NonNull::from(header));
         self.shared().live.store(anchored.len(), Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl WorkerCtx {
 
     /// It has ended.
     #[inline]
-    pub(super) fn strike_off(&self, key: usize) {
+    pub(crate) fn strike_off(&self, key: usize) {
         let mut anchored = self.anchored.borrow_mut();
         let _ = anchored.try_remove(key);
         self.shared().live.store(anchored.len(), Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl WorkerCtx {
 impl Spread {
     /// Before a fiber starts on this worker: the worker to start it on instead.
     #[inline]
-    pub(super) fn elsewhere(&self, here: &WorkerCtx, fiber: &Header) -> Option<WorkerId> {
+    pub(crate) fn elsewhere(&self, here: &WorkerCtx, fiber: &Header) -> Option<WorkerId> {
         let live = here.anchored.borrow().len();
         if live <= FEW { None } else { self.choose(here, live, fiber) }
     }

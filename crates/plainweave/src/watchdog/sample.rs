@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::Timespec;
 use rustix::thread::{futex, gettid};
 
-use super::board::Board;
+use crate::atomics::signal_slot::Board;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
 
 /// Addresses of a sample, at most.

@@ -28,17 +28,9 @@
 //! the profile), callers by frame pointers: `RUSTFLAGS="-C force-frame-pointers=yes"`. Without them the innermost
 //! function is right, and its callers are missing, in part or altogether.
 
-mod board;
-mod delay;
-mod reporter;
-mod sample;
-
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-
-pub(crate) use reporter::{Note, Notes, OnStall, Reporter};
-pub(crate) use sample::install;
 
 /// A worker that was held up, and by what. [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall) is told.
 ///

@@ -45,7 +45,7 @@ const ANSWERED: u32 = 3;
 const PHASE: u32 = 3;
 
 /// See the module's page.
-pub(super) struct Board<const N: usize> {
+pub(crate) struct Board<const N: usize> {
     state: AtomicU32,
     target: AtomicU32,
     words: [AtomicUsize; N],
@@ -53,16 +53,16 @@ pub(super) struct Board<const N: usize> {
 
 /// The number of a question, where it stands in `state`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question(u32);
+pub(crate) struct Question(u32);
 
 impl<const N: usize> Board<N> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let words = std::array::from_fn(|_| AtomicUsize::new(0));
         Self { state: AtomicU32::new(IDLE), target: AtomicU32::new(0), words }
     }
 
     /// The asker. A question to the thread `target`; `None` while a handler still writes an answer that was given up.
-    pub(super) fn ask(&self, target: u32) -> Option<Question> {
+    pub(crate) fn ask(&self, target: u32) -> Option<Question> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE == ANSWERING {
             return None;
@@ -74,7 +74,7 @@ impl<const N: usize> Board<N> {
     }
 
     /// The asker. The answer, or the state to wait on until it changes.
-    pub(super) fn answer(&self, question: Question) -> Result<[usize; N], u32> {
+    pub(crate) fn answer(&self, question: Question) -> Result<[usize; N], u32> {
         let state = self.state.load(Ordering::Acquire);
         if state != question.0 | ANSWERED {
             return Err(state);
@@ -83,18 +83,18 @@ impl<const N: usize> Board<N> {
     }
 
     /// The asker. Gives a question up; what has been answered by then can still be read.
-    pub(super) fn withdraw(&self, question: Question) {
+    pub(crate) fn withdraw(&self, question: Question) {
         let (asked, idle) = (question.0 | ASKED, question.0 | IDLE);
         let _ = self.state.compare_exchange(asked, idle, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The asker waits here, the handler wakes it.
-    pub(super) fn futex(&self) -> &AtomicU32 {
+    pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.state
     }
 
     /// A handler on the thread `me`. The right to answer, if this thread is asked.
-    pub(super) fn take(&self, me: u32) -> Option<Answer<'_, N>> {
+    pub(crate) fn take(&self, me: u32) -> Option<Answer<'_, N>> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE != ASKED || self.target.load(Ordering::Relaxed) != me {
             return None;
@@ -106,14 +106,14 @@ impl<const N: usize> Board<N> {
 }
 
 /// The words are the handler's until this is dropped, which hands them over.
-pub(super) struct Answer<'a, const N: usize> {
+pub(crate) struct Answer<'a, const N: usize> {
     board: &'a Board<N>,
     number: u32,
 }
 
 impl<const N: usize> Answer<'_, N> {
     /// Beyond the last word: nothing happens.
-    pub(super) fn put(&self, at: usize, word: usize) {
+    pub(crate) fn put(&self, at: usize, word: usize) {
         if let Some(place) = self.board.words.get(at) {
             place.store(word, Ordering::Relaxed);
         }

@@ -14,9 +14,9 @@
 //! workers sleep so does the monitor, without a time-out; the first to wake calls it ([`Bell`]).
 //!
 //! # What is done about it
-//! With the worker's claim (`worker/claim`), which it has to itself while the worker is in user code:
-//! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`worker/reach`). Until the worker
-//!   is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
+//! With the worker's claim (`atomics/biased_lock`), which it has to itself while the worker is in user code:
+//! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`sched/worker_io`). Until the
+//!   worker is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
 //! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
 //!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim interrupts it
 //!   (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker that has no
@@ -24,12 +24,13 @@
 //!   below as well.
 //! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Parked
 //!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
-//!   are taken away (`io/parked`). Timers of fibers expire as with epoll; their operations stay, as they do themselves.
+//!   are taken away (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay, as they do
+//!   themselves.
 //! * *The inbox*: fibers that may move go to others.
 //! * *Its processor*: who wakes there goes before it (`slice`).
 //!
 //! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the worker
-//! and reports (`stall/reporter`), and another each time the stall has become ten times as long: what was the first
+//! and reports (`watchdog/reporter`), and another each time the stall has become ten times as long: what was the first
 //! few milliseconds' fault need not be that of the first second.
 //!
 //! What comes of it is pushed as from outside the pool, so any free worker runs it. A **started** fiber that is
@@ -44,8 +45,11 @@
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
-mod bell;
-pub(crate) mod slice;
+mod delay;
+pub mod report;
+mod reporter;
+mod sample;
+pub(crate) mod timeslice;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -56,13 +60,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::fiber::Movement;
 use crate::io::driver::Watch;
-use crate::io::parked;
 use crate::io::source::Source;
 use crate::policy::{Ready, WorkerId};
-use crate::pool::{self, Beat, Door, PoolShared};
-use crate::stall::{Note, Notes};
-use crate::worker::reach::At;
-pub(crate) use bell::Bell;
+use crate::sched::idle_conn;
+use crate::sched::pool::{self, Beat, Door, PoolShared};
+use crate::sched::worker_io::At;
+use reporter::{Note, Notes};
+pub(crate) use reporter::{OnStall, Reporter};
+pub(crate) use sample::install;
 
 /// Between two looks while stalls are to be expected.
 const CLOSE: Duration = Duration::from_millis(1);
@@ -88,7 +93,7 @@ struct Seen {
     delay: Duration,
     /// After how long it is next told of.
     tell_after: Duration,
-    turn: slice::Turn,
+    turn: timeslice::Turn,
 }
 
 /// Looks at a worker's parked connections, past its driver.
@@ -125,7 +130,7 @@ impl Monitor {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
         let seen =
-            |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: slice::Turn::default() };
+            |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: timeslice::Turn::default() };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
         Self { pool, stall_after, seen, rounds, alert_until: now, notes }
@@ -133,7 +138,7 @@ impl Monitor {
 
     /// On its own thread, until the pool stops.
     pub(crate) fn run(mut self) {
-        slice::shorten();
+        timeslice::shorten();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.look();
@@ -182,7 +187,7 @@ impl Monitor {
                     && let Some(usual) = seen.turn.end()
                     && let Some(_open) = worker.door().as_ref()
                 {
-                    slice::restore(worker.thread(), usual);
+                    timeslice::restore(worker.thread(), usual);
                 }
                 let (tell_after, turn) = (self.stall_after, seen.turn);
                 *seen = Seen { beat, asleep, since: now, delay, tell_after, turn };
@@ -245,7 +250,7 @@ impl Monitor {
         {
             let at = At { io: &io, pool: &self.pool, id, here: None };
             let taken = some.iter().zip(&ready).filter(|(_, ready)| **ready);
-            taken.for_each(|((key, source), _)| parked::take(at, *key, source));
+            taken.for_each(|((key, source), _)| idle_conn::take(at, *key, source));
         }
         some.into_iter().zip(ready).filter(|(_, ready)| !ready).map(|(waiting, _)| waiting).collect()
     }

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::sync::{Parker, Unparker};
 
-use crate::cancel::Interrupt;
-use crate::fiber::state::Brings;
+use crate::atomics::state::Brings;
+use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
-use crate::worker::TimerTarget;
+use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
 /// How long a panicking fiber may hold its thread where a time-out is a possible answer.

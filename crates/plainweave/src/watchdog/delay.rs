@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::policy::WorkerId;
-use crate::pool::PoolShared;
+use crate::sched::pool::PoolShared;
 
 /// A descriptor for each worker.
 #[derive(Debug)]

@@ -7,15 +7,15 @@ use crate::fiber::FiberTask;
 use crate::policy::{Cx, Policy, Ready, Wake};
 
 /// A policy's door for threads outside the pool.
-pub(super) trait PushOutside: Send + Sync {
+pub(crate) trait PushOutside: Send + Sync {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
 }
 
-pub(super) struct Outside<P> {
-    pub(super) policy: Arc<P>,
-    pub(super) cx: Mutex<Cx>,
+pub(crate) struct Outside<P> {
+    pub(crate) policy: Arc<P>,
+    pub(crate) cx: Mutex<Cx>,
     /// Unless time is virtual.
-    pub(super) epoch: Option<Instant>,
+    pub(crate) epoch: Option<Instant>,
 }
 
 impl<P: Policy<FiberTask>> PushOutside for Outside<P> {

@@ -29,9 +29,9 @@ use crate::queue::mpsc::Reader;
 const LOOKS: u32 = 4;
 
 /// What a worker knows of its mail. Its thread only.
-pub(super) struct Mail {
+pub(crate) struct Mail {
     /// Grants to fibers that stay here.
-    pub(super) grants: Reader<Header>,
+    pub(crate) grants: Reader<Header>,
     /// On its way to being read.
     taken: RefCell<Taken<FiberTask>>,
     /// Some of that is still to be turned round.
@@ -41,35 +41,35 @@ pub(super) struct Mail {
 }
 
 impl Mail {
-    pub(super) fn new(grants: Reader<Header>) -> Self {
+    pub(crate) fn new(grants: Reader<Header>) -> Self {
         Self { grants, taken: RefCell::new(Taken::nothing()), walks: Cell::new(false), mask: Cell::new(0) }
     }
 
     /// The worker has had fibers for a stride, a power of two, and begins one of this length.
-    pub(super) fn begin_stride(&self, stride: u32) {
+    pub(crate) fn begin_stride(&self, stride: u32) {
         self.mask.set((stride / LOOKS).max(1) - 1);
     }
 
     /// The worker has run out of fibers.
-    pub(super) fn ran_dry(&self) {
+    pub(crate) fn ran_dry(&self) {
         self.mask.set(0);
     }
 
     /// Whether a look is due with so many switches left of the stride.
     #[inline]
-    pub(super) fn is_due(&self, left: u32) -> bool {
+    pub(crate) fn is_due(&self, left: u32) -> bool {
         left & self.mask.get() == 0
     }
 
     /// Whether what is taken may wait for the next look: fibers have run for a short time each.
     #[inline]
-    pub(super) fn may_wait(&self, full: u32) -> bool {
+    pub(crate) fn may_wait(&self, full: u32) -> bool {
         self.mask.get() == full / LOOKS - 1
     }
 
     /// After a switch without a look.
     #[inline]
-    pub(super) fn walk(&self) {
+    pub(crate) fn walk(&self) {
         if self.walks.get() {
             self.walks.set(self.taken.borrow_mut().step());
         }
@@ -77,18 +77,18 @@ impl Mail {
 
     /// Whether there is any.
     #[inline]
-    pub(super) fn is_empty(&self, inbox: &Inbox<FiberTask>) -> bool {
+    pub(crate) fn is_empty(&self, inbox: &Inbox<FiberTask>) -> bool {
         inbox.is_empty() && self.grants.is_empty() && self.taken.borrow().is_empty()
     }
 
     /// What was taken at the last look; what has come since is taken.
-    pub(super) fn turn(&self, inbox: &Inbox<FiberTask>) -> Batch<FiberTask> {
+    pub(crate) fn turn(&self, inbox: &Inbox<FiberTask>) -> Batch<FiberTask> {
         self.walks.set(true);
         self.taken.replace(inbox.take()).into_batch()
     }
 
     /// Everything.
-    pub(super) fn all(&self, inbox: &Inbox<FiberTask>) -> impl Iterator<Item = FiberTask> {
+    pub(crate) fn all(&self, inbox: &Inbox<FiberTask>) -> impl Iterator<Item = FiberTask> {
         let before = self.taken.replace(Taken::nothing());
         before.into_batch().chain(inbox.take_all())
     }

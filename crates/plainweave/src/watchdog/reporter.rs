@@ -14,9 +14,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::delay::Delays;
-use super::{Culprit, Frame, Stall, sample};
+use super::report::{Culprit, Frame, Stall};
+use super::sample;
 use crate::policy::WorkerId;
-use crate::pool::{Beat, PoolShared};
+use crate::sched::pool::{Beat, PoolShared};
 
 /// Notes that wait, at most, or one for each worker if there are more of these.
 const NOTES: usize = 16;

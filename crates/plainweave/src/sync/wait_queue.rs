@@ -18,12 +18,12 @@
 //! **waits for it**, and has succeeded.
 //!
 //! Granter: 4. in the section: takes the first off. 5. Outside: gives the grant. For a fiber that is the one exchange
-//! in its state word (`fiber/state`), after which the granter touches neither the place nor, unless it has won it, the
-//! fiber. For a thread it is a store to the place, then a signal to the thread's parker, which the granter holds a
+//! in its state word (`atomics/state`), after which the granter touches neither the place nor, unless it has won it,
+//! the fiber. For a thread it is a store to the place, then a signal to the thread's parker, which the granter holds a
 //! counted reference to.
 //!
 //! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or with its place, and
-//! nothing is given to someone who has left (`fiber/state`'s model `loom_a_grant_comes_once`; the races in
+//! nothing is given to someone who has left (`atomics/state`'s model `loom_a_grant_comes_once`; the races in
 //! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, for it
 //! waits for one thing at a time.
 //!
@@ -42,13 +42,13 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::spin::Spin;
-use crate::block::{self, ThreadEntry};
-use crate::cancel::Interrupt;
-use crate::fiber::state::Brings;
+use crate::atomics::spin_lock::Spin;
+use crate::atomics::state::Brings;
+use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, Header, Reason};
-use crate::pool::WorkerShared;
 use crate::prefetch::prefetch_write;
+use crate::sched::pool::WorkerShared;
+use crate::sched::wait::{self, ThreadEntry};
 
 /// A state and `LISTS` lists of waiters.
 pub(super) struct Monitor<S, const LISTS: usize = 1>(Spin<Inside<S, LISTS>>);
@@ -152,7 +152,7 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         section: impl FnOnce(&mut Inside<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
-        let who = block::suspendable().map_or_else(|| Who::Thread(ThreadWaiter::new()), Who::Fiber);
+        let who = wait::suspendable().map_or_else(|| Who::Thread(ThreadWaiter::new()), Who::Fiber);
         let (waiter, home) = match &who {
             Who::Fiber(header) if header.stays() => (header.waiter(), ptr::from_ref(header.worker().shared())),
             Who::Fiber(header) => (header.waiter(), ptr::null()),
@@ -187,13 +187,13 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
     #[inline(always)]
     fn wait_on_fiber(header: &Header, heed: bool) -> Result<(), Interrupt> {
         let granted = || header.take(Brings::Grant).then_some(());
-        block::until_on_fiber(header, Reason::Sync, heed, None, granted)
+        wait::until_on_fiber(header, Reason::Sync, heed, None, granted)
     }
 
     #[cold]
     fn wait_on_thread(node: &ThreadWaiter, heed: bool) -> Result<(), Interrupt> {
         let granted = || node.granted.load(Ordering::Acquire).then_some(());
-        block::until(Reason::Sync, None, heed, None, granted)
+        wait::until(Reason::Sync, None, heed, None, granted)
     }
 
     /// Step 3. `again` waits for the grant alone.
@@ -244,7 +244,7 @@ impl ThreadWaiter {
     #[cold]
     fn new() -> Self {
         let waiter = Waiter { on_thread: true, ..Waiter::of_fiber() };
-        Self { waiter, granted: AtomicBool::new(false), entry: block::this_thread() }
+        Self { waiter, granted: AtomicBool::new(false), entry: wait::this_thread() }
     }
 }
 
@@ -348,7 +348,7 @@ impl Grant {
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.
                 unsafe { node.as_ref() }.granted.store(true, Ordering::Release);
-                block::Waker::Thread(entry).wake();
+                wait::Waker::Thread(entry).wake();
             }
         }
     }

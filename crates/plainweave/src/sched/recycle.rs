@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 
-use crate::pool::PoolShared;
+use crate::fiber_local::{self, Block, Storage};
+use crate::sched::pool::PoolShared;
 use crate::stack::{Stack, StackCache};
-use crate::tls::{self, Block, Storage};
 
 /// Stacks that have not been used for so long are trimmed.
 const TIDY_NS: u64 = 150_000_000;
@@ -13,15 +13,15 @@ const TIDY_NS: u64 = 150_000_000;
 const TIDY_ROUNDS: u8 = 3;
 
 /// A worker's stacks and blocks. Its thread only.
-pub(super) struct Means {
+pub(crate) struct Means {
     stacks: RefCell<StackCache>,
-    blocks: RefCell<tls::Cache>,
+    blocks: RefCell<fiber_local::Cache>,
     /// Looks that are still due, and when the last was.
     tidy: Cell<(u8, u64)>,
 }
 
 impl Means {
-    pub(super) fn new(pool: &PoolShared) -> Self {
+    pub(crate) fn new(pool: &PoolShared) -> Self {
         let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
         Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
     }
@@ -29,7 +29,7 @@ impl Means {
     /// For a fiber that starts; `size` is that of its stack, 0 for the pool's. (Inlined: what comes back through memory
     /// in pieces and is read as a whole stalls the processor for as long as all the rest takes.)
     #[inline(always)]
-    pub(super) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
+    pub(crate) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
         let stack = if size == 0 { self.stacks.borrow_mut().take() } else { pool.take_sized(size) }?;
         if pool.storage == Storage::Shared {
             return Ok((stack, None));
@@ -50,7 +50,7 @@ impl Means {
 
     /// Of a fiber that has ended.
     #[inline(always)]
-    pub(super) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
+    pub(crate) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
         if let Some(stack) = stack {
             self.put_stack(pool, stack, size);
             self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
@@ -67,7 +67,7 @@ impl Means {
 
     /// A worker about to sleep. Trims what lies unused, at intervals and only for a while after fibers have ended; says
     /// when it wants to be woken for the next time.
-    pub(super) fn tidy(&self, pool: &PoolShared, now: impl FnOnce() -> u64) -> Option<u64> {
+    pub(crate) fn tidy(&self, pool: &PoolShared, now: impl FnOnce() -> u64) -> Option<u64> {
         let (rounds, last) = self.tidy.get();
         if rounds == 0 {
             return None;
@@ -78,7 +78,7 @@ impl Means {
         }
         pool.stacks.tidy();
         if pool.storage == Storage::Own {
-            tls::tidy();
+            fiber_local::tidy();
         }
         self.tidy.set((rounds - 1, now));
         (rounds > 1).then_some(now + TIDY_NS)

@@ -7,15 +7,15 @@ use crate::fiber::FiberTask;
 use crate::policy::{Cx, Effort, Policy, Ready, Wake};
 
 /// The door through which fibers push, whatever the policy.
-pub(super) trait PushLocal {
+pub(crate) trait PushLocal {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
     fn set_now(&self, now: u64);
 }
 
 /// A worker's half of the policy.
-pub(super) struct Half<P: Policy<FiberTask>> {
-    pub(super) policy: Arc<P>,
-    pub(super) inner: RefCell<(P::Local, Cx)>,
+pub(crate) struct Half<P: Policy<FiberTask>> {
+    pub(crate) policy: Arc<P>,
+    pub(crate) inner: RefCell<(P::Local, Cx)>,
 }
 
 impl<P: Policy<FiberTask>> PushLocal for Half<P> {
@@ -33,7 +33,7 @@ impl<P: Policy<FiberTask>> PushLocal for Half<P> {
 
 impl<P: Policy<FiberTask>> Half<P> {
     #[inline(always)]
-    pub(super) fn pop(&self, effort: Effort) -> Option<FiberTask> {
+    pub(crate) fn pop(&self, effort: Effort) -> Option<FiberTask> {
         let (local, cx) = &mut *self.inner.borrow_mut();
         self.policy.pop(cx, local, effort)
     }
