@@ -33,6 +33,8 @@ mod stack;
 #[cfg(not(loom))]
 pub mod sync;
 #[cfg(not(loom))]
+mod sys;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 pub mod time;

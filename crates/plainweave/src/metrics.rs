@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sched::pool::{PoolShared, WorkerShared};
-use crate::{fiber_local, runtime};
+use crate::fiber_local;
+use crate::sched::pool::{self, PoolShared, WorkerShared};
 
 /// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
 #[derive(Clone, Debug)]
@@ -60,5 +60,5 @@ impl Metrics {
 /// A fiber. Figures of the runtime it runs on; `None` on a plain thread.
 #[must_use]
 pub fn metrics() -> Option<Metrics> {
-    runtime::try_current_pool().map(|pool| Metrics::of(&pool))
+    pool::try_current_pool().map(|pool| Metrics::of(&pool))
 }

@@ -10,13 +10,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::fiber::{self, FiberTask, Movement};
+use crate::fiber::{FiberTask, Movement};
 use crate::fiber_local::Storage;
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::sched::pool::{PoolConfig, PoolShared};
-use crate::sched::worker::{self, Worker};
+use crate::sched::worker::{self, Worker, current_worker};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
@@ -405,7 +405,7 @@ impl Runtime {
     }
 
     fn on_own_fiber(&self) -> bool {
-        fiber::current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool))
+        current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool))
     }
 
     fn end(&mut self, limit: Duration) -> Shutdown {
@@ -469,21 +469,4 @@ pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
         Ok(runtime) => runtime.run(f),
         Err(error) => panic!("cannot start a runtime: {error}"),
     }
-}
-
-/// The pool that the calling fiber runs on.
-pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
-    fiber::current_worker().map(|ctx| ctx.pool_arc().clone())
-}
-
-pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
-    try_current_pool().unwrap_or_else(|| no_runtime(what))
-}
-
-#[cold]
-pub(crate) fn no_runtime(what: &str) -> ! {
-    panic!(
-        "plainweave::{what} was called from outside a runtime: call it on a fiber (within plainweave::run or \
-         Runtime::run), or use Runtime::{what}"
-    )
 }

@@ -4,59 +4,17 @@
 //! the scope cancels them too. In each case the scope still waits for all of them: cancellation is a request, and their
 //! frames may hold borrows.
 
-use std::any::Any;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::fiber::cancel::{CancelReason, Node};
-use crate::fiber::{self, FiberHandle, Header, NEVER, Reason};
+use crate::fiber::{self, Header, NEVER};
+use crate::sched::children::{self, Membership, ScopeData};
 use crate::sched::closure::{self, RawJoin};
-use crate::sched::pool::PoolShared;
-use crate::sched::wait::{self, Waker};
+use crate::sched::pool::{self, PoolShared};
 use crate::thread::{Fiber, JoinError};
-
-/// What children share with their scope. Outlives both.
-#[derive(Debug)]
-pub(crate) struct ScopeData {
-    pub(crate) node: Arc<Node>,
-    running: AtomicUsize,
-    owner: Waker,
-    /// The first panic that no handle has taken.
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-impl ScopeData {
-    /// A child, as its very last act: nothing of `'scope` is used after it.
-    pub(crate) fn child_ended(&self) {
-        if self.running.fetch_sub(1, Ordering::Release) == 1 {
-            self.owner.wake();
-        }
-    }
-
-    pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
-        let mut first = self.panic.lock().unwrap_or_else(|e| e.into_inner());
-        if first.is_none() {
-            *first = Some(payload);
-            return;
-        }
-        drop(first);
-        discard(payload);
-    }
-
-    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
-        self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
-    }
-}
-
-/// Drops a payload, whose destructor may panic itself: not into a worker, nor past the children that a scope waits for.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
-    }
-}
 
 /// Lends borrows to fibers; see [`scope`].
 #[derive(Debug)]
@@ -94,7 +52,7 @@ pub struct ScopedJoinHandle<'scope, T> {
 /// });
 /// ```
 pub fn scope<'env, T>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
-    scope_on(crate::runtime::current_pool("scope"), f)
+    scope_on(pool::current_pool("scope"), f)
 }
 
 pub(crate) fn scope_on<'env, T>(
@@ -104,44 +62,23 @@ pub(crate) fn scope_on<'env, T>(
     let me = fiber::current();
     let parent = me.and_then(|h| h.own.node.borrow().clone());
     let node = Node::below(parent.as_ref());
-    let data = Arc::new(ScopeData {
-        node: node.clone(),
-        running: AtomicUsize::new(0),
-        owner: Waker::current(),
-        panic: Mutex::new(None),
-    });
+    let data = ScopeData::new(node.clone());
     let scope = Scope { data: data.clone(), pool, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     if result.is_err() {
         node.cancel(CancelReason::ScopePanicked);
     }
-    wait_for_children(&data, me);
+    data.wait(me);
     match result {
         Err(panic) => {
             // Here, for the last reference may be a worker's.
-            data.take_panic().into_iter().for_each(discard);
+            data.take_panic().into_iter().for_each(children::discard);
             resume_unwind(panic)
         }
         Ok(value) => match data.take_panic() {
             Some(panic) => resume_unwind(panic),
             None => value,
         },
-    }
-}
-
-/// Waits, whatever happens. If the owner itself is cancelled meanwhile (by its handle or by shutdown, which know no
-/// scopes) it passes that on.
-fn wait_for_children(data: &ScopeData, me: Option<&Header>) {
-    let done = || (data.running.load(Ordering::Acquire) == 0).then_some(());
-    let waited = wait::until(Reason::Scope, None, false, None, || {
-        if let Some(reason) = me.and_then(Header::told_to_stop) {
-            data.node.cancel(reason);
-        }
-        done()
-    });
-    if waited.is_err() {
-        // Only the bounded wait of a panicking fiber ends early, and that aborts.
-        unreachable!("a wait for children has no deadline");
     }
 }
 
@@ -157,9 +94,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let here = me.map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
         let deadline = if here.is_some() { me.map_or(NEVER, |h| h.own.deadline.get()) } else { NEVER };
         let birth = self.pool.birth(here, Some(self.data.node.clone()), deadline);
-        self.data.running.fetch_add(1, Ordering::Relaxed);
         let data = self.data.clone();
-        let member = Membership { data: data.clone(), key: None };
+        let member = Membership::of_new_child(&data);
         let run = move || {
             let mut member = member;
             member.enter();
@@ -175,28 +111,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Any thread or fiber that has the scope. Cancels all of its fibers, those to come included.
     pub fn cancel(&self) {
         self.data.node.cancel(CancelReason::Requested);
-    }
-}
-
-/// A running child's entry in its scope's node.
-struct Membership {
-    data: Arc<ScopeData>,
-    key: Option<usize>,
-}
-
-impl Membership {
-    fn enter(&mut self) {
-        if let Some(header) = fiber::current() {
-            self.key = Some(self.data.node.enter(FiberHandle::from_ref(header)));
-        }
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.data.node.leave(key);
-        }
     }
 }
 

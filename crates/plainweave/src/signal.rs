@@ -10,8 +10,7 @@ use signal_hook::low_level::{pipe, unregister};
 use signal_hook::{SigId, consts};
 
 use crate::io::op::Op;
-use crate::io::source::Source;
-use crate::sched::io_call::perform;
+use crate::sched::io_call::{Descriptor, perform};
 
 /// "Terminate", as `kill` sends it.
 pub const SIGTERM: i32 = consts::SIGTERM;
@@ -30,14 +29,14 @@ pub const SIGUSR2: i32 = consts::SIGUSR2;
 pub struct Signals {
     caught: Vec<Caught>,
     bell: Mutex<()>,
-    pipe: Source,
+    pipe: Descriptor,
 }
 
 #[derive(Debug)]
 struct Caught {
     signal: i32,
     ids: [SigId; 2],
-    pipe: Source,
+    pipe: Descriptor,
 }
 
 impl Signals {
@@ -47,7 +46,7 @@ impl Signals {
     /// A signal that cannot be caught, or no descriptor left.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
         let (bell, rung) = nonblocking_pair()?;
-        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Source::new(rung) };
+        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Descriptor::new(rung) };
         for signal in signals {
             if consts::FORBIDDEN.contains(&signal) {
                 let message = format!("signal {signal} cannot be caught");
@@ -59,7 +58,7 @@ impl Signals {
             let common = pipe::register(signal, bell.try_clone()?).inspect_err(|_| {
                 unregister(own);
             })?;
-            this.caught.push(Caught { signal, ids: [own, common], pipe: Source::new(read) });
+            this.caught.push(Caught { signal, ids: [own, common], pipe: Descriptor::new(read) });
         }
         Ok(this)
     }
@@ -115,7 +114,7 @@ fn nonblocking_pair() -> io::Result<(UnixStream, OwnedFd)> {
 }
 
 /// Empties a pipe; whether there was anything in it.
-fn drain(pipe: &Source) -> bool {
+fn drain(pipe: &Descriptor) -> bool {
     let mut some = false;
     let mut buf = [0u8; 64];
     while matches!(rustix::io::read(pipe, &mut buf), Ok(1..)) {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, Birth, FiberHandle, Header, Movement, NEVER, Switch, Urgency};
-use crate::runtime;
 use crate::sched::closure::{self, Failure, RawJoin};
-use crate::sched::pool::PoolShared;
+use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, ThreadEntry};
+use crate::sched::worker::current_worker;
 
 /// Waits for a fiber. Dropping it detaches the fiber.
 #[derive(Debug)]
@@ -232,7 +232,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let pool = runtime::try_current_pool().ok_or_else(|| io::Error::other("spawn: no runtime here"))?;
+        let pool = pool::try_current_pool().ok_or_else(|| io::Error::other("spawn: no runtime here"))?;
         self.spawn_on(&pool, f)
     }
 
@@ -251,13 +251,13 @@ impl Builder {
                  is Send goes from one to another; use spawn, or storage that they share (shared_tls)",
             );
         }
-        if me.anchor() != Some(ctx.id) {
+        if me.anchor() != Some(ctx.id()) {
             return refused("spawn_local: the calling fiber may move to another worker (Movement::Anytime)");
         }
         self.check()?;
         let mut birth = ctx.pool().birth(Some(ctx), None, NEVER);
         self.endow(ctx.pool(), &mut birth);
-        birth.anchor = Some(ctx.id);
+        birth.anchor = Some(ctx.id());
         birth.movement = Movement::Never;
         // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
         let (task, raw) = unsafe { closure::create(birth, None, f) };
@@ -303,7 +303,7 @@ impl Builder {
     /// # Safety
     /// As for `closure::create`.
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
-        let here = fiber::current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
+        let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let mut birth = pool.birth(here, None, NEVER);
         self.endow(pool, &mut birth);
         // SAFETY: the caller's promise.
@@ -325,7 +325,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("spawn"));
+    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("spawn"));
     // SAFETY: 'static and Send.
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use slab::Slab;
 
-use crate::fiber::FiberHandle;
+use super::FiberHandle;
 
 /// Why a fiber was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +161,9 @@ impl Node {
         self.word.get()
     }
 
-    /// Any thread. Cancels the scope, the fibers in it and the scopes below.
-    pub(crate) fn cancel(&self, reason: CancelReason) {
+    /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake` has
+    /// [`Node::cancel`], which knows how).
+    pub(crate) fn cancel_with(&self, reason: CancelReason, wake: fn(&FiberHandle)) {
         if !self.word.set(reason) {
             return;
         }
@@ -170,7 +171,7 @@ impl Node {
             let inner = self.lock();
             (inner.members.iter().map(|(_, f)| f.clone()).collect(), inner.children.clone())
         };
-        fibers.iter().for_each(FiberHandle::wake);
-        children.iter().filter_map(Weak::upgrade).for_each(|c| c.cancel(reason));
+        fibers.iter().for_each(wake);
+        children.iter().filter_map(Weak::upgrade).for_each(|c| c.cancel_with(reason, wake));
     }
 }

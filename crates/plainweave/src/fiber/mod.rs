@@ -19,6 +19,7 @@ pub(crate) mod blocks;
 pub(crate) mod cancel;
 mod handle;
 mod task;
+pub(crate) mod wait_link;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt;
@@ -31,18 +32,16 @@ use corosensei::{Coroutine, Yielder};
 
 use crate::atomics::pinned_state::Local;
 use crate::atomics::state::{Brings, State};
-use crate::fiber::cancel::{CancelReason, Interrupt, Node, Word};
 use crate::fiber_local;
 use crate::policy::{self, WorkerId};
 use crate::queue::inbox::Link;
-use crate::sched::pool::PoolShared;
-use crate::sched::worker::WorkerCtx;
 use crate::stack::{OverflowInfo, Stack};
-use crate::sync::wait_queue::Waiter;
 use crate::timer::KeyCell;
 use blocks::Blocks;
-pub(crate) use handle::{FiberHandle, grant, wake, wake_here};
+use cancel::{Node, Word};
+pub(crate) use handle::FiberHandle;
 pub use task::FiberTask;
+use wait_link::Waiter;
 
 /// When a fiber may change its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +109,7 @@ pub(crate) struct Header {
     urgency: Urgency,
 
     /// Alive as long as the fiber has not ended: a pool outlives its fibers or is leaked with them.
-    pool: NonNull<PoolShared>,
+    pool: NonNull<()>,
     link: Link<Header>,
     /// Its place in the list of a lock or channel; with the list's lock.
     waiter: Waiter,
@@ -126,7 +125,17 @@ pub(crate) struct Header {
 
 // Where the second line begins and the third, see above.
 #[cfg(not(feature = "sanitizer"))]
-const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.worker) == 128);
+const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.host) == 128);
+
+/// What a fiber knows of the worker that runs it: a part of the worker's context, from which `sched/worker` finds the
+/// rest.
+pub(crate) struct Host {
+    pub(crate) id: WorkerId,
+    /// The base of its thread's own thread-local storage, which is put back after each fiber.
+    pub(crate) home: usize,
+    /// Memory of ended fibers.
+    pub(crate) blocks: Blocks,
+}
 
 /// What only the fiber and the worker that runs it touch, but for what the module's page says.
 #[repr(C)]
@@ -142,8 +151,8 @@ pub(crate) struct Own {
     /// Whether there is a `block`.
     has_block: Cell<bool>,
     /// Whether it was born with a `node`.
-    in_scope: bool,
-    pub(crate) worker: Cell<*const WorkerCtx>,
+    pub(crate) in_scope: bool,
+    pub(crate) host: Cell<*const Host>,
     yielder: Cell<*const Yielder<(), Switch>>,
     coroutine: UnsafeCell<Option<Coro>>,
     /// Nanoseconds since the pool's epoch, `NEVER` for none.
@@ -176,7 +185,7 @@ unsafe impl Sync for Header {}
 
 /// What a fiber is born with.
 pub(crate) struct Birth {
-    pub(crate) pool: NonNull<PoolShared>,
+    pub(crate) pool: NonNull<()>,
     pub(crate) name: Option<Box<str>>,
     pub(crate) stack_size: u32,
     pub(crate) movement: Movement,
@@ -250,7 +259,7 @@ impl Header {
                 Own {
                     has_block: Cell::new(false),
                     in_scope: birth.node.is_some(),
-                    worker: Cell::new(ptr::null()),
+                    host: Cell::new(ptr::null()),
                     yielder: Cell::new(ptr::null()),
                     coroutine: UnsafeCell::new(None),
                     block: UnsafeCell::new(None),
@@ -287,12 +296,6 @@ impl Header {
         self.movement != Movement::Anytime
     }
 
-    /// Whether it stays with this worker.
-    #[inline]
-    pub(crate) fn stays_on(&self, ctx: &WorkerCtx) -> bool {
-        self.anchor() == Some(ctx.id) && ptr::eq(self.pool.as_ptr(), ctx.pool())
-    }
-
     /// The fiber itself. Its place in a list of waiters, with the right to find it from there.
     #[inline]
     pub(crate) fn waiter(&self) -> *const Waiter {
@@ -310,9 +313,9 @@ impl Header {
         unsafe { NonNull::new_unchecked(waiter.byte_sub(offset_of!(Header, waiter)).cast::<Self>().cast_mut()) }
     }
 
-    /// The pool; the caller knows that the fiber has not ended.
+    /// Its pool; `sched/pool` says of what type.
     #[inline]
-    pub(crate) fn pool(&self) -> NonNull<PoolShared> {
+    pub(crate) fn pool_ptr(&self) -> NonNull<()> {
         self.pool
     }
 
@@ -328,36 +331,10 @@ impl Header {
         self.anchor.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
     }
 
-    /// The fiber itself. The worker that runs it now; valid until the next suspension.
-    #[inline]
-    pub(crate) fn worker(&self) -> &WorkerCtx {
-        // SAFETY: set by the worker before each resume to its own context, which outlives the resume.
-        unsafe { &*self.own.worker.get() }
-    }
-
     /// The fiber itself, or the worker that runs it. Whether it has thread-local storage of its own.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
         self.own.has_block.get()
-    }
-
-    /// The fiber itself. Whether it was told to stop, by its handle or with its runtime.
-    #[inline]
-    pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
-        self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
-    }
-
-    /// The fiber itself. Why it should not block, if so.
-    #[inline]
-    pub(crate) fn cancelled(&self) -> Option<Interrupt> {
-        let goes_on = self.told_to_stop().is_none() && !self.own.in_scope;
-        if goes_on { None } else { self.cancelled_by() }
-    }
-
-    #[inline(never)]
-    fn cancelled_by(&self) -> Option<Interrupt> {
-        let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
-        self.told_to_stop().or_else(by_scope).map(Interrupt::Cancelled)
     }
 
     /// Any thread, for reports.
@@ -447,8 +424,9 @@ pub(crate) fn current<'a>() -> Option<&'a Header> {
     unsafe { header.as_ref() }
 }
 
-/// The worker that runs on this thread, if a fiber of it calls.
+/// Returns the worker that runs on this thread, if a fiber of it calls.
 #[inline]
-pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
-    current().map(Header::worker)
+pub(crate) fn current_host<'a>() -> Option<&'a Host> {
+    // SAFETY: set by the worker before each resume to a part of its own context, which outlives the resume.
+    current().map(|me| unsafe { &*me.own.host.get() })
 }

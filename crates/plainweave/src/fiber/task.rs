@@ -8,11 +8,10 @@ use corosensei::{Coroutine, Yielder};
 
 use super::blocks::Blocks;
 use super::handle::release;
-use super::{CURRENT, Coro, Header, NEVER, NOWHERE, Switch, set_current};
+use super::{CURRENT, Coro, Header, Host, NEVER, NOWHERE, Switch, set_current};
 use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
-use crate::sched::worker::WorkerCtx;
 use crate::stack::Stack;
 
 /// A fiber that is ready to run, as run queues hold it: dropping it leaks the fiber.
@@ -64,19 +63,24 @@ impl FiberTask {
         unsafe { (*self.header().own.coroutine.get()).is_some() }
     }
 
-    /// Its worker. Runs the fiber until it switches back; `None`: it has ended.
+    /// Runs the fiber until it switches back; `None`: it has ended.
+    ///
+    /// # Safety
+    /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber has switched back.
     #[inline]
-    pub(crate) fn resume(&self, ctx: &WorkerCtx) -> Option<Switch> {
+    pub(crate) unsafe fn resume(&self, host: *const Host) -> Option<Switch> {
         let header = self.header();
-        header.own.worker.set(ctx);
-        header.last_worker.store(ctx.id as u32, Ordering::Relaxed);
+        header.own.host.set(host);
+        // SAFETY: the caller's promise.
+        let (id, home) = unsafe { ((*host).id, (*host).home) };
+        header.last_worker.store(id as u32, Ordering::Relaxed);
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
         if header.owns_storage() {
             // SAFETY: as above; it does not change before the fiber has ended.
             let block = unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
             // SAFETY: the fiber's block; this worker has the right to run it.
-            return unsafe { fiber_local::resume(coroutine, block.base(), ctx.home) }.as_yield();
+            return unsafe { fiber_local::resume(coroutine, block.base(), home) }.as_yield();
         }
         CURRENT.with(|c| c.set(header));
         let switch = coroutine.resume(()).as_yield();

@@ -3,10 +3,8 @@
 
 use std::io;
 
+use corosensei::stack::Stack;
 use corosensei::{Coroutine, CoroutineResult};
-
-use crate::fiber::Switch;
-use crate::stack::Stack;
 
 /// None can be had.
 #[derive(Debug)]
@@ -45,10 +43,10 @@ pub(crate) fn base() -> usize {
 
 pub(crate) fn end_of_fiber() {}
 
-pub(crate) unsafe fn resume(
-    coroutine: &mut Coroutine<(), Switch, (), Stack>,
+pub(crate) unsafe fn resume<Y, S: Stack>(
+    coroutine: &mut Coroutine<(), Y, (), S>,
     _base: usize,
     _home: usize,
-) -> CoroutineResult<Switch, ()> {
+) -> CoroutineResult<Y, ()> {
     coroutine.resume(())
 }

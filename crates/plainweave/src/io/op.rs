@@ -8,10 +8,12 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::source::Source;
+use crate::sys::{self, PollFlags};
 
 /// Which readiness an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,10 @@ impl Op {
 /// The result of an operation as the kernel gives it: a count or descriptor, or a negated errno.
 pub(crate) type RawResult = i32;
 
+/// How much of an operation's owner a driver fetches from memory ahead of its completion: an idle connection's box, the
+/// largest of them, begins with its operation.
+pub(crate) const OWNER_BYTES: usize = 192;
+
 /// An operation in flight. It lives in the blocked fiber's frame (or in a box, for a parked connection) and neither
 /// moves nor dies before the driver has completed it.
 #[derive(Debug)]
@@ -91,6 +97,12 @@ impl Operation {
         }
     }
 
+    /// Borrows the descriptor.
+    pub(crate) fn borrow_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: its owner keeps it open and outlives the operation, by the submitter's promise.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+
     /// Any thread. Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the
     /// descriptor is writable, then ask [`connect_outcome`]. A second `connect(2)` would tell the outcome as well, but
     /// would start afresh on a socket that somebody has shut down meanwhile. `Poll` never succeeds here: only an event
@@ -99,9 +111,7 @@ impl Operation {
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
     pub(crate) unsafe fn attempt(&self) -> RawResult {
-        let fd = self.fd;
-        // SAFETY: the source keeps it open, which outlives the operation.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let (fd, borrowed) = (self.fd, self.borrow_fd());
         const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         loop {
             // SAFETY: the buffers and addresses are valid for the lengths given, by the caller's promise.
@@ -178,14 +188,12 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
 }
 
 /// Any thread. Whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
-pub(crate) fn readable_or_writable(fd: RawFd, interest: Interest) -> bool {
+pub(crate) fn readable_or_writable(fd: BorrowedFd<'_>, interest: Interest) -> bool {
     let events = match interest {
-        Interest::Read => libc::POLLIN | libc::POLLRDHUP,
-        Interest::Write => libc::POLLOUT,
+        Interest::Read => PollFlags::IN | PollFlags::RDHUP,
+        Interest::Write => PollFlags::OUT,
     };
-    let mut entry = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: one entry, and a timeout of zero.
-    unsafe { libc::poll(&mut entry, 1, 0) > 0 }
+    sys::poll(fd, events, Some(Duration::ZERO)).is_ok_and(|ready| ready)
 }
 
 fn last_errno() -> i32 {

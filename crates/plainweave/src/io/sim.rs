@@ -14,9 +14,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::eventfd::Wakeup;
+use crate::sys::{self, PollFlags};
 
 /// What a `poll` without sleep takes, unless told otherwise.
 const POLL_COST: u64 = 1_000;
@@ -44,19 +46,13 @@ impl Sim {
 
     /// Takes a wake-up if there is one; waits for it if `block` is set.
     fn woken(&self, block: bool) -> io::Result<bool> {
-        let mut entry = libc::pollfd { fd: self.wakeup.raw(), events: libc::POLLIN, revents: 0 };
         loop {
-            // SAFETY: one entry of our own.
-            let n = unsafe { libc::poll(&mut entry, 1, if block { -1 } else { 0 }) };
-            if n > 0 {
+            let woken = sys::poll(&*self.wakeup, PollFlags::IN, (!block).then_some(Duration::ZERO))?;
+            if woken {
                 self.wakeup.clear();
-                return Ok(true);
             }
-            let error = io::Error::last_os_error();
-            match n {
-                0 => return Ok(false),
-                _ if error.kind() == io::ErrorKind::Interrupted => {}
-                _ => return Err(error),
+            if woken || !block {
+                return Ok(woken);
             }
         }
     }

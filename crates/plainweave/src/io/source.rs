@@ -86,34 +86,15 @@ impl Source {
         Ok(())
     }
 
-    /// Tells the drivers that keep state for this source. A driver of the calling fiber's own worker is told at once.
-    fn forget(&self) {
-        let tags = self.registered.swap(0, Ordering::Relaxed);
-        if tags == 0 {
-            return;
-        }
-        if let Some(ctx) = crate::fiber::current_worker()
-            && tags == 1 << (ctx.driver_tag % 64)
-            && let io = ctx.io()
-            && let Ok(mut driver) = io.driver.try_borrow_mut()
-        {
-            driver.forget(self.id);
-            if ctx.driver_tag < 64 {
-                return;
-            }
-        }
-        super::release::post(self.id, tags);
+    /// Returns the tags of the drivers that keep state for this source, a bit for each modulo 64, and forgets them: the
+    /// caller tells these drivers.
+    pub(crate) fn take_registrations(&self) -> u64 {
+        self.registered.swap(0, Ordering::Relaxed)
     }
 }
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        self.forget();
     }
 }

@@ -56,10 +56,9 @@ use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait, Watch};
 use super::eventfd::Wakeup;
-use super::op::{Interest, Op, Operation, RawResult, connect_outcome};
+use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
-use crate::sched::idle_conn::Parked;
 
 /// User data of the wake-up poll and of cancel entries: no operation has such an address.
 const WAKE: u64 = 1;
@@ -195,7 +194,7 @@ impl Uring {
         taken.extend(self.ring.completion().take(BATCH));
         for entry in taken.iter().filter(|entry| entry.user_data() >= FIRST_ADDRESS) {
             // A parked connection lies around its operation.
-            prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), size_of::<Parked>());
+            prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), OWNER_BYTES);
         }
         for entry in taken.drain(..) {
             match entry.user_data() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::TcpStream;
 use crate::fiber::{self, NEVER};
-use crate::runtime;
 use crate::sched::idle_conn::{self, Resume};
+use crate::sched::pool;
 use crate::sched::wait;
 
 /// State that belongs to a connection.
@@ -38,7 +38,7 @@ where
     C: HasStream + Send + 'static,
     F: FnOnce(C, io::Result<()>) + Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::on_readable"));
+    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::on_readable"));
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
     idle_conn::park(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
@@ -56,7 +56,7 @@ where
     C: HasStream + Send + 'static,
     F: FnMut(&mut C, io::Result<()>) -> ControlFlow<()> + Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| runtime::no_runtime("net::each_readable"));
+    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::each_readable"));
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
     idle_conn::park(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));

@@ -10,8 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type
 use super::TcpStream;
 use super::addr::{self, ToSocketAddrs};
 use crate::io::op::Op;
-use crate::io::source::Source;
-use crate::sched::io_call::perform;
+use crate::sched::io_call::{Descriptor, perform};
 
 /// Connections that the kernel may hold for us (it cuts this to `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -19,7 +18,7 @@ const BACKLOG: i32 = 4096;
 /// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
 #[derive(Debug)]
 pub struct TcpListener {
-    source: Arc<Source>,
+    source: Arc<Descriptor>,
 }
 
 impl TcpListener {
@@ -35,7 +34,7 @@ impl TcpListener {
             socket.set_reuse_address(true)?;
             socket.bind(&addr.into())?;
             socket.listen(BACKLOG)?;
-            Ok(Self { source: Arc::new(Source::new(socket.into())) })
+            Ok(Self { source: Arc::new(Descriptor::new(socket.into())) })
         })
     }
 
@@ -45,7 +44,7 @@ impl TcpListener {
     /// The system call's.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { source: Arc::new(Source::new(listener.into())) })
+        Ok(Self { source: Arc::new(Descriptor::new(listener.into())) })
     }
 
     /// Hands the socket to `std`, in blocking mode.
@@ -84,7 +83,7 @@ impl TcpListener {
         // SAFETY: written by the kernel, with that length.
         let peer = unsafe { SockAddr::new(storage, len) };
         let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-        Ok((TcpStream::of(Source::new(fd)), peer))
+        Ok((TcpStream::of(Descriptor::new(fd)), peer))
     }
 
     /// How many connections the kernel may hold until they are accepted (`listen(2)`; it cuts this to

@@ -13,8 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
 use crate::io::op::{Interest, Op, readable_or_writable};
-use crate::io::source::Source;
-use crate::sched::io_call::perform;
+use crate::sched::io_call::{Descriptor, perform};
 use crate::sched::wait;
 
 /// No time-out.
@@ -31,7 +30,7 @@ pub struct TcpStream {
 
 #[derive(Debug)]
 struct Shared {
-    source: Arc<Source>,
+    source: Arc<Descriptor>,
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
 }
@@ -55,7 +54,7 @@ impl TcpStream {
 
     fn connect_to(addr: SocketAddr, limit: Option<Duration>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-        let source = Source::new(socket.into());
+        let source = Descriptor::new(socket.into());
         let addr = SockAddr::from(addr);
         let op = Op::Connect { addr: addr.as_ptr().cast(), len: addr.len() };
         // SAFETY: `addr` outlives the call.
@@ -64,7 +63,7 @@ impl TcpStream {
     }
 
     /// Takes a descriptor that is in non-blocking mode.
-    pub(super) fn of(source: Source) -> Self {
+    pub(super) fn of(source: Descriptor) -> Self {
         let shared = Shared {
             source: Arc::new(source),
             read_timeout: AtomicU64::new(NONE),
@@ -79,7 +78,7 @@ impl TcpStream {
     /// The system call's.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self::of(Source::new(stream.into())))
+        Ok(Self::of(Descriptor::new(stream.into())))
     }
 
     /// Hands the connection to `std`, in blocking mode. Other clones keep theirs, which shares that mode: use them no
@@ -94,7 +93,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    pub(super) fn source(&self) -> &Arc<Source> {
+    pub(super) fn source(&self) -> &Arc<Descriptor> {
         &self.shared.source
     }
 
@@ -200,7 +199,7 @@ impl TcpStream {
     /// only be in the way.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        let found = readable_or_writable(self.as_raw_fd(), Interest::Read);
+        let found = readable_or_writable(self.as_fd(), Interest::Read);
         if found {
             self.source().note_readable();
         }

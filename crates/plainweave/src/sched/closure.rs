@@ -14,8 +14,8 @@ use crate::fiber::blocks::{self, Blocks};
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, Birth, FiberHandle, FiberTask, Header, Reason, VTable, write_fields};
 use crate::fiber_local;
+use crate::sched::children::ScopeData;
 use crate::sched::wait::{self, Waker};
-use crate::scope::ScopeData;
 
 /// How a fiber ended, if not with a value.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     scope: Option<Arc<ScopeData>>,
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
-    let here = fiber::current_worker().map(|ctx| &ctx.blocks);
+    let here = fiber::current_host().map(|host| &host.blocks);
     // The fiber itself and its handle.
     let body = place(birth, 2, Join::new(), scope, f, here);
     // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.

@@ -17,6 +17,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,9 +28,9 @@ use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, NEVER};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
-use crate::io::source::Source;
 use crate::prefetch::prefetch;
 use crate::sched::closure;
+use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{bump, lower};
 use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::At;
@@ -56,7 +57,7 @@ pub(crate) enum Resume {
 pub(crate) struct Parked {
     op: Operation,
     /// Keeps the descriptor open while the operation is at the driver.
-    source: Arc<Source>,
+    source: Arc<Descriptor>,
     resume: Resume,
     idle_ns: u64,
     timer: Option<TimerKey>,
@@ -80,7 +81,7 @@ pub(crate) struct List {
 
 impl List {
     /// At most `most` of them: where they are and what they wait for. `from`: the key to begin with.
-    pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Source>)> {
+    pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
         // SAFETY: on the list, so alive; whoever calls has the worker's claim.
         some.map(|(key, parked)| (key, unsafe { parked.as_ref() }.source.clone())).collect()
@@ -88,7 +89,7 @@ impl List {
 }
 
 /// A fiber of `ctx`'s worker. Parks the connection until it is readable or `idle_ns` has passed.
-pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Source>, idle_ns: u64, resume: Resume) {
+pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
     again(ctx, Box::new(Parked { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
 }
@@ -146,12 +147,12 @@ pub(crate) fn end_taken(at: At) {
 }
 
 /// The monitor, in the place of a worker that is held up: the connection under this key was readable a moment ago.
-pub(crate) fn take(at: At, key: usize, source: &Arc<Source>) {
+pub(crate) fn take(at: At, key: usize, source: &Arc<Descriptor>) {
     let Some(parked) = at.io.parked.borrow().all.get(key).copied() else { return };
     // SAFETY: on the list, so alive, and with the claim this caller's.
     let here = Arc::ptr_eq(unsafe { &parked.as_ref().source }, source);
     // The worker may have been back meanwhile: another has that place now, or the same again, which has been served.
-    if here && readable_or_writable(source.raw(), Interest::Read) {
+    if here && readable_or_writable(source.as_fd(), Interest::Read) {
         take_away(at, parked, Ok(()));
     }
 }
@@ -192,7 +193,7 @@ fn launch(at: At, serving: Serving, outcome: io::Result<()>) {
     let birth = at.pool.birth(at.here, None, NEVER);
     // SAFETY: the closure is 'static and Send.
     let task =
-        unsafe { closure::create_detached(birth, at.here.map(|ctx| &ctx.blocks), move || serving.serve(outcome)) };
+        unsafe { closure::create_detached(birth, at.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
     at.pool.launch(task, at.here);
 }
 
@@ -228,7 +229,7 @@ impl Parked {
 
     /// Has what the fresh fiber will need fetched from memory: its turn comes after the others of this batch.
     fn fetch(&self) {
-        prefetch(Arc::as_ptr(&self.source), size_of::<Source>());
+        prefetch(Arc::as_ptr(&self.source), size_of::<Descriptor>());
         if let Resume::Each(resume) = &self.resume {
             let resume = &**resume;
             prefetch(std::ptr::from_ref(resume).cast::<u8>(), size_of_val(resume).min(FETCHED));

@@ -11,6 +11,8 @@
 //! A plain thread, or a fiber that panics: the non-blocking system call and `poll(2)`.
 
 use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -18,8 +20,59 @@ use crate::fiber::cancel::Interrupt;
 use crate::fiber::{Header, NEVER, Reason};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, connect_outcome};
+use crate::io::release;
 use crate::io::source::Source;
 use crate::sched::wait::{self, Pin};
+use crate::sched::worker::current_worker;
+use crate::sys::{self, PollFlags};
+
+/// A [`Source`] that tells the drivers which keep state for it when it goes.
+#[derive(Debug)]
+pub(crate) struct Descriptor(Source);
+
+impl Descriptor {
+    /// Takes a descriptor that is already in non-blocking mode.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self(Source::new(fd))
+    }
+}
+
+impl Deref for Descriptor {
+    type Target = Source;
+
+    #[inline]
+    fn deref(&self) -> &Source {
+        &self.0
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let tags = self.take_registrations();
+        if tags == 0 {
+            return;
+        }
+        // The driver of the calling fiber's own worker is told at once; the others at their next look, by a list that
+        // takes a lock.
+        if let Some(ctx) = current_worker()
+            && tags == 1 << (ctx.driver_tag % 64)
+            && let io = ctx.io()
+            && let Ok(mut driver) = io.driver.try_borrow_mut()
+        {
+            driver.forget(self.id());
+            if ctx.driver_tag < 64 {
+                return;
+            }
+        }
+        release::post(self.id(), tags);
+    }
+}
 
 /// Any thread or fiber. Performs `op`; `limit` is the call's own time-out.
 ///
@@ -32,7 +85,7 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
         // SAFETY: the caller's promise.
         Some(header) => unsafe { on_fiber(header, &operation, limit) },
         // SAFETY: the caller's promise.
-        None => unsafe { on_thread(&operation, limit) },
+        None => unsafe { on_thread(source, &operation, limit) },
     };
     match result {
         // A stream closed under the call ends like this; say what happened.
@@ -113,7 +166,7 @@ fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {
 
 /// # Safety
 /// As for `perform`.
-unsafe fn on_thread(operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
     let own = limit.and_then(|l| Instant::now().checked_add(l));
     let deadline = wait::earliest(wait::thread_deadline(), own);
     let interest = operation.op.interest();
@@ -128,32 +181,21 @@ unsafe fn on_thread(operation: &Operation, limit: Option<Duration>) -> io::Resul
         if result != -libc::EAGAIN && result != -libc::EWOULDBLOCK {
             return outcome(result, None);
         }
-        poll(operation.fd, interest, deadline)?;
+        poll(source, interest, deadline)?;
         ready = true;
     }
 }
 
-/// A plain thread waits for readiness.
-fn poll(fd: i32, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
-    let events = if interest == Interest::Read { libc::POLLIN } else { libc::POLLOUT };
+/// Lets a plain thread wait for readiness.
+fn poll(source: &Source, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
+    let events = if interest == Interest::Read { PollFlags::IN } else { PollFlags::OUT };
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         if left.is_some_and(|l| l.is_zero()) {
             return Err(Interrupt::TimedOut.into());
         }
-        // Rounded up: a wait never ends before its deadline.
-        let ms = left.map_or(-1, |l| i32::try_from(l.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-        let mut entry = libc::pollfd { fd, events, revents: 0 };
-        // SAFETY: one valid entry.
-        match unsafe { libc::poll(&mut entry, 1, ms) } {
-            1.. => return Ok(()),
-            0 => {}
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
+        if sys::poll(source, events, left)? {
+            return Ok(());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The scheduler.
 
+pub(crate) mod blocking_pool;
+pub(crate) mod children;
 pub(crate) mod closure;
 pub(crate) mod idle_conn;
 pub(crate) mod io_call;
@@ -8,8 +10,10 @@ mod mailbox;
 mod outside;
 pub(crate) mod pool;
 mod recycle;
+mod sleep;
 mod spread;
 pub(crate) mod wait;
+pub(crate) mod wake;
 pub(crate) mod worker;
 pub(crate) mod worker_io;
 mod worker_shared;

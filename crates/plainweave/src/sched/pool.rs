@@ -26,18 +26,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use super::blocking_pool::BlockingPool;
 use super::outside::{Outside, PushOutside};
+use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, Door, WorkerShared};
 use crate::atomics::bell::Bell;
 use crate::atomics::sleepers::Idle;
-use crate::blocking::BlockingPool;
 use crate::fiber::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::fiber_local::Storage;
-use crate::policy::{Cx, Policy, Ready, Wake, WorkerId};
-use crate::queue::mpsc::Push;
-use crate::sched::worker::WorkerCtx;
+use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
 
 /// What all threads may touch of a pool.
@@ -51,8 +50,8 @@ pub(crate) struct PoolShared {
     pub(crate) stacks: Arc<StackPool>,
     /// Pools of other stack sizes, made on demand; sizes are powers of two.
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
-    outside: Box<dyn PushOutside>,
-    spawned_outside: AtomicU64,
+    pub(super) outside: Box<dyn PushOutside>,
+    pub(super) spawned_outside: AtomicU64,
     next_anchor: AtomicUsize,
     closing: AtomicBool,
     /// Idle connections are no longer parked; set with `closing`, or before it by a server that stops gracefully.
@@ -127,10 +126,10 @@ impl PoolShared {
     /// to this pool.
     pub(crate) fn birth(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> Birth {
         let anchor = (self.movement == Movement::Never).then(|| match here {
-            Some(ctx) => ctx.id,
+            Some(ctx) => ctx.id(),
             None => self.next_anchor.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
         });
-        let pool = NonNull::from(self);
+        let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
         Birth { pool, name: None, stack_size: 0, movement, anchor, node, deadline, urgency }
     }
@@ -138,57 +137,6 @@ impl PoolShared {
     /// A point in time on the policies' clock.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
-    }
-
-    /// Counts and queues a new fiber.
-    pub(crate) fn launch(&self, task: FiberTask, here: Option<&WorkerCtx>) {
-        match here {
-            Some(ctx) => bump(&ctx.shared().spawned),
-            None => {
-                self.spawned_outside.fetch_add(1, Ordering::AcqRel);
-            }
-        }
-        make_ready(task, Ready::Spawned, here);
-    }
-
-    /// A worker of this pool. Tells the worker at `home` that a fiber which stays there and waits has got its grant.
-    /// False: it has not, for `home` is another pool's or has no room.
-    #[inline]
-    pub(crate) fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
-        if !self.workers.as_ptr_range().contains(&home.cast()) {
-            return false;
-        }
-        // SAFETY: one of those.
-        let home = unsafe { &*home };
-        let push = home.granted.push(fiber);
-        if push == Push::Wake {
-            home.signal();
-        }
-        push != Push::Full
-    }
-
-    /// Does what a policy's push asks for.
-    #[inline]
-    pub(crate) fn act_on(&self, wake: Wake) {
-        if wake != Wake::None {
-            self.wake(wake);
-        }
-    }
-
-    fn wake(&self, wake: Wake) {
-        match wake {
-            Wake::None => {}
-            Wake::Any => {
-                if let Some(worker) = self.idle.wake_any() {
-                    self.workers[worker].signal();
-                }
-            }
-            Wake::Worker(worker) => {
-                if self.idle.wake_worker(worker) {
-                    self.workers[worker].signal();
-                }
-            }
-        }
     }
 
     /// Any thread. Fibers spawned and not ended; exact when nothing runs.
@@ -317,39 +265,28 @@ impl PoolShared {
     }
 }
 
-/// Any thread that has the right to queue the fiber. `here` is the worker it runs on, if any.
-#[inline]
-pub(crate) fn make_ready(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
-    let pool_ptr = task.header().pool();
-    let local = here.filter(|ctx| std::ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
-    match (local, task.header().anchor()) {
-        (Some(ctx), Some(anchor)) if anchor != ctx.id => post(ctx.pool(), anchor, task),
-        (Some(ctx), anchor) => {
-            if anchor.is_some() && !task.header().stays() {
-                ctx.at(&ctx.io()).release(task.header());
-            }
-            ctx.pool().act_on(ctx.push_local(task, why));
-        }
-        (None, anchor) => {
-            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
-            // may change at any moment, hence the reference.
-            let pool = unsafe {
-                Arc::increment_strong_count(pool_ptr.as_ptr());
-                Arc::from_raw(pool_ptr.as_ptr())
-            };
-            match anchor {
-                Some(anchor) => post(&pool, anchor, task),
-                None => pool.act_on(pool.outside.push(task, why)),
-            }
-        }
-    }
+/// The pool that the calling fiber runs on.
+pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
+    current_worker().map(|ctx| ctx.pool_arc().clone())
 }
 
-/// Puts a task into a worker's inbox.
-pub(crate) fn post(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
-    // Who finds others' wake-ups leaves it to the first of them.
-    if pool.workers[worker].inbox.push(task) && pool.idle.wake_worker(worker) {
-        pool.workers[worker].signal();
+pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
+    try_current_pool().unwrap_or_else(|| no_runtime(what))
+}
+
+#[cold]
+pub(crate) fn no_runtime(what: &str) -> ! {
+    panic!(
+        "plainweave::{what} was called from outside a runtime: call it on a fiber (within plainweave::run or \
+         Runtime::run), or use Runtime::{what}"
+    )
+}
+
+impl Header {
+    /// Returns the fiber's pool, to whoever knows that the fiber has not ended.
+    #[inline]
+    pub(super) fn pool(&self) -> NonNull<PoolShared> {
+        self.pool_ptr().cast()
     }
 }
 

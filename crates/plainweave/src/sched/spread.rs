@@ -84,6 +84,6 @@ impl Spread {
         let other = turn / RUN % here.pool().workers.len();
         let theirs = here.pool().workers[other].live.load(Ordering::Relaxed);
         let idle = here.pool().workers[other].dry.load(Ordering::Relaxed);
-        (other != here.id && idle && live > 2 * theirs + FEW).then_some(other)
+        (other != here.id() && idle && live > 2 * theirs + FEW).then_some(other)
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::sync::{Parker, Unparker};
 
 use crate::atomics::state::Brings;
-use crate::fiber::cancel::Interrupt;
+use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
@@ -95,6 +95,27 @@ pub(crate) fn this_thread() -> Arc<ThreadEntry> {
 #[inline]
 pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
     fiber::current().filter(|me| me.owns_storage() || !std::thread::panicking())
+}
+
+impl Header {
+    /// Returns why the fiber, which asks itself, was told to stop, by its handle or with its runtime.
+    #[inline]
+    pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
+        self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
+    }
+
+    /// Returns why the fiber, which asks itself, should not block, if so.
+    #[inline]
+    pub(crate) fn cancelled(&self) -> Option<Interrupt> {
+        let goes_on = self.told_to_stop().is_none() && !self.own.in_scope;
+        if goes_on { None } else { self.cancelled_by() }
+    }
+
+    #[inline(never)]
+    fn cancelled_by(&self) -> Option<Interrupt> {
+        let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
+        self.told_to_stop().or_else(by_scope).map(Interrupt::Cancelled)
+    }
 }
 
 /// Any thread or fiber. What `cancel` and deadlines say about the caller before it starts something new.
@@ -215,7 +236,7 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
 
 /// Whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
 fn hopeless(me: &Header, target: Option<&Header>) -> bool {
-    target.is_some_and(|t| t.pool() == me.pool() && t.anchor() == Some(me.worker().id) && t.is_live())
+    target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.anchor() == Some(me.worker().id()) && t.is_live())
 }
 
 #[cold]
@@ -274,7 +295,7 @@ impl<'a> Pin<'a> {
         if header.anchor().is_some() {
             return Self(None);
         }
-        header.set_anchor(Some(header.worker().id));
+        header.set_anchor(Some(header.worker().id()));
         Self(Some(header))
     }
 }

@@ -11,8 +11,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,19 +25,17 @@ use super::local_policy::{Half, PushLocal};
 use super::mailbox::Mail;
 use super::recycle::Means;
 use super::spread::Spread;
+use super::wake;
 use super::worker_io::{At, Guard, Io, Reach};
 use crate::atomics::biased_lock::Inside;
 pub(crate) use crate::atomics::biased_lock::can_interrupt;
-use crate::atomics::pinned_state::Call;
-use crate::atomics::sleepers::Slept;
-use crate::atomics::state::Brings;
 use crate::fiber::blocks::Blocks;
-use crate::fiber::{self, FiberTask, Header, Movement, Switch};
+use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
 use crate::fiber_local;
 use crate::io::driver::{Driver, Wait, Watch};
-use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
 use crate::sched::idle_conn::{self, Parked};
-use crate::sched::pool::{self, PoolShared, WorkerShared, bump};
+use crate::sched::pool::{PoolShared, WorkerShared, bump};
 use crate::stack;
 
 /// Switches between two looks at driver and timers, at most.
@@ -55,30 +54,44 @@ pub(crate) enum TimerTarget {
 
 /// What fibers, timers and completions see of their worker. Its thread only.
 pub(crate) struct WorkerCtx {
-    pub(crate) id: WorkerId,
+    pub(super) host: Host,
     pool: Arc<PoolShared>,
     /// Marks sources that this worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
     /// Driver, timers and parked connections: by [`Self::io`] alone.
     reach: Reach,
     /// Stacks and storage for its fibers.
-    means: Means,
+    pub(super) means: Means,
     spread: Spread,
     /// As the pool knows it.
     pub(super) dry: Cell<bool>,
-    /// Memory of ended fibers.
-    pub(crate) blocks: Blocks,
-    /// The base of this thread's own thread-local storage, which is put back after each fiber.
-    pub(crate) home: usize,
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
     /// list.)
     pub(super) anchored: RefCell<Slab<NonNull<Header>>>,
-    half: Rc<dyn PushLocal>,
+    pub(super) half: Rc<dyn PushLocal>,
     /// The clock, as of the last look at driver and timers.
     clock: Cell<u64>,
 }
 
 impl WorkerCtx {
+    /// Its number within the pool.
+    #[inline]
+    pub(crate) fn id(&self) -> WorkerId {
+        self.host.id
+    }
+
+    /// Memory of ended fibers.
+    #[inline]
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.host.blocks
+    }
+
+    /// What its fibers know of it, with the right to find the whole context from there.
+    #[inline]
+    fn host_ptr(&self) -> *const Host {
+        ptr::from_ref(self).wrapping_byte_add(offset_of!(WorkerCtx, host)).cast()
+    }
+
     #[inline]
     pub(crate) fn pool(&self) -> &PoolShared {
         &self.pool
@@ -90,7 +103,7 @@ impl WorkerCtx {
 
     #[inline]
     pub(crate) fn shared(&self) -> &WorkerShared {
-        &self.pool.workers[self.id]
+        &self.pool.workers[self.host.id]
     }
 
     /// Its driver, timers and parked connections, for the length of one call that runs no user code and does not
@@ -103,7 +116,7 @@ impl WorkerCtx {
     /// What happens at `io`, which is this worker's.
     #[inline]
     pub(crate) fn at<'a>(&'a self, io: &'a Io) -> At<'a> {
-        At { io, pool: &self.pool, id: self.id, here: Some(self) }
+        At { io, pool: &self.pool, id: self.host.id, here: Some(self) }
     }
 
     /// Nanoseconds since the pool's epoch, read now.
@@ -118,20 +131,9 @@ impl WorkerCtx {
         self.clock.get()
     }
 
-    pub(crate) fn push_local(&self, task: FiberTask, why: Ready) -> Wake {
-        self.half.push(task, why)
-    }
-
-    /// Queues a fiber that stays with this worker and has just been woken.
-    #[inline]
-    pub(crate) fn queue(&self, task: FiberTask) {
-        let wake = self.half.push(task, Ready::Woken);
-        self.pool.act_on(wake);
-    }
-
     /// Looks at driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Whatever has happened
     /// becomes ready after that, so that those who are woken for it are others.
-    fn turn(&self, wait: Wait, awake: impl FnOnce()) {
+    pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
         idle_conn::end_taken(self.at(&io));
@@ -158,20 +160,36 @@ impl WorkerCtx {
     }
 }
 
+impl Header {
+    /// Returns the worker that runs the fiber now, to the fiber itself; valid until its next suspension.
+    #[inline]
+    pub(crate) fn worker(&self) -> &WorkerCtx {
+        // SAFETY: set before each resume to `WorkerCtx::host_ptr` of the context of the worker that resumes it, which
+        // outlives the resume.
+        unsafe { &*self.own.host.get().wrapping_byte_sub(offset_of!(WorkerCtx, host)).cast() }
+    }
+}
+
+/// Returns the worker that runs on this thread, if a fiber of it calls.
+#[inline]
+pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
+    fiber::current().map(Header::worker)
+}
+
 /// The loop of one worker.
 pub(crate) struct Worker<P: Policy<FiberTask>> {
-    ctx: WorkerCtx,
-    half: Rc<Half<P>>,
+    pub(super) ctx: WorkerCtx,
+    pub(super) half: Rc<Half<P>>,
     /// Switches until the next look at driver and timers.
-    budget: Cell<u32>,
-    stride: Cell<u32>,
-    last_turn: Cell<u64>,
-    searching: Cell<bool>,
-    mail: Mail,
-    parking_ended: Cell<bool>,
-    fibers_told: Cell<bool>,
+    pub(super) budget: Cell<u32>,
+    pub(super) stride: Cell<u32>,
+    pub(super) last_turn: Cell<u64>,
+    pub(super) searching: Cell<bool>,
+    pub(super) mail: Mail,
+    pub(super) parking_ended: Cell<bool>,
+    pub(super) fibers_told: Cell<bool>,
     /// What the monitor is to watch while this worker is held up; for [`Self::run`].
-    watched: Option<Watch<OwnedFd>>,
+    pub(super) watched: Option<Watch<OwnedFd>>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
@@ -192,15 +210,14 @@ impl<P: Policy<FiberTask>> Worker<P> {
         shared.set_thread();
         let _ = shared.driver_name.set(driver.name());
         crate::io::release::register(driver_tag, &shared.released);
+        let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base() } else { 0 };
         let ctx = WorkerCtx {
-            id,
+            host: Host { id, home, blocks: Blocks::default() },
             driver_tag,
             reach: Reach::new(driver),
             means: Means::new(&pool),
             spread: Spread::default(),
             dry: Cell::new(true),
-            blocks: Blocks::default(),
-            home: if pool.storage == fiber_local::Storage::Own { fiber_local::base() } else { 0 },
             anchored: RefCell::default(),
             half: half.clone(),
             clock: Cell::new(0),
@@ -247,21 +264,21 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Whether others have woken fibers of this worker.
     #[inline]
-    fn has_mail(&self) -> bool {
+    pub(super) fn has_mail(&self) -> bool {
         !self.mail.is_empty(self.ctx.shared().inbox())
     }
 
     /// Queues those that have been granted what they waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mail.grants.pop() {
-            // SAFETY: sent to this worker (`send_grant`), with which the fiber stays, and it waits for this.
-            fiber::wake_here(unsafe { header.as_ref() }, Brings::Grant, &self.ctx);
+            // SAFETY: from the queue that `wake::grant` sends by.
+            unsafe { self.ctx.deliver_grant(header) };
         }
     }
 
     /// Queues them all.
     #[inline(never)]
-    fn read_mail(&self) {
+    pub(super) fn read_mail(&self) {
         self.read_grants();
         self.mail.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
@@ -273,23 +290,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.mail.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
-    /// A task from the inbox: a message about a fiber that is here, or a fiber that is to come.
     fn deliver(&self, task: FiberTask) {
-        let header = task.header();
-        if header.own.local.is_settled() {
-            return self.read(task);
-        }
-        self.ctx.at(&self.ctx.io()).release(header);
-        self.ctx.queue(task);
-    }
-
-    /// A message about a fiber that stays here: somebody else has woken it.
-    fn read(&self, task: FiberTask) {
-        let header = task.header();
-        match header.state.read(&header.own.local, |brings| header.bring(brings)) {
-            Call::Queue => self.ctx.queue(task),
-            Call::Nothing => {}
-            Call::Retire => self.retire(task),
+        if let Some(ended) = self.ctx.deliver(task) {
+            self.retire(ended);
         }
     }
 
@@ -329,7 +332,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Once each, when the pool says so: parked connections end; fibers wake to find the pool closing. Whether it was
     /// so.
-    fn end_if_told(&self) -> bool {
+    pub(super) fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
         if told {
             idle_conn::cancel_all(self.ctx.at(&self.ctx.io()));
@@ -338,96 +341,34 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if closing {
             let anchored: Vec<_> = self.ctx.anchored.borrow().iter().map(|(_, header)| *header).collect();
             // SAFETY: on the list, so not retired; waking retires nothing.
-            anchored.into_iter().for_each(|header| fiber::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
+            anchored.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
         told || closing
     }
 
-    fn idle(&self) {
-        let (ctx, pool) = (&self.ctx, &self.ctx.pool);
-        self.mail.ran_dry();
-        ctx.set_dry(true);
-        if self.has_mail() {
-            return self.read_mail();
-        }
-        let mut searching = self.searching.take();
-        if pool.workers.len() > 1 {
-            searching = searching || pool.idle.begin_search();
-            if searching && let Some(task) = self.half.pop(Effort::Search) {
-                return self.found(task);
-            }
-        }
-        pool.idle.begin_sleep(ctx.id, searching);
-        let work = !self.mail.grants.doze() || self.has_mail() || self.half.policy.maybe_ready(ctx.id);
-        if work || pool.is_stopping() || self.end_if_told() {
-            pool.idle.cancel_sleep(ctx.id);
-            self.mail.grants.rouse();
-            pool.monitor.notice();
-            self.searching.set(true);
-            // What the look saw may be in another thief's hands: let it finish.
-            std::hint::spin_loop();
-            self.settle();
-            return;
-        }
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.means.tidy(&ctx.pool, || ctx.last_reading()));
-        bump(&ctx.shared().sleeps);
-        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
-            self.searching.set(pool.idle.end_sleep(ctx.id) == Slept::Woken);
-            self.mail.grants.rouse();
-            pool.monitor.notice();
-        });
-        self.last_turn.set(ctx.last_reading());
-        self.budget.set(self.stride.get());
-        self.settle();
-    }
-
-    /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
-    fn settle(&self) {
-        if !self.searching.get() {
-            return;
-        }
-        if self.has_mail() {
-            self.read_mail();
-        }
-        if let Some(task) = self.half.pop(Effort::Quick) {
-            self.searching.set(false);
-            self.found(task);
-        }
-    }
-
-    /// A searching worker runs what it found; the last searcher sees to it that others search on.
-    fn found(&self, task: FiberTask) {
-        let pool = &self.ctx.pool;
-        // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
-        let more = |worker| self.half.policy.maybe_ready(worker);
-        if pool.idle.end_search() && (more(self.ctx.id) || more((self.ctx.id + 1) % pool.workers.len())) {
-            pool.act_on(Wake::Any);
-        }
-        self.resume(task);
-    }
-
     #[inline]
-    fn resume(&self, task: FiberTask) {
+    pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
         ctx.set_dry(false);
         if !task.has_started() {
             if self.half.policy.may_spread()
                 && let Some(other) = ctx.spread.elsewhere(ctx, task.header())
             {
-                return pool::post(&ctx.pool, other, task);
+                return wake::send_to(&ctx.pool, other, task);
             }
             if !self.start(&task) {
                 return;
             }
         }
-        match task.resume(ctx) {
+        // SAFETY: this worker's own context.
+        match unsafe { task.resume(ctx.host_ptr()) } {
             Some(Switch::Yield) => {
                 let wake = self.half.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
             // If it is parked, another worker may run the fiber from here on, and free it.
             Some(Switch::Park) if task.header().park() => {}
-            Some(Switch::Park) => ctx.queue(task),
+            Some(Switch::Park) => ctx.schedule_here(task),
             None if task.finish() => self.retire(task),
             // It stays on record until the message that is on its way to it has come.
             None => {}
@@ -441,18 +382,18 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Ok(both) => both,
             Err(error) => {
                 // SAFETY: the caller gives the task up when this returns false.
-                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error, &ctx.blocks);
+                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error, ctx.blocks());
                 self.count_end();
                 return false;
             }
         };
         task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
-            header.set_anchor(Some(ctx.id));
+            header.set_anchor(Some(ctx.id()));
         }
         // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
-            Movement::Anytime => ctx.pool.register(ctx.id, header),
+            Movement::Anytime => ctx.pool.register(ctx.id(), header),
             _ => ctx.put_on_record(header),
         };
         header.own.registered.set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
@@ -467,7 +408,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             _ => ctx.strike_off(key),
         }
         let size = task.header().own.stack_size as usize;
-        let (stack, block) = task.retire(&ctx.blocks);
+        let (stack, block) = task.retire(ctx.blocks());
         ctx.means.put(&ctx.pool, stack, block, size);
         self.count_end();
     }
@@ -477,13 +418,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if self.ctx.pool.is_closing() {
             self.ctx.pool.fiber_ended_late();
         }
-    }
-}
-
-fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
 

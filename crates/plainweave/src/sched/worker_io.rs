@@ -10,18 +10,14 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 use super::worker::{TimerTarget, WorkerCtx};
 use crate::atomics::biased_lock::{Claim, Claimed, Inside};
-use crate::atomics::state::Brings;
-use crate::fiber::{self, FiberTask, Header, Movement, Reason};
 use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
 use crate::io::op::Waiter;
-use crate::policy::{Ready, WorkerId};
+use crate::policy::WorkerId;
 use crate::sched::idle_conn::{self, Parked};
-use crate::sched::pool::{self, PoolShared};
+use crate::sched::pool::PoolShared;
 use crate::timer::Wheel;
 
 /// See the module's page. Each `RefCell` is borrowed for the length of one call that runs no user code.
@@ -186,49 +182,6 @@ impl At<'_> {
         // Keep the larger buffer: a delivery may itself have cancelled something.
         if self.io.done.borrow().capacity() < done.capacity() {
             self.io.done.replace(done);
-        }
-    }
-
-    /// Wakes a fiber that waits here. `over`: its operation is.
-    #[inline]
-    fn wake(self, header: &Header, over: bool) {
-        if header.movement() == Movement::Anytime {
-            self.move_on(header, over);
-        } else {
-            fiber::wake(header, self.here);
-        }
-    }
-
-    /// Wakes a fiber that may move: unbound, so that it need not wait for this worker if that gets no round to it.
-    fn move_on(self, header: &Header, over: bool) {
-        if !header.state.wake(Brings::Nothing) {
-            return; // It is awake: its worker will run it, and it finds out.
-        }
-        // The fiber is this call's now. While its operation is still pending only its own worker can cancel that.
-        if over || header.own.reason.get() != Reason::Io {
-            self.unbind(header);
-        }
-        // SAFETY: `State::wake` gave the right to queue it to this caller alone.
-        pool::make_ready(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, self.here);
-    }
-
-    /// Of a fiber that may move and is in the caller's hands: this worker has nothing of it any more.
-    pub(crate) fn unbind(self, header: &Header) {
-        if let Some(timer) = header.own.timer.take() {
-            self.io.timers.borrow_mut().remove(timer);
-        }
-        header.set_anchor(None);
-        if self.here.is_none() {
-            self.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A fiber from this worker's inbox, which somebody has woken: unbinds it if it may move.
-    pub(crate) fn release(self, header: &Header) {
-        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
-        if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
-        {
-            self.unbind(header);
         }
     }
 }

@@ -18,8 +18,9 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::{Grant, Monitor, Place};
+use super::wait_queue::{Grant, Monitor};
 use crate::fiber::cancel::Interrupt;
+use crate::fiber::wait_link::Place;
 
 /// The lists of those who wait.
 const RECEIVERS: usize = 0;

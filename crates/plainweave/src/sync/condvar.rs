@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 
 use super::mutex::MutexGuard;
-use super::wait_queue::{Grant, Monitor, Place};
+use super::wait_queue::{Grant, Monitor};
+use crate::fiber::wait_link::Place;
 
 /// Waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain threads.
 ///

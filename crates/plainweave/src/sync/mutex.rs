@@ -13,8 +13,9 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-use super::wait_queue::{Monitor, Place};
+use super::wait_queue::Monitor;
 use crate::fiber::cancel::Interrupt;
+use crate::fiber::wait_link::Place;
 use crate::sched::wait;
 
 /// Rounds of a spin before a wait; each is twice as long, 30 turns in all: about the time of a short critical section.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::{Monitor, Place};
+use super::wait_queue::Monitor;
+use crate::fiber::wait_link::Place;
 
 /// Permits that are taken and given back; who finds none waits.
 ///

@@ -37,7 +37,6 @@
 //! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
 //! `std` mutex around the state: see [`Spin`].
 
-use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,10 +44,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::atomics::spin_lock::Spin;
 use crate::atomics::state::Brings;
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::{self, Header, Reason};
+use crate::fiber::wait_link::{Place, Waiter};
+use crate::fiber::{Header, Reason};
 use crate::prefetch::prefetch_write;
 use crate::sched::pool::WorkerShared;
 use crate::sched::wait::{self, ThreadEntry};
+use crate::sched::wake;
 
 /// A state and `LISTS` lists of waiters.
 pub(super) struct Monitor<S, const LISTS: usize = 1>(Spin<Inside<S, LISTS>>);
@@ -57,15 +58,6 @@ pub(super) struct Monitor<S, const LISTS: usize = 1>(Spin<Inside<S, LISTS>>);
 pub(super) struct Inside<S, const LISTS: usize> {
     pub(super) state: S,
     lists: [List; LISTS],
-}
-
-/// Where in a list a waiter enters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Behind all others.
-    Back,
-    /// Before all others: it has been granted a look already, and lost.
-    Front,
 }
 
 /// Who waits. Of the first one `before` means nothing, so that taking it off touches no other.
@@ -77,19 +69,6 @@ struct List {
     home: *const WorkerShared,
     /// How that one came to be there, so that nobody has to ask it.
     place: Place,
-}
-
-/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list.
-///
-/// Of one that the list knows as alone `queued` is false, for nobody comes to change it when it is taken off: it is in
-/// the list as long as it is the first. `after` is null and `place` right, for when it is joined.
-pub(crate) struct Waiter {
-    before: Cell<*const Waiter>,
-    after: Cell<*const Waiter>,
-    place: Cell<Place>,
-    queued: Cell<bool>,
-    /// It is a [`ThreadWaiter`]'s; else it is in a fiber's header.
-    on_thread: bool,
 }
 
 /// Who calls, with its place.
@@ -227,19 +206,6 @@ impl<S, const LISTS: usize> Inside<S, LISTS> {
     }
 }
 
-impl Waiter {
-    /// In no list.
-    pub(crate) fn of_fiber() -> Self {
-        Self {
-            before: Cell::new(ptr::null()),
-            after: Cell::new(ptr::null()),
-            place: Cell::new(Place::Back),
-            queued: Cell::new(false),
-            on_thread: false,
-        }
-    }
-}
-
 impl ThreadWaiter {
     #[cold]
     fn new() -> Self {
@@ -344,7 +310,7 @@ impl Grant {
     pub(super) fn give(self) {
         match self.0 {
             // SAFETY: the fiber waits for this grant; if its worker is given, it stays there.
-            Granted::Fiber(header, home) => unsafe { fiber::grant(header, home) },
+            Granted::Fiber(header, home) => unsafe { wake::grant(header, home) },
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.
                 unsafe { node.as_ref() }.granted.store(true, Ordering::Release);

@@ -56,15 +56,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::fiber::Movement;
 use crate::io::driver::Watch;
-use crate::io::source::Source;
-use crate::policy::{Ready, WorkerId};
+use crate::policy::WorkerId;
 use crate::sched::idle_conn;
-use crate::sched::pool::{self, Beat, Door, PoolShared};
+use crate::sched::io_call::Descriptor;
+use crate::sched::pool::{Beat, Door, PoolShared};
 use crate::sched::worker_io::At;
+use crate::sys::{self, PollFd, PollFlags};
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;
@@ -105,7 +103,7 @@ struct Round {
 }
 
 /// Parked connections: where they are, and what they wait for.
-type Connections = Vec<(usize, Arc<Source>)>;
+type Connections = Vec<(usize, Arc<Descriptor>)>;
 
 /// What is waited for while a worker is stalled.
 enum Watched {
@@ -230,7 +228,7 @@ impl Monitor {
         } else {
             at.expire(pool.nanos(now));
         }
-        empty_inbox(at);
+        at.empty_inbox();
         if door.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
             return;
         }
@@ -270,25 +268,11 @@ impl Monitor {
     }
 }
 
-/// Fibers that may move and have been woken by others go to another worker; messages about those that stay are put
-/// back.
-fn empty_inbox(at: At) {
-    let inbox = at.pool.workers[at.id].inbox();
-    if at.pool.movement != Movement::Anytime || inbox.is_empty() {
-        return;
-    }
-    for task in inbox.take_all() {
-        at.release(task.header());
-        pool::make_ready(task, Ready::Woken, None);
-    }
-}
-
 /// Which of them are readable, or become so within `limit`.
 fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> Vec<bool> {
     let descriptors: Vec<F> = descriptors.collect();
     let mut entries: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let timespec = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
-    if poll(&mut entries, Some(&timespec)).is_err() {
+    if sys::poll_all(&mut entries, Some(limit)).is_err() {
         // A signal, or no memory: a look in vain, which still takes its time.
         std::thread::park_timeout(limit);
     }

@@ -11,33 +11,16 @@
 //!   up that only wait, for a processor or a disk; to let others go before those would make it worse.
 //!
 //! What such a worker starts meanwhile, threads and programs, inherits the long slice. The pool's own threads put
-//! theirs right ([`forget_inherited`]).
+//! theirs right ([`sys::forget_inherited_slice`]).
 //!
 //! A kernel without this, a thread of another class (`SCHED_FIFO`), or a refusal: everything stays as it was.
 
 use std::time::{Duration, Instant};
 
-/// The bounds of sched_setattr(2), in nanoseconds.
-const SHORTEST: u64 = 100_000;
-const LONGEST: u64 = 100_000_000;
-/// Asks for the kernel's own.
-const DEFAULT: u64 = 0;
+use crate::sys::{self, LONGEST_SLICE};
+
 /// Between two looks at how much a thread computes, at least.
 const APART: Duration = Duration::from_micros(500);
-
-/// `struct sched_attr` of the kernel's interface, as it first was.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
 
 /// A worker that may be held up, and what was done about its slice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,7 +40,7 @@ impl Turn {
         }
         let Some(used) = processor_time(thread) else { return };
         if self.looked.is_some_and(|(then, before)| used.saturating_sub(before) >= (now - then) / 2) {
-            self.usual = ask(thread, LONGEST);
+            self.usual = sys::set_time_slice(thread, LONGEST_SLICE);
         }
         self.looked = Some((now, used));
     }
@@ -70,40 +53,12 @@ impl Turn {
 
 /// Undoes what [`Turn::stalled`] has done, unless somebody else has changed it since.
 pub(super) fn restore(thread: u32, usual: u64) {
-    if let Some(now) = get(thread).filter(|now| now.runtime == LONGEST) {
-        set(thread, Attributes { runtime: usual, ..now });
-    }
+    sys::restore_time_slice(thread, usual);
 }
 
-/// The calling thread goes before others.
+/// Lets the calling thread go before others.
 pub(super) fn shorten() {
-    ask(0, SHORTEST);
-}
-
-/// The calling thread, which a stalled worker may have started, has the slice that is usual.
-pub(crate) fn forget_inherited() {
-    restore(0, DEFAULT);
-}
-
-/// Gives the thread a slice. What it had; `None`: nothing has changed.
-fn ask(thread: u32, slice: u64) -> Option<u64> {
-    let now = get(thread).filter(|now| now.runtime != slice)?;
-    set(thread, Attributes { runtime: slice, ..now }).then_some(now.runtime)
-}
-
-/// What an ordinary thread has, on a kernel that knows slices of such.
-fn get(thread: u32) -> Option<Attributes> {
-    let (mut now, size) = (Attributes::default(), size_of::<Attributes>() as u32);
-    // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of it.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
-    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
-    // Other kernels say 0.
-    (result == 0 && ordinary && now.runtime != 0).then_some(now)
-}
-
-fn set(thread: u32, attributes: Attributes) -> bool {
-    // SAFETY: the kernel reads the `size` bytes that the value says it has.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) == 0 }
+    sys::set_time_slice(0, sys::SHORTEST_SLICE);
 }
 
 /// How much of a processor a thread of this process has used.
@@ -134,34 +89,34 @@ mod tests {
 
     #[test]
     fn a_thread_that_computes_has_a_long_slice_until_it_ends() {
-        let Some(usual) = get(0).map(|now| now.runtime) else { return };
+        let Some(usual) = sys::time_slice(0) else { return };
         let mut turn = Turn::default();
         while turn.usual.is_none() {
             turn.stalled(own(), Instant::now());
             compute(APART);
         }
-        assert_eq!((get(0).unwrap().runtime, turn.usual), (LONGEST, Some(usual)));
+        assert_eq!((sys::time_slice(0).unwrap(), turn.usual), (LONGEST_SLICE, Some(usual)));
         // What it starts inherits that.
         let inherits = std::thread::spawn(|| {
-            let inherited = get(0).unwrap().runtime;
-            forget_inherited();
-            (inherited, get(0).unwrap().runtime)
+            let inherited = sys::time_slice(0).unwrap();
+            sys::forget_inherited_slice();
+            (inherited, sys::time_slice(0).unwrap())
         });
         let (inherited, then) = inherits.join().unwrap();
-        assert!(inherited == LONGEST && then < LONGEST, "{inherited}, {then}");
+        assert!(inherited == LONGEST_SLICE && then < LONGEST_SLICE, "{inherited}, {then}");
         restore(own(), turn.end().unwrap());
-        assert_eq!(get(0).unwrap().runtime, usual);
+        assert_eq!(sys::time_slice(0).unwrap(), usual);
     }
 
     #[test]
     fn a_thread_that_sleeps_keeps_its_slice() {
-        let Some(usual) = get(0).map(|now| now.runtime) else { return };
+        let Some(usual) = sys::time_slice(0) else { return };
         let mut turn = Turn::default();
         for _ in 0..3 {
             turn.stalled(own(), Instant::now());
             std::thread::sleep(APART * 8);
         }
-        assert_eq!((get(0).unwrap().runtime, turn.usual), (usual, None));
+        assert_eq!((sys::time_slice(0).unwrap(), turn.usual), (usual, None));
     }
 
     #[test]
@@ -169,6 +124,6 @@ mod tests {
         // The kernel's numbers end before that (PID_MAX_LIMIT).
         let (mut turn, none) = (Turn::default(), (1 << 22) + 1);
         (0..2).for_each(|n| turn.stalled(none, Instant::now() + n * APART));
-        assert!(turn.looked.is_none() && ask(none, LONGEST).is_none());
+        assert!(turn.looked.is_none() && sys::set_time_slice(none, LONGEST_SLICE).is_none());
     }
 }

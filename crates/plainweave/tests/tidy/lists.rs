@@ -58,7 +58,9 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/fiber_local/own/block.rs",
     "crates/plainweave/src/fiber_local/own/glibc.rs",
     "crates/plainweave/src/sched/worker.rs",
+    "crates/plainweave/src/sched/wake.rs",
     "crates/plainweave/src/sched/worker_io.rs",
+    "crates/plainweave/src/sys.rs",
 ];
 
 /// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason about.

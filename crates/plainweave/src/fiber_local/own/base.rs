@@ -2,10 +2,8 @@
 
 use std::arch::asm;
 
+use corosensei::stack::Stack;
 use corosensei::{Coroutine, CoroutineResult};
-
-use crate::fiber::Switch;
-use crate::stack::Stack;
 
 /// Any thread or fiber. The base that is in force.
 pub(crate) fn base() -> usize {
@@ -47,11 +45,11 @@ pub(super) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
 /// # Safety
 /// The block is the fiber's, and the worker has the right to run the fiber, which has not ended.
 #[inline(never)]
-pub(crate) unsafe fn resume(
-    coroutine: &mut Coroutine<(), Switch, (), Stack>,
+pub(crate) unsafe fn resume<Y, S: Stack>(
+    coroutine: &mut Coroutine<(), Y, (), S>,
     base: usize,
     home: usize,
-) -> CoroutineResult<Switch, ()> {
+) -> CoroutineResult<Y, ()> {
     // SAFETY: the caller's promise. A resume of corosensei uses no thread-local storage.
     unsafe { set(base) };
     let result = coroutine.resume(());

@@ -1,0 +1,100 @@
+//! What a scope shares with its children: how many still run, the node by which they are cancelled, the first panic.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::wait::{self, Waker};
+use crate::fiber::cancel::Node;
+use crate::fiber::{self, FiberHandle, Header, Reason};
+
+/// What children share with their scope. Outlives both.
+#[derive(Debug)]
+pub(crate) struct ScopeData {
+    pub(crate) node: Arc<Node>,
+    running: AtomicUsize,
+    owner: Waker,
+    /// The first panic that no handle has taken.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl ScopeData {
+    /// Makes the data of a scope that the calling fiber or thread owns.
+    pub(crate) fn new(node: Arc<Node>) -> Arc<Self> {
+        Arc::new(Self { node, running: AtomicUsize::new(0), owner: Waker::current(), panic: Mutex::new(None) })
+    }
+
+    /// A child, as its very last act: nothing of `'scope` is used after it.
+    pub(crate) fn child_ended(&self) {
+        if self.running.fetch_sub(1, Ordering::Release) == 1 {
+            self.owner.wake();
+        }
+    }
+
+    /// Waits, whatever happens. If the owner itself is cancelled meanwhile (by its handle or by shutdown, which know no
+    /// scopes) it passes that on.
+    pub(crate) fn wait(&self, me: Option<&Header>) {
+        let done = || (self.running.load(Ordering::Acquire) == 0).then_some(());
+        let waited = wait::until(Reason::Scope, None, false, None, || {
+            if let Some(reason) = me.and_then(Header::told_to_stop) {
+                self.node.cancel(reason);
+            }
+            done()
+        });
+        if waited.is_err() {
+            // Only the bounded wait of a panicking fiber ends early, and that aborts.
+            unreachable!("a wait for children has no deadline");
+        }
+    }
+
+    pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
+        let mut first = self.panic.lock().unwrap_or_else(|e| e.into_inner());
+        if first.is_none() {
+            *first = Some(payload);
+            return;
+        }
+        drop(first);
+        discard(payload);
+    }
+
+    pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+}
+
+/// Drops a payload, whose destructor may panic itself: not into a worker, nor past the children that a scope waits for.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+/// A running child's entry in its scope's node.
+pub(crate) struct Membership {
+    data: Arc<ScopeData>,
+    key: Option<usize>,
+}
+
+impl Membership {
+    /// Counts a child that is about to be spawned.
+    pub(crate) fn of_new_child(data: &Arc<ScopeData>) -> Self {
+        data.running.fetch_add(1, Ordering::Relaxed);
+        Self { data: data.clone(), key: None }
+    }
+
+    /// The child, when it starts.
+    pub(crate) fn enter(&mut self) {
+        if let Some(header) = fiber::current() {
+            self.key = Some(self.data.node.enter(FiberHandle::from_ref(header)));
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.data.node.leave(key);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! How a worker falls asleep and how others wake it. The protocol, its fences and its proof are `atomics/sleepers`;
+//! this file says what a worker looks at where that says "last look", and who signals.
+//!
+//! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
+//!    search already. 2. It announces its sleep, and has its **last look**: grants (whose queue it marks, so that the
+//!    next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until a
+//!    completion, a timer or a signal. 4. What it finds afterwards it runs; if it was woken by a push, it counts as
+//!    searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
+//!    next worker.
+//!
+//! Whoever pushes ([`PoolShared::act_on`]) or puts something into an inbox (`wake::send_to`) asks `Sleepers` whether a
+//! worker must be signalled for it.
+
+use super::pool::{PoolShared, bump};
+use super::worker::Worker;
+use crate::atomics::sleepers::Slept;
+use crate::fiber::FiberTask;
+use crate::io::driver::Wait;
+use crate::policy::{Effort, Policy, Wake};
+
+impl PoolShared {
+    /// Wakes whoever a policy's push asks for.
+    #[inline]
+    pub(super) fn act_on(&self, wake: Wake) {
+        if wake != Wake::None {
+            self.wake_worker(wake);
+        }
+    }
+
+    fn wake_worker(&self, wake: Wake) {
+        match wake {
+            Wake::None => {}
+            Wake::Any => {
+                if let Some(worker) = self.idle.wake_any() {
+                    self.workers[worker].signal();
+                }
+            }
+            Wake::Worker(worker) => {
+                if self.idle.wake_worker(worker) {
+                    self.workers[worker].signal();
+                }
+            }
+        }
+    }
+}
+
+impl<P: Policy<FiberTask>> Worker<P> {
+    /// Looks for work elsewhere, and sleeps if there is none.
+    pub(super) fn idle(&self) {
+        let (ctx, pool) = (&self.ctx, self.ctx.pool());
+        self.mail.ran_dry();
+        ctx.set_dry(true);
+        if self.has_mail() {
+            return self.read_mail();
+        }
+        let mut searching = self.searching.take();
+        if pool.workers.len() > 1 {
+            searching = searching || pool.idle.begin_search();
+            if searching && let Some(task) = self.half.pop(Effort::Search) {
+                return self.found(task);
+            }
+        }
+        pool.idle.begin_sleep(ctx.id(), searching);
+        let work = !self.mail.grants.doze() || self.has_mail() || self.half.policy.maybe_ready(ctx.id());
+        if work || pool.is_stopping() || self.end_if_told() {
+            pool.idle.cancel_sleep(ctx.id());
+            self.mail.grants.rouse();
+            pool.monitor.notice();
+            self.searching.set(true);
+            // What the look saw may be in another thief's hands: let it finish.
+            std::hint::spin_loop();
+            self.settle();
+            return;
+        }
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.means.tidy(pool, || ctx.last_reading()));
+        bump(&ctx.shared().sleeps);
+        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
+            self.searching.set(pool.idle.end_sleep(ctx.id()) == Slept::Woken);
+            self.mail.grants.rouse();
+            pool.monitor.notice();
+        });
+        self.last_turn.set(ctx.last_reading());
+        self.budget.set(self.stride.get());
+        self.settle();
+    }
+
+    /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
+    fn settle(&self) {
+        if !self.searching.get() {
+            return;
+        }
+        if self.has_mail() {
+            self.read_mail();
+        }
+        if let Some(task) = self.half.pop(Effort::Quick) {
+            self.searching.set(false);
+            self.found(task);
+        }
+    }
+
+    /// A searching worker runs what it found; the last searcher sees to it that others search on.
+    pub(super) fn found(&self, task: FiberTask) {
+        let pool = self.ctx.pool();
+        // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
+        let more = |worker| self.half.policy.maybe_ready(worker);
+        if pool.idle.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
+            pool.act_on(Wake::Any);
+        }
+        self.resume(task);
+    }
+}
+
+fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

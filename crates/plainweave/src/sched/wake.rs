@@ -1,0 +1,283 @@
+//! How a fiber becomes ready: every way of it stands here, and ends at a policy's `push`.
+//!
+//! | fiber | waker runs on | what happens |
+//! |---|---|---|
+//! | movable | anywhere | compare-and-exchange on the state word; the winner pushes to the policy |
+//! | pinned | its own worker | plain store, push to the worker's own queues |
+//! | pinned | elsewhere | `fetch_or` on the state word; the first sends the fiber to its worker's inbox |
+//! | pinned, alone in a wait queue, granted | another worker of the pool | its address, by message; if full, as above |
+//!
+//! The words are `atomics/state` and `atomics/pinned_state`, the messages of the last row go by `queue/mpsc`.
+//!
+//! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for whoever holds a reference, [`grant`] for wait
+//! queues, [`At::wake`] for timers and completions, [`PoolShared::launch`] for a new fiber. Whoever has won a fiber
+//! calls [`schedule`], which knows three places: this worker's own queues ([`WorkerCtx::schedule_here`]), another
+//! worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. What comes out of an inbox goes
+//! through [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::pool::{PoolShared, WorkerShared, bump};
+use super::worker::{WorkerCtx, current_worker};
+use super::worker_io::At;
+use crate::atomics::pinned_state::Call;
+use crate::atomics::state::Brings;
+use crate::fiber::cancel::{CancelReason, Node};
+use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason};
+use crate::policy::{Ready, WorkerId};
+use crate::queue::mpsc::Push;
+
+impl FiberHandle {
+    /// Wakes the fiber: a suspended one becomes ready, and if it is awake, its next suspension ends at once.
+    pub(crate) fn wake(&self) {
+        wake(self.header(), current_worker());
+    }
+
+    /// Wakes the fiber with the token of `park`.
+    #[inline]
+    pub(crate) fn unpark(&self) {
+        wake_with(self.header(), Brings::Token, current_worker());
+    }
+}
+
+impl Node {
+    /// Cancels the scope, the fibers in it and the scopes below.
+    pub(crate) fn cancel(&self, reason: CancelReason) {
+        self.cancel_with(reason, FiberHandle::wake);
+    }
+}
+
+/// Wakes a fiber that the caller has a right to refer to; `here` is the worker that the caller runs on, if any.
+#[inline]
+pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
+    wake_with(header, Brings::Nothing, here);
+}
+
+/// Wakes a fiber and brings it something. A fiber that waits for a grant lives until it has come: with a grant,
+/// `header` is not touched after it was given unless that made it the caller's.
+#[inline]
+fn wake_with(header: &Header, brings: Brings, here: Option<&WorkerCtx>) {
+    let won = if !header.stays() {
+        let won = header.state.wake(brings);
+        if won {
+            header.bring(brings);
+        }
+        won
+    } else if let Some(ctx) = here.filter(|ctx| header.stays_on(ctx)) {
+        return wake_here(header, brings, ctx);
+    } else {
+        header.state.post(brings)
+    };
+    if won {
+        // SAFETY: `State::wake` or `State::post` gave the right to queue the fiber, or to send its worker a message
+        // about it, to this caller alone.
+        schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, here);
+    }
+}
+
+/// Wakes a fiber on the worker that it is pinned to, where that is known.
+#[inline]
+fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
+    header.bring(brings);
+    if header.own.local.wake() == Call::Queue {
+        // SAFETY: its worker found it suspended, so this worker owns it now.
+        ctx.schedule_here(unsafe { FiberTask::new(NonNull::from(header)) });
+    }
+}
+
+/// Gives a fiber the grant that it waits for; `home` is the worker that the fiber is pinned to, or null.
+///
+/// # Safety
+/// The fiber has started and waits for the grant, so it is alive until it has it. If `home` is not null the fiber is
+/// pinned there.
+#[inline]
+pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
+    let here = current_worker();
+    if let Some(ctx) = here
+        && !home.is_null()
+    {
+        if ptr::eq(ctx.shared(), home) {
+            // SAFETY: the caller's promise.
+            return wake_here(unsafe { header.as_ref() }, Brings::Grant, ctx);
+        }
+        if ctx.pool().send_grant(home, header) {
+            return;
+        }
+    }
+    // SAFETY: the caller's promise: it waits, until this has given it.
+    wake_with(unsafe { header.as_ref() }, Brings::Grant, here);
+}
+
+impl Header {
+    /// Returns whether the fiber is pinned to this worker.
+    #[inline]
+    fn stays_on(&self, ctx: &WorkerCtx) -> bool {
+        self.anchor() == Some(ctx.id()) && ptr::eq(self.pool_ptr().as_ptr(), ptr::from_ref(ctx.pool()).cast())
+    }
+}
+
+impl PoolShared {
+    /// Counts and queues a new fiber.
+    pub(crate) fn launch(&self, task: FiberTask, here: Option<&WorkerCtx>) {
+        match here {
+            Some(ctx) => bump(&ctx.shared().spawned),
+            None => {
+                self.spawned_outside.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        schedule(task, Ready::Spawned, here);
+    }
+
+    /// Tells the worker at `home`, from another worker of this pool, that a fiber which is pinned there and waits has
+    /// got its grant. Returns false if it has not: `home` is another pool's or has no room.
+    #[inline]
+    fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
+        if !self.workers.as_ptr_range().contains(&home.cast()) {
+            return false;
+        }
+        // SAFETY: one of those.
+        let home = unsafe { &*home };
+        let push = home.granted.push(fiber);
+        if push == Push::Wake {
+            home.signal();
+        }
+        push != Push::Full
+    }
+}
+
+/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on, if any.
+#[inline]
+pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
+    let pool_ptr = task.header().pool();
+    let local = here.filter(|ctx| ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
+    match (local, task.header().anchor()) {
+        (Some(ctx), Some(anchor)) if anchor != ctx.id() => send_to(ctx.pool(), anchor, task),
+        (Some(ctx), anchor) => {
+            if anchor.is_some() && !task.header().stays() {
+                ctx.at(&ctx.io()).release(task.header());
+            }
+            ctx.push(task, why);
+        }
+        (None, anchor) => {
+            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
+            // may change at any moment, hence the reference.
+            let pool = unsafe {
+                Arc::increment_strong_count(pool_ptr.as_ptr());
+                Arc::from_raw(pool_ptr.as_ptr())
+            };
+            match anchor {
+                Some(anchor) => send_to(&pool, anchor, task),
+                None => pool.act_on(pool.outside.push(task, why)),
+            }
+        }
+    }
+}
+
+/// Puts a task into a worker's inbox.
+pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
+    // Who finds others' wake-ups leaves it to the first of them.
+    if pool.workers[worker].inbox.push(task) && pool.idle.wake_worker(worker) {
+        pool.workers[worker].signal();
+    }
+}
+
+impl WorkerCtx {
+    /// Pushes to the policy, with this worker's own half, and wakes whoever the policy asks for.
+    #[inline]
+    fn push(&self, task: FiberTask, why: Ready) {
+        let wake = self.half.push(task, why);
+        self.pool().act_on(wake);
+    }
+
+    /// Queues a fiber that is pinned to this worker and has just been woken.
+    #[inline]
+    pub(super) fn schedule_here(&self, task: FiberTask) {
+        self.push(task, Ready::Woken);
+    }
+
+    /// Gives a fiber that is pinned to this worker the grant that another worker sent.
+    ///
+    /// # Safety
+    /// The fiber was sent to this worker by [`grant`].
+    pub(super) unsafe fn deliver_grant(&self, header: NonNull<Header>) {
+        // SAFETY: the caller's promise: it waits for this.
+        wake_here(unsafe { header.as_ref() }, Brings::Grant, self);
+    }
+
+    /// Takes in what comes out of this worker's inbox: a message about a fiber that is here, or a fiber that is to
+    /// come. Returns a fiber that has ended and was kept for this message, which the caller retires.
+    pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
+        let header = task.header();
+        if !header.own.local.is_settled() {
+            self.at(&self.io()).release(header);
+            self.schedule_here(task);
+            return None;
+        }
+        match header.state.read(&header.own.local, |brings| header.bring(brings)) {
+            Call::Queue => self.schedule_here(task),
+            Call::Nothing => {}
+            Call::Retire => return Some(task),
+        }
+        None
+    }
+}
+
+impl At<'_> {
+    /// Wakes a fiber that waits for this worker's timers or driver. `over`: its operation is.
+    #[inline]
+    pub(super) fn wake(self, header: &Header, over: bool) {
+        if header.movement() == Movement::Anytime {
+            self.wake_movable(header, over);
+        } else {
+            wake(header, self.here);
+        }
+    }
+
+    /// Wakes a fiber that may move. Unpins it first, so that a busy worker does not delay it.
+    fn wake_movable(self, header: &Header, over: bool) {
+        if !header.state.wake(Brings::Nothing) {
+            return; // It is awake: its worker will run it, and it finds out.
+        }
+        // The fiber is this call's now. While its operation is still pending only its own worker can cancel that.
+        if over || header.own.reason.get() != Reason::Io {
+            self.unbind(header);
+        }
+        // SAFETY: `State::wake` gave the right to queue it to this caller alone.
+        schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, self.here);
+    }
+
+    /// Unpins a fiber that may move and is in the caller's hands: this worker has nothing of it any more.
+    fn unbind(self, header: &Header) {
+        if let Some(timer) = header.own.timer.take() {
+            self.io.timers.borrow_mut().remove(timer);
+        }
+        header.set_anchor(None);
+        if self.here.is_none() {
+            self.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Unpins a fiber from this worker's inbox, which somebody has woken, if it may move.
+    pub(super) fn release(self, header: &Header) {
+        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
+        if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
+        {
+            self.unbind(header);
+        }
+    }
+
+    /// Sends what is in the inbox of a worker that is held up to others: fibers that may move, and, back to where they
+    /// came from, messages about those that may not.
+    pub(crate) fn empty_inbox(self) {
+        let inbox = self.pool.workers[self.id].inbox();
+        if self.pool.movement != Movement::Anytime || inbox.is_empty() {
+            return;
+        }
+        for task in inbox.take_all() {
+            self.release(task.header());
+            schedule(task, Ready::Woken, None);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! System calls that several layers make, each wrapped once: poll(2), and time slices (sched_setattr(2)).
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+pub(crate) use rustix::event::{PollFd, PollFlags};
+use rustix::event::{Timespec, poll as ppoll};
+
+/// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how many are.
+///
+/// # Errors
+/// What ppoll(2) says; [`io::ErrorKind::Interrupted`] after a signal.
+pub(crate) fn poll_all(entries: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<usize> {
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    Ok(ppoll(entries, limit.as_ref())?)
+}
+
+/// Waits until `fd` is ready for one of `events` (errors and hang-ups count), for at most `limit`. Returns whether it
+/// is: false after the limit and after a signal.
+///
+/// # Errors
+/// What ppoll(2) says.
+pub(crate) fn poll(fd: impl AsFd, events: PollFlags, limit: Option<Duration>) -> io::Result<bool> {
+    match poll_all(&mut [PollFd::new(&fd, events)], limit) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        result => Ok(result? > 0),
+    }
+}
+
+/// The bounds of sched_setattr(2) for a time slice, in nanoseconds.
+pub(crate) const SHORTEST_SLICE: u64 = 100_000;
+pub(crate) const LONGEST_SLICE: u64 = 100_000_000;
+/// Asks for the kernel's own.
+const DEFAULT_SLICE: u64 = 0;
+
+/// `struct sched_attr` of the kernel's interface, as it first was.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread that is not of an
+/// ordinary class, or on a kernel that knows no slices of such.
+pub(crate) fn time_slice(thread: u32) -> Option<u64> {
+    attributes(thread).map(|now| now.runtime)
+}
+
+/// Gives the thread a slice and returns the one that it had; `None` if nothing has changed.
+pub(crate) fn set_time_slice(thread: u32, slice: u64) -> Option<u64> {
+    let now = attributes(thread).filter(|now| now.runtime != slice)?;
+    let new = Attributes { runtime: slice, ..now };
+    // SAFETY: the kernel reads the `size` bytes that the value says it has.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const new, 0) == 0 };
+    set.then_some(now.runtime)
+}
+
+/// Gives the thread back its slice, unless somebody else has changed it since it was given the longest.
+pub(crate) fn restore_time_slice(thread: u32, usual: u64) {
+    if time_slice(thread) == Some(LONGEST_SLICE) {
+        set_time_slice(thread, usual);
+    }
+}
+
+/// Gives the calling thread, which a stalled worker may have started, the usual slice.
+pub(crate) fn forget_inherited_slice() {
+    restore_time_slice(0, DEFAULT_SLICE);
+}
+
+fn attributes(thread: u32) -> Option<Attributes> {
+    let (mut now, size) = (Attributes::default(), size_of::<Attributes>() as u32);
+    // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of it.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
+    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
+    // Other kernels say 0.
+    (result == 0 && ordinary && now.runtime != 0).then_some(now)
+}
