@@ -107,7 +107,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         })?);
     }
     if wanted(quota::CASE.0) {
-        match quota::run(flags, &systems)? {
+        match quota::run(flags.runs.get(), flags.iterations.get(), &systems)? {
             Ok(found) => rows.extend(found),
             Err(why) => absent.push((quota::CASE.0.to_owned(), why.to_owned())),
         }
@@ -156,12 +156,12 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     }
     let mut rows = Vec::new();
     for (system, (_, server, costs)) in systems.iter().zip(&servers) {
-        rows.push(row(case.name, *system, "cpu_us_per_request", "us", costs.clone()));
+        rows.push(system.row(case.name, "cpu_us_per_request", "us", costs.clone()));
         if systems[0] == System::Memcached && *system != System::Memcached {
             let ratios = costs.iter().zip(&servers[0].2).map(|(own, theirs)| own / theirs).collect();
-            rows.push(row(case.name, *system, "ratio_to_memcached", "1", ratios));
+            rows.push(system.row(case.name, "ratio_to_memcached", "1", ratios));
         }
-        rows.push(row(case.name, *system, "resident_bytes", "B", vec![server.resident()]));
+        rows.push(system.row(case.name, "resident_bytes", "B", vec![server.resident()]));
     }
     Ok(rows)
 }
@@ -186,9 +186,9 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
         }
         for (updates, found) in UPDATES.iter().zip(&costs) {
             let name = format!("{}-{updates}", UPDATE.0);
-            rows.push(row(&name, *system, "cpu_us_per_request", "us", found.clone()));
+            rows.push(system.row(&name, "cpu_us_per_request", "us", found.clone()));
             let ratios = found.iter().zip(&costs[0]).map(|(own, first)| own / first).collect();
-            rows.push(row(&name, *system, "ratio_to_3_percent", "1", ratios));
+            rows.push(system.row(&name, "ratio_to_3_percent", "1", ratios));
         }
     }
     Ok(rows)
@@ -206,13 +206,8 @@ fn kept(
     for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::Parked)) {
         report::progress(&format!("cache: {case}, {}", system.name()));
         let server = Server::start(*system, 64)?;
-        rows.push(row(case, *system, metric, unit, vec![measure(&server)?]));
-        rows.push(row(case, *system, "resident_bytes", "B", vec![server.resident()]));
+        rows.push(system.row(case, metric, unit, vec![measure(&server)?]));
+        rows.push(system.row(case, "resident_bytes", "B", vec![server.resident()]));
     }
     Ok(rows)
-}
-
-fn row(case: &str, system: System, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
-    let (case, system) = (case.to_owned(), system.name().to_owned());
-    Row { experiment: "cache", case, system, workers: 1, metric, unit, values }
 }

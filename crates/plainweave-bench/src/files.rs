@@ -8,6 +8,7 @@
 //! disk does to everything else it has to do.
 
 mod child;
+mod course;
 mod epoll;
 mod ring;
 
@@ -23,10 +24,10 @@ use rustix::fs::{Advice, fadvise};
 use crate::cgroup::Group;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use child::Method;
 pub(crate) use child::{ChildFlags, run_child};
+use course::SIZE;
 
-/// Bytes of a file.
-const SIZE: usize = 1 << 20;
 /// The group's memory beside a tenth of the files.
 const BESIDE: usize = 24 << 20;
 /// Bytes a second of the disk.
@@ -56,30 +57,6 @@ pub(crate) struct Flags {
     out: Option<PathBuf>,
 }
 
-/// A way to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Method {
-    Sendfile,
-    Splice,
-    /// With the kernel's own bound on io_uring's threads.
-    LinkedSplice,
-    /// With at most four of them.
-    LinkedSpliceCapped,
-    ReadSend,
-}
-
-impl Method {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sendfile => "sendfile",
-            Self::Splice => "splice",
-            Self::LinkedSplice => "linked-splice",
-            Self::LinkedSpliceCapped => "linked-splice-capped",
-            Self::ReadSend => "read-send",
-        }
-    }
-}
-
 /// What the child says, and in which unit.
 const FIGURES: [(&str, &str); 6] = [
     ("mib_per_s", "MiB/s"),
@@ -97,9 +74,9 @@ impl Files {
     fn new(count: usize) -> anyhow::Result<Self> {
         let files = Self(std::env::temp_dir().join(format!("plainweave-files-{}", std::process::id())));
         std::fs::create_dir_all(&files.0)?;
-        let content: Vec<u8> = (0..SIZE).map(child::byte).collect();
+        let content: Vec<u8> = (0..SIZE).map(course::byte).collect();
         for number in 0..count {
-            let path = child::path(&files.0, number);
+            let path = course::path(&files.0, number);
             std::fs::write(&path, &content).with_context(|| format!("cannot write {}", path.display()))?;
             File::open(&path)?.sync_data()?;
         }
@@ -109,7 +86,7 @@ impl Files {
     /// Reads them all, or has the page cache forget them.
     fn prepare(&self, count: usize, resident: bool) -> anyhow::Result<()> {
         for number in 0..count {
-            let mut file = File::open(child::path(&self.0, number))?;
+            let mut file = File::open(course::path(&self.0, number))?;
             match resident {
                 true => drop(std::io::copy(&mut file, &mut std::io::sink())?),
                 false => fadvise(&file, 0, None, Advice::DontNeed)?,

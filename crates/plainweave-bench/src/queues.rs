@@ -5,15 +5,15 @@
 //! With two threads one is bound to each of the first two CPUs, and a repetition counts if these were near ([`c2c`]).
 
 mod pairwise;
+mod repetition;
 mod shared;
 mod stealing;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::c2c;
@@ -21,6 +21,7 @@ use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use repetition::Job;
 
 /// Our queues beside other libraries': run queues with and without a thief, shared queues, pairs.
 #[derive(Args, Debug)]
@@ -143,89 +144,6 @@ const CASES: [Case; 10] = [
         run: pairwise::inbox,
     },
 ];
-
-/// What a repetition is to do.
-struct Job {
-    system: String,
-    threads: usize,
-    items: u64,
-}
-
-impl Job {
-    fn unknown<T>(&self) -> anyhow::Result<T> {
-        bail!("no system is called '{}' here", self.system)
-    }
-}
-
-/// What came out.
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    count: u64,
-    sum: u64,
-    squares: u64,
-}
-
-impl Tally {
-    #[inline]
-    fn add(&mut self, item: u64) {
-        self.count += 1;
-        self.sum = self.sum.wrapping_add(item);
-        self.squares = self.squares.wrapping_add(item.wrapping_mul(item));
-    }
-
-    fn of(items: impl IntoIterator<Item = u64>) -> Self {
-        let mut tally = Self::default();
-        items.into_iter().for_each(|item| tally.add(item));
-        tally
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            sum: self.sum.wrapping_add(other.sum),
-            squares: self.squares.wrapping_add(other.squares),
-        }
-    }
-
-    /// Fails unless each of `1..=items` came out once.
-    fn check(self, items: u64) -> anyhow::Result<()> {
-        let wanted = Self::of(1..=items);
-        let right = (self.count, self.sum, self.squares) == (wanted.count, wanted.sum, wanted.squares);
-        ensure!(right, "{} of {items} items came out, or not the right ones", self.count);
-        Ok(())
-    }
-}
-
-/// Waits a little, longer from the 100th turn on.
-fn wait(turns: &mut u32) {
-    *turns += 1;
-    if *turns < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
-}
-
-/// Runs one body on each of two threads that begin together; the time from there to the end of both.
-fn two<A: Send, B: Send>(
-    first: impl FnOnce() -> A + Send,
-    second: impl FnOnce() -> B + Send,
-) -> anyhow::Result<(f64, A, B)> {
-    let barrier = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        let barrier = &barrier;
-        let second = scope.spawn(move || {
-            machine::pin_to(1);
-            barrier.wait();
-            second()
-        });
-        let first = scope.spawn(move || {
-            machine::pin_to(0);
-            barrier.wait();
-            let start = Instant::now();
-            (start, first())
-        });
-        let (start, a) = first.join().ok().context("a thread panicked")?;
-        let b = second.join().ok().context("a thread panicked")?;
-        Ok((start.elapsed().as_nanos() as f64, a, b))
-    })
-}
 
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let case = CASES.iter().find(|case| case.name == flags.case).context("no such case")?;

@@ -23,10 +23,7 @@ use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use client::Turn;
-use server::{SYSTEMS, Server};
-
-/// Workers of each server.
-const WORKERS: usize = 2;
+use server::{SYSTEMS, Server, WORKERS};
 
 /// Latency of requests beside one in a hundred that computes for 50 ms.
 #[derive(Args, Debug)]

@@ -14,16 +14,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use plainweave_cli::cache::store::{Config, Store, Time, Write};
+use plainweave_cli::cache::store::{Config, Store, Write};
 
 use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
-use caches::{Cache, Memcached, SegmentedLru};
+use caches::{Cache, Memcached, NOW, SegmentedLru};
 use trace::{Sizes, Trace};
-
-const NOW: Time = Time(100);
 
 /// The cache's store beside memcached: cost of a call, items held, hit ratio.
 #[derive(Args, Debug)]

@@ -7,6 +7,7 @@
 //! driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where there is no such
 //! group.
 
+mod bench;
 mod catalog;
 mod client;
 mod descriptors;
@@ -32,10 +33,9 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
-use crate::sample::Row;
+use bench::Bench;
 use catalog::Catalog;
 use requests::Load;
-use server::{Kind, Server};
 use site::Site;
 
 /// The static web server beside nginx.
@@ -143,55 +143,6 @@ const CASES: [Case; 14] = [
 /// Connections that are kept alive.
 fn kept(connections: usize, catalog: Catalog) -> Load {
     Load { catalog, connections, close: false }
-}
-
-/// What the cases share.
-struct Bench {
-    runs: usize,
-    turn: Duration,
-    idle: usize,
-    many: usize,
-    mix_scale: usize,
-    large: usize,
-    site: Site,
-    /// What was learned on the way, for the report's head.
-    facts: Vec<(&'static str, String)>,
-    rows: Vec<Row>,
-    absent: Vec<(&'static str, &'static str)>,
-}
-
-impl Bench {
-    /// A column of values.
-    fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
-        let (case, system) = (case.to_owned(), system.to_owned());
-        self.rows.push(Row { experiment: "web", case, system, workers: 1, metric, unit, values });
-    }
-
-    /// A system's values, and their ratio to nginx's of the same round, if both are there.
-    fn ratio(&mut self, case: &str, system: &str, own: &[f64], nginx: Option<&Vec<f64>>) {
-        if let Some(nginx) = nginx {
-            let ratios = own.iter().zip(nginx).map(|(own, nginx)| own / nginx).collect();
-            self.row(case, system, "ratio_to_nginx", "1", ratios);
-        }
-    }
-
-    fn missing(&mut self, system: &'static str, why: &'static str) {
-        if !self.absent.contains(&(system, why)) {
-            self.absent.push((system, why));
-        }
-    }
-
-    /// Starts the servers that there are, ours with these flags.
-    fn servers(&mut self, kinds: &[Kind], extra: &[&str]) -> anyhow::Result<Vec<Server>> {
-        let mut servers = Vec::new();
-        for kind in kinds {
-            match kind.absence() {
-                Some(why) => self.missing(kind.name(), why),
-                None => servers.push(Server::start_with(*kind, &self.site, None, extra)?),
-            }
-        }
-        Ok(servers)
-    }
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

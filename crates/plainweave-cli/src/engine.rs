@@ -12,7 +12,7 @@ use plainweave::policy::Choice;
 use plainweave::stall::Culprit;
 use plainweave::{Runtime, RuntimeBuilder, Stall};
 
-use crate::web::say;
+use crate::console::say;
 
 /// A server is to have been held up for so long, by what it did itself, that this is told.
 const STALL: Duration = Duration::from_millis(10);

@@ -6,7 +6,7 @@ use anyhow::bail;
 use plainweave::policy::{Choice, PRESETS, Preset};
 use serde_json::{Value, json};
 
-use crate::web::say;
+use crate::console::say;
 
 /// Width of the longest column's text.
 const WIDTH: usize = 100;

@@ -6,7 +6,6 @@
 //!
 //! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -15,21 +14,10 @@ use http::{Method, StatusCode};
 use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
 use crate::incoming::{Incoming, Rest};
-use crate::link::{Link, Pace};
+use crate::link::{ConnState, Link, Pace};
 use crate::outgoing::Terms;
 use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
 use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport};
-
-/// What a connection is while it has no request in hand, beside its stream. Made by [`Server::open`].
-#[derive(Debug)]
-pub struct ConnState {
-    /// Requests answered.
-    pub(crate) served: u32,
-    /// What the stream was last told.
-    pub(crate) read_timeout_ms: u32,
-    /// Known only if a hook wants to know.
-    pub(crate) peer: Option<SocketAddr>,
-}
 
 /// What becomes of a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

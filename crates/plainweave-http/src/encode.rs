@@ -2,12 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::header::{self, HeaderName};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use rustix::time::ClockId;
 
-use crate::Error;
-use crate::response::HeaderLines;
+use crate::header_lines::{HeaderLines, append_line, is_ours};
 
 /// Encodes into `out`; answers to pipelined requests pile up there until they are sent together.
 #[derive(Debug, Default)]
@@ -92,32 +90,6 @@ impl Encoder {
     }
 }
 
-fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// The fields that only the connection may write: a handler's own would break the framing.
-fn is_ours(name: &HeaderName) -> bool {
-    [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TE, header::TRAILER].contains(name)
-        || name == "keep-alive"
-}
-
-/// Appends a field after checking that it is one field and nothing else (RFC 9110, 5.1 and 5.5).
-pub(crate) fn checked_line(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), Error> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::header("not a header name"))?;
-    if is_ours(&name) {
-        return Err(Error::header("a header field that the connection writes itself"));
-    }
-    if value.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
-        return Err(Error::header("a header value with a control character"));
-    }
-    append_line(out, name.as_str(), value);
-    Ok(())
-}
-
 /// The text of `Date`, made once a second. It travels with the buffers, so that nobody shares or locks it.
 #[derive(Debug)]
 struct DateCache {
@@ -150,19 +122,6 @@ pub(crate) fn http_date(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_that_would_split_a_response_are_refused() {
-        for value in [&b"a\r\nSet-Cookie: b"[..], b"a\nb", b"a\0b", b"\x7f", b"\r"] {
-            let mut out = Vec::new();
-            assert!(checked_line(&mut out, "X-A", value).is_err_and(|error| error.is_invalid_header()));
-            assert!(out.is_empty());
-        }
-        for name in ["", "a b", "a:", "a\r\n", "content-length", "Transfer-Encoding", "Connection"] {
-            assert!(checked_line(&mut Vec::new(), name, b"1").is_err(), "{name:?}");
-        }
-        assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
-    }
 
     #[test]
     fn dates_are_made_once_a_second_and_never_panic() {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::parse::MAX_HEADERS;
+/// Most header fields that a request can have, whatever [`Limits::headers`] says.
+pub const MAX_HEADERS: usize = 100;
 
 /// Bounds on what one peer may send, hold and delay.
 #[derive(Clone, Debug)]

@@ -2,12 +2,25 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
 
 use crate::encode::Encoder;
-use crate::{ConnState, Error, Limits, Transport};
+use crate::{Error, Limits, Transport};
+
+/// What a connection is while it has no request in hand, beside its stream. Made by
+/// [`Server::open`](crate::Server::open).
+#[derive(Debug)]
+pub struct ConnState {
+    /// Requests answered.
+    pub(crate) served: u32,
+    /// What the stream was last told.
+    pub(crate) read_timeout_ms: u32,
+    /// Known only if a hook wants to know.
+    pub(crate) peer: Option<SocketAddr>,
+}
 
 /// The stream, what is to be sent on it, and the bounds on both.
 pub(crate) struct Link<'a, S> {

@@ -15,8 +15,7 @@ use memchr::memchr;
 use crate::head::{Framing, RequestHead, Target};
 use crate::{Error, Limits};
 
-/// Most header fields that a request can have, whatever [`Limits::headers`] says.
-pub const MAX_HEADERS: usize = 100;
+pub use crate::limits::MAX_HEADERS;
 
 /// Room for a head's fields; lives on the stack, is not initialised.
 #[derive(Debug)]

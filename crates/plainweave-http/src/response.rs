@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Error, encode};
+use crate::HeaderLines;
 
 /// Bytes that a streamed body is read in.
 const PIECE: usize = 64 << 10;
@@ -86,74 +86,6 @@ impl<B: Into<Body>> From<http::Response<B>> for Response {
         let (parts, body) = response.into_parts();
         let new = Self { headers: parts.headers, ..Self::new(parts.status) };
         new.with_body(body)
-    }
-}
-
-/// Header fields encoded when they are added, for handlers that count nanoseconds: one buffer, no map. Lines that
-/// were made once can be shared by many responses.
-#[derive(Clone, Debug)]
-pub struct HeaderLines(Lines);
-
-#[derive(Clone, Debug)]
-enum Lines {
-    Own(Vec<u8>),
-    Shared(Bytes),
-}
-
-impl Default for HeaderLines {
-    fn default() -> Self {
-        Self(Lines::Own(Vec::new()))
-    }
-}
-
-impl HeaderLines {
-    /// Appends a field. Refuses names that are none, values with control characters (CR, LF, NUL), and the fields
-    /// that the connection writes itself.
-    pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        encode::checked_line(self.own(), name, value.as_ref())
-    }
-
-    /// Makes clones cheap: they share the lines from now on.
-    #[must_use]
-    pub fn shared(self) -> Self {
-        Self(Lines::Shared(match self.0 {
-            Lines::Own(lines) => lines.into(),
-            Lines::Shared(lines) => lines,
-        }))
-    }
-
-    /// The lines behind the first `start` bytes, shared. `start` is where a line begins.
-    pub(crate) fn tail(&self, start: usize) -> Self {
-        match &self.0 {
-            Lines::Own(lines) => Self(Lines::Own(lines[start..].to_vec())),
-            Lines::Shared(lines) => Self(Lines::Shared(lines.slice(start..))),
-        }
-    }
-
-    /// Appends a field whose name and value (in parts) are ours and valid.
-    pub(crate) fn push_known(&mut self, name: &'static str, value: &[&str]) {
-        let lines = self.own();
-        for part in [&[name, ": "], value, &["\r\n"]].into_iter().flatten() {
-            lines.extend_from_slice(part.as_bytes());
-        }
-    }
-
-    /// The encoded lines.
-    pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Lines::Own(lines) => lines,
-            Lines::Shared(lines) => lines,
-        }
-    }
-
-    fn own(&mut self) -> &mut Vec<u8> {
-        if let Lines::Shared(lines) = &self.0 {
-            self.0 = Lines::Own(lines.to_vec());
-        }
-        match &mut self.0 {
-            Lines::Own(lines) => lines,
-            Lines::Shared(_) => unreachable!("made its own above"),
-        }
     }
 }
 

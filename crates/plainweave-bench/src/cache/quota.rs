@@ -6,7 +6,6 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::server::{Server, System, plainweave};
-use super::{Flags, row};
 use crate::cgroup::Group;
 use crate::report;
 use crate::sample::Row;
@@ -19,7 +18,11 @@ const SHARE: f64 = 0.25;
 const LOADS: [u32; 3] = [30, 60, 90];
 
 /// Rows, or why there are none.
-pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Vec<Row>, &'static str>> {
+pub(super) fn run(
+    runs: usize,
+    iterations: usize,
+    systems: &[System],
+) -> anyhow::Result<Result<Vec<Row>, &'static str>> {
     if systems.first() != Some(&System::Memcached) {
         return Ok(Err("there is no memcached whose peak would be the measure"));
     }
@@ -33,7 +36,7 @@ pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Ve
     }
     let csv = std::env::temp_dir().join(format!("plainweave-bench-cache-{}.csv", std::process::id()));
     // One run of the load generator; a turn of 60,000 requests lasts three seconds.
-    let length = format!("{}ms", (flags.iterations.get() / 20).max(200));
+    let length = format!("{}ms", (iterations / 20).max(200));
     let load = |server: &Server, more: &[&str]| -> anyhow::Result<String> {
         let mut command = Command::new(plainweave()?);
         command.args(["load", "cache", &server.address.to_string(), "--set-ratio", "0.03", "--workers", "1"]);
@@ -55,8 +58,8 @@ pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Ve
         let rate = (peak * f64::from(percent) / 100.0).to_string();
         let more = ["--no-load", "--rate", &rate, "--arrivals", "poisson"];
         let mut found = vec![[const { Vec::new() }; 3]; servers.len()];
-        for round in 1..=flags.runs.get() {
-            report::progress(&format!("cache: {}, {percent} %, round {round} of {}", CASE.0, flags.runs));
+        for round in 1..=runs {
+            report::progress(&format!("cache: {}, {percent} %, round {round} of {}", CASE.0, runs));
             for (server, found) in servers.iter().zip(&mut found) {
                 let figures = load(server, &more)?;
                 // Who cannot keep up, perhaps because the machine gives less than when the peak was found, lets
@@ -68,17 +71,17 @@ pub(super) fn run(flags: &Flags, systems: &[System]) -> anyhow::Result<Result<Ve
         }
         let name = format!("{}-{percent}", CASE.0);
         for (system, [p50, p99, errors]) in systems.iter().zip(&found) {
-            rows.push(row(&name, *system, "p99_us", "us", p99.clone()));
-            rows.push(row(&name, *system, "p50_us", "us", p50.clone()));
-            rows.push(row(&name, *system, "errors", "count", errors.clone()));
+            rows.push(system.row(&name, "p99_us", "us", p99.clone()));
+            rows.push(system.row(&name, "p50_us", "us", p50.clone()));
+            rows.push(system.row(&name, "errors", "count", errors.clone()));
             if *system != System::Memcached {
                 let ratios = p99.iter().zip(&found[0][1]).map(|(own, theirs)| own / theirs).collect();
-                rows.push(row(&name, *system, "ratio_to_memcached", "1", ratios));
+                rows.push(system.row(&name, "ratio_to_memcached", "1", ratios));
             }
         }
     }
     let _ = std::fs::remove_file(csv);
-    rows.push(row(CASE.0, System::Memcached, "peak_per_s", "1/s", vec![peak]));
+    rows.push(System::Memcached.row(CASE.0, "peak_per_s", "1/s", vec![peak]));
     Ok(Ok(rows))
 }
 

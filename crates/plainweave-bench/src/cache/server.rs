@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::cgroup::Group;
 use crate::machine;
+use crate::sample::Row;
 
 /// Who serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,12 @@ impl System {
             System::FiberPerConnection => "plainweave epoll fibers",
             System::Uring => "plainweave uring",
         }
+    }
+
+    /// Returns a column of values of this system.
+    pub(super) fn row(self, case: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
+        let (case, system) = (case.to_owned(), self.name().to_owned());
+        Row { experiment: "cache", case, system, workers: 1, metric, unit, values }
     }
 }
 

@@ -3,20 +3,45 @@
 use std::fs::File;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
-use clap::Args;
+use anyhow::{anyhow, ensure};
+use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Method, SIZE, epoll, ring};
+use super::course::{Course, SIZE, Sender, byte, path, threads};
+use super::{epoll, ring};
 use crate::{machine, report};
+
+/// A way to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Method {
+    Sendfile,
+    Splice,
+    /// With the kernel's own bound on io_uring's threads.
+    LinkedSplice,
+    /// With at most four of them.
+    LinkedSpliceCapped,
+    ReadSend,
+}
+
+impl Method {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sendfile => "sendfile",
+            Self::Splice => "splice",
+            Self::LinkedSplice => "linked-splice",
+            Self::LinkedSpliceCapped => "linked-splice-capped",
+            Self::ReadSend => "read-send",
+        }
+    }
+}
 
 /// One method, measured by this process.
 #[derive(Args, Debug)]
@@ -26,78 +51,6 @@ pub(crate) struct ChildFlags {
     files: usize,
     streams: usize,
     seconds: f64,
-}
-
-/// What is sent at a time, at most.
-pub(super) const PIECE: usize = 64 << 10;
-
-/// The file of this number.
-pub(super) fn path(dir: &Path, number: usize) -> PathBuf {
-    dir.join(format!("{number:05}"))
-}
-
-/// What a file has at this offset.
-pub(super) fn byte(offset: usize) -> u8 {
-    (offset / 4096 * 7 + offset % 13) as u8
-}
-
-/// A stream from file to file.
-pub(super) struct Sender {
-    pub(super) socket: TcpStream,
-    pub(super) file: File,
-    /// Of the file, sent so far.
-    pub(super) offset: u64,
-}
-
-/// What the methods share: the files, the end, and the measure of the worker's absence.
-pub(super) struct Course {
-    dir: PathBuf,
-    files: usize,
-    random: SmallRng,
-    end: Instant,
-    looked: Instant,
-    away: Histogram<u64>,
-    threads: usize,
-    looks: u64,
-}
-
-impl Course {
-    /// A file drawn at random.
-    pub(super) fn next_file(&mut self) -> anyhow::Result<File> {
-        let path = path(&self.dir, self.random.random_range(0..self.files));
-        File::open(&path).with_context(|| format!("cannot open {}", path.display()))
-    }
-
-    /// Counts bytes as sent; at the end of a file the next one follows.
-    pub(super) fn sent(&mut self, sender: &mut Sender, len: usize) -> anyhow::Result<()> {
-        ensure!(len > 0, "a file has become shorter");
-        sender.offset += len as u64;
-        if sender.offset == SIZE as u64 {
-            (sender.file, sender.offset) = (self.next_file()?, 0);
-        }
-        Ok(())
-    }
-
-    /// The worker has events in hand.
-    pub(super) fn looking(&mut self) {
-        self.looked = Instant::now();
-    }
-
-    /// It has handled them and looks for others. False: the time is over.
-    pub(super) fn looks_again(&mut self) -> bool {
-        let now = Instant::now();
-        let _ = self.away.record((now - self.looked).as_nanos() as u64);
-        self.looks += 1;
-        if self.looks.is_multiple_of(64) {
-            self.threads = self.threads.max(threads());
-        }
-        now < self.end
-    }
-}
-
-/// Threads of this process, those of the kernel among them.
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {

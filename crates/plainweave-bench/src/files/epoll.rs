@@ -8,8 +8,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
-use super::SIZE;
-use super::child::{Course, PIECE, Sender};
+use super::course::{Course, PIECE, SIZE, Sender};
 
 /// One attempt to send from a stream's file.
 pub(super) trait Send {

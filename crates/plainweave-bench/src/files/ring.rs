@@ -11,8 +11,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::SIZE;
-use super::child::{Course, PIECE, Sender};
+use super::course::{Course, PIECE, SIZE, Sender};
 
 struct Ring {
     ring: IoUring,

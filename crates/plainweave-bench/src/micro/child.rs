@@ -8,8 +8,8 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use plainweave::Runtime;
 
-use super::Figure;
-use super::cases::{self, Size};
+use super::cases;
+use super::repetition::{Figure, Size};
 use super::shim::{Fibers, May, Shim, Threads, Tokio};
 use crate::mode::Mode;
 use crate::{machine, report};

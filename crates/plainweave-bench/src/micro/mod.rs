@@ -5,6 +5,7 @@
 mod cases;
 mod child;
 mod peer;
+mod repetition;
 mod shim;
 mod team;
 
@@ -12,7 +13,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::c2c;
@@ -20,9 +20,10 @@ use crate::mode::Mode;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
-use cases::{CASES, Case, Size};
+use cases::{CASES, Case};
 pub(crate) use child::{ChildFlags, run as run_child};
 use peer::Peer;
+use repetition::{Figure, Size};
 
 /// Costs of a scheduler, beside threads, Tokio, may, Go and libfibre.
 #[derive(Args, Debug)]
@@ -86,62 +87,6 @@ pub(crate) struct Flags {
 
 /// As `--systems` names them.
 const SYSTEMS: [&str; 5] = ["plainweave", "threads", "tokio", "may", "go"];
-
-/// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 24] = [
-    ("ns_per_op", "ns"),
-    ("ns_per_op_per_worker", "ns"),
-    ("ops", "count"),
-    ("jain", "1"),
-    ("max_over_min", "1"),
-    ("delay_p999_ns", "ns"),
-    ("delay_max_ns", "ns"),
-    ("oldest_waiter_ns", "ns"),
-    ("blocks_per_op", "1"),
-    ("us_per_transfer", "us"),
-    ("starved", "1"),
-    ("bytes_per_fiber", "B"),
-    ("new_mappings", "count"),
-    ("ns_to_park", "ns"),
-    ("ns_to_wake_and_join", "ns"),
-    ("wake_ns", "ns"),
-    ("futex_wake_ns", "ns"),
-    ("ratio_to_futex", "1"),
-    ("cpu_us_per_s", "us"),
-    ("times_woken", "count"),
-    ("far_repetitions", "count"),
-    ("c2c_ns", "ns"),
-    ("steals", "count"),
-    ("sleeps", "count"),
-];
-
-/// A figure of one repetition.
-#[derive(Clone, Debug)]
-struct Figure {
-    metric: &'static str,
-    unit: &'static str,
-    value: f64,
-}
-
-impl Figure {
-    fn new(metric: &str, value: f64) -> Self {
-        let known = METRICS.iter().find(|(name, _)| *name == metric);
-        let (metric, unit) = *known.expect("in the table of metrics");
-        Self { metric, unit, value }
-    }
-
-    fn line(&self) -> String {
-        format!("{} {}", self.metric, self.value)
-    }
-
-    fn parse(line: &str) -> anyhow::Result<Self> {
-        let parsed = line.split_once(' ').and_then(|(name, value)| {
-            let known = METRICS.iter().any(|(metric, _)| *metric == name);
-            known.then(|| value.parse().map(|value| Self::new(name, value)).ok())?
-        });
-        parsed.with_context(|| format!("not a figure: '{line}'"))
-    }
-}
 
 /// A system to measure, as rows name it, and how its process is started.
 struct System {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context, bail, ensure};
 
 use super::child;
-use super::{Figure, Size};
+use super::repetition::{Figure, Size};
 use crate::program::Program;
 
 const GO: [(&str, &str); 4] = [

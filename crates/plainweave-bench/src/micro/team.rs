@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use hdrhistogram::Histogram;
 
-use super::Figure;
+use super::repetition::Figure;
 use super::shim::Shim;
 
 /// What the members share.

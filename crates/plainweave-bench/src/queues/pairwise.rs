@@ -7,7 +7,7 @@ use plainweave::queue::inbox::{Letter, Letters};
 use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::spsc;
 
-use super::{Job, Tally, two, wait};
+use super::repetition::{Job, Tally, two, wait};
 
 pub(super) const SPSC: [&str; 4] = ["plainweave spsc", "plainweave mpmc", "rtrb", "crossbeam ArrayQueue"];
 pub(super) const INBOX: [&str; 4] = ["plainweave inbox", "plainweave mpmc", "crossbeam SegQueue", "std channel"];

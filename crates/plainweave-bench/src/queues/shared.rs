@@ -9,7 +9,7 @@ use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::{Owner, ring};
 use plainweave::queue::sharded::Sharded;
 
-use super::{Job, Tally, two, wait};
+use super::repetition::{Job, Tally, two, wait};
 
 pub(super) const SYSTEMS: [&str; 8] = [
     "plainweave injector",

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crossbeam_deque as crossbeam;
 use plainweave::queue::{deque, ring};
 
-use super::{Job, Tally, two, wait};
+use super::repetition::{Job, Tally, two, wait};
 
 pub(super) const FIFO: [&str; 4] = ["plainweave ring", "plainweave deque fifo", "crossbeam fifo", "st3 fifo"];
 pub(super) const LIFO: [&str; 4] = ["plainweave deque lifo", "locked VecDeque lifo", "crossbeam lifo", "st3 lifo"];

@@ -10,8 +10,10 @@ use anyhow::{Context, ensure};
 use plainweave::net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::WORKERS;
 use crate::mode::Mode;
+
+/// Workers of each server.
+pub(super) const WORKERS: usize = 2;
 
 /// A system that is measured.
 pub(super) struct System {

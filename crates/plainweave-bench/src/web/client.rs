@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::bench::Bench;
 use super::server::{Kind, Server, plainweave_program};
-use super::{Bench, site, wrk};
+use super::{site, wrk};
 use crate::{machine, report};
 
 const CASE: &str = "client";

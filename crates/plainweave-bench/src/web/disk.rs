@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::fs::{Advice, fadvise};
 
-use super::Bench;
+use super::bench::Bench;
 use super::catalog::Catalog;
 use super::client::{Figures, load, run_load};
 use super::server::{Kind, Server};

@@ -7,9 +7,10 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::bench::Bench;
+use super::descriptors;
 use super::server::{Kind, Server};
 use super::site::{self, Checker, FILES, SIZE, Site};
-use super::{Bench, descriptors};
 use crate::report;
 
 const CASE: &str = "idle-10000";

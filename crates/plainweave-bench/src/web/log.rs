@@ -1,6 +1,6 @@
 //! What the access log costs: each server beside itself without a log.
 
-use super::Bench;
+use super::bench::Bench;
 use super::catalog::Catalog;
 use super::requests::{self, Costs, Load};
 use super::server::{Kind, Server};

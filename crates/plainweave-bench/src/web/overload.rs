@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::bench::Bench;
 use super::client::{load, run_load, run_overload};
 use super::server::{Kind, Server};
-use super::{Bench, descriptors, site};
+use super::{descriptors, site};
 use crate::cgroup::Group;
 use crate::report;
 

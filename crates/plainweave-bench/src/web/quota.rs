@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use super::bench::Bench;
 use super::client::{load, run_load};
 use super::server::{Kind, Server};
-use super::{Bench, site};
+use super::site;
 use crate::cgroup::Group;
 use crate::report;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::Bench;
+use super::bench::Bench;
 use super::catalog::Catalog;
 use super::server::{Kind, Server};
 use super::site::Checker;

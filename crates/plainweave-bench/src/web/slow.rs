@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::bench::Bench;
 use super::catalog::Catalog;
 use super::client::{load, run_load};
 use super::server::{Kind, Server};
 use super::site::{FIELDS, request};
-use super::{Bench, descriptors, site};
+use super::{descriptors, site};
 use crate::report;
 
 const CASE: &str = "slow-10000";

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use plainweave_http::StatusCode;
 
-use super::Cache;
+use super::shared::Cache;
 use super::tally::{KINDS, NAMES, Sums};
 use super::watch::Escaped;
 use crate::admin::{Figures, Page};

@@ -1,7 +1,7 @@
 //! The life of a connection: read commands, execute, write replies.
 //!
 //! A turn begins when the connection is readable and ends when everything received is answered and sent. All commands
-//! of one read are executed together and answered with one send, unless the answers grow beyond [`session::OUTPUT`].
+//! of one read are executed together and answered with one send, unless the answers grow beyond [`OUTPUT`].
 //! Between turns a connection is its stream, its place in the protocol and the bytes of a command that has not come in
 //! full; buffers are borrowed for the turn (`lanes`).
 
@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use plainweave::net::{HasStream, TcpStream};
 
-use super::Cache;
 use super::clients::Place;
 use super::exec::{After, Exec};
 use super::lanes::Lane;
-use super::reply::Replies;
+use super::reply::{OUTPUT, Replies};
 use super::session::{Session, Step};
+use super::shared::Cache;
 use super::store::Time;
 use super::tally::{Count, KINDS, Kind};
 use super::watch::{self, Event};
@@ -83,7 +83,7 @@ impl Cache {
             let arrived = self.begins(lane);
             loop {
                 let (step, kinds) = self.execute(conn, lane);
-                if step != Step::Busy || lane.work.out.len() >= super::session::OUTPUT {
+                if step != Step::Busy || lane.work.out.len() >= OUTPUT {
                     write_replies(conn, lane)?;
                 }
                 record(lane, arrived, kinds);

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use plainweave::net::TcpStream;
 
-use super::Cache;
+use super::shared::Cache;
 use super::store::{Cursor, Record};
 use super::watch::Escaped;
 

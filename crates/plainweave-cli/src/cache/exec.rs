@@ -1,11 +1,10 @@
 //! Carrying out commands on the store, and wording the replies.
 
-use super::Cache;
 use super::hotkeys::Sampler;
 use super::lanes::Work;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
-use super::reply::Replies;
-use super::session::OUTPUT;
+use super::reply::{OUTPUT, Replies};
+use super::shared::{Cache, VERSION};
 use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
 use super::watch::{self, Event};
@@ -310,9 +309,12 @@ impl<'a> Exec<'a> {
         self.kinds[Kind::Other as usize] += 1;
         let settings = &self.cache.settings;
         match manage {
-            Manage::Stats(words) => super::stats::answer(self, words),
+            Manage::Stats(words) => super::stats::answer(self.cache, words, self.now, self.out),
             Manage::FlushAll { delay, quiet } => self.flush_all(*delay, *quiet),
-            Manage::Version => self.out.line(concat!("VERSION ", super::version!())),
+            Manage::Version => {
+                self.out.push(b"VERSION ");
+                self.out.line(VERSION);
+            }
             Manage::Verbosity { level, quiet } => {
                 self.cache.set_verbosity(*level);
                 self.say("OK", *quiet);

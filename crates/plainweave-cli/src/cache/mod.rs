@@ -24,116 +24,27 @@ mod reply;
 mod server;
 mod session;
 mod settings;
+mod shared;
 mod stats;
 pub mod store;
 mod tally;
 mod watch;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::console::say;
 use crate::stop::Stop;
-use crate::web::say;
 pub(crate) use flags::Flags;
 use pidfile::PidFile;
 use settings::Settings;
-
-/// What `version` says: the memcached whose protocol this is, and ourselves.
-macro_rules! version {
-    () => {
-        concat!("1.6.18-plainweave-", env!("CARGO_PKG_VERSION"))
-    };
-}
-pub(crate) use version;
+pub(crate) use shared::Cache;
 
 /// Descriptors beside those of connections: listeners, standard streams, the admin address; a worker has its own.
 const OTHER_DESCRIPTORS: usize = 32;
-
-/// What all connections share.
-#[derive(Debug)]
-pub(crate) struct Cache {
-    pub(crate) store: store::Store,
-    pub(crate) clock: store::Clock,
-    pub(crate) settings: Settings,
-    pub(crate) lanes: lanes::Lanes,
-    pub(crate) hot: hotkeys::HotKeys,
-    pub(crate) details: details::Details,
-    pub(crate) watchers: Arc<watch::Watchers>,
-    pub(crate) clients: Arc<clients::Clients>,
-    pub(crate) outside: Arc<outside::Outside>,
-    verbosity: AtomicU32,
-    stopping: AtomicBool,
-    /// A client has asked for all that has expired to be reclaimed.
-    crawl: AtomicBool,
-    /// Where the wish to stop goes.
-    stop: mpsc::Sender<()>,
-}
-
-impl Cache {
-    /// An empty cache, and where a client's wish that it stop arrives.
-    pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
-        let (stop, asked) = mpsc::channel();
-        let watchers = Arc::new(watch::Watchers::default());
-        let outside = outside::Outside::new(store.memory, store.item_max);
-        let mut store = store::Store::new(store);
-        let tell = watchers.clone();
-        store.on_eviction(move |record, now| tell.evicted(record, now));
-        let cache = Self {
-            store,
-            clock: store::Clock::start(),
-            lanes: lanes::Lanes::new(settings.threads),
-            hot: hotkeys::HotKeys::default(),
-            details: details::Details::new(b':', false),
-            watchers,
-            clients: Arc::new(clients::Clients::new(settings.connections)),
-            outside,
-            verbosity: AtomicU32::new(settings.verbosity),
-            stopping: AtomicBool::new(false),
-            crawl: AtomicBool::new(false),
-            stop,
-            settings,
-        };
-        (cache, asked)
-    }
-
-    /// A line on standard error.
-    pub(crate) fn tell(&self, text: &str) {
-        say(io::stderr(), &format!("plainweave cache: {text}"));
-    }
-
-    /// At most 2, as there.
-    pub(crate) fn set_verbosity(&self, level: u32) {
-        self.verbosity.store(level.min(2), Relaxed);
-    }
-
-    pub(crate) fn verbosity(&self) -> u32 {
-        self.verbosity.load(Relaxed)
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
-    }
-
-    /// The maintenance is to look at all items, as soon as it can without holding anybody up.
-    pub(crate) fn ask_to_crawl(&self) {
-        self.crawl.store(true, Relaxed);
-    }
-
-    /// Whether that was asked for since the last time.
-    pub(crate) fn is_to_crawl(&self) -> bool {
-        self.crawl.swap(false, Relaxed)
-    }
-
-    /// A client may and does ask the server to stop.
-    pub(crate) fn ask_to_stop(&self) {
-        let _ = self.stop.send(());
-    }
-}
 
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

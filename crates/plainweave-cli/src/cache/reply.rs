@@ -7,6 +7,8 @@ use super::outside::{Held, Outside};
 use super::proto::{Key, base64};
 use super::store::Item;
 
+/// Replies that have piled up so far are sent before more commands are looked at.
+pub(crate) const OUTPUT: usize = 64 << 10;
 /// A value up to so many bytes is copied between its neighbours; a longer one is written from where it is stored.
 const COPIED: usize = 4096;
 /// Room kept between turns.

@@ -16,7 +16,8 @@ use plainweave::net::{self, TcpStream};
 
 use super::conn::{Conn, Next};
 use super::listen::Listeners;
-use super::{Cache, admin, dump};
+use super::shared::Cache;
+use super::{admin, dump};
 use crate::admin::Admin;
 use crate::stop::Stop;
 
@@ -80,7 +81,7 @@ impl Server {
             let open = shared.cache.clients.open();
             shared.cache.tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
-        shared.cache.stopping.store(true, Relaxed);
+        shared.cache.begin_to_stop();
         open.iter().for_each(net::TcpListener::close);
         runtime.end_parking();
         shared.cache.clients.end();

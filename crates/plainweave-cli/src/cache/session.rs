@@ -7,10 +7,9 @@
 use super::exec::{After, Exec};
 use super::outside::Held;
 use super::proto::{self, Command, Keys, Line, Reject, Store};
+use super::reply::OUTPUT;
 use super::store::Expiry;
 
-/// Replies that have piled up so far are sent before more commands are looked at.
-pub(crate) const OUTPUT: usize = 64 << 10;
 /// Keys of one line that are looked up in a row; then others have their turn.
 const KEYS: usize = 256;
 /// The least memory for a value that has not come in full. It grows as the value comes, to twice what has.

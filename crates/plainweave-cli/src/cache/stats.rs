@@ -4,10 +4,10 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Cache;
-use super::exec::Exec;
 use super::proto::{BAD_FORMAT, Tokens, number};
-use super::store::{CLASSES, class_size};
+use super::reply::Replies;
+use super::shared::{Cache, VERSION};
+use super::store::{CLASSES, Time, class_size};
 use super::tally::{KINDS, NAMES};
 use super::watch::Escaped;
 
@@ -15,18 +15,17 @@ use super::watch::Escaped;
 const HOT: usize = 20;
 
 /// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes) must find room.
-pub(super) fn answer(exec: &mut Exec<'_>, words: &[u8]) {
-    let from = exec.out.bytes_mut().len();
-    list(exec, words);
-    if !exec.out.account(from, &exec.cache.outside) {
-        exec.out.line("SERVER_ERROR out of memory writing stats");
+pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
+    let from = out.bytes_mut().len();
+    list(cache, words, now, out);
+    if !out.account(from, &cache.outside) {
+        out.line("SERVER_ERROR out of memory writing stats");
     }
 }
 
-fn list(exec: &mut Exec<'_>, words: &[u8]) {
+fn list(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
     let words = Tokens::cut(words);
-    let cache = exec.cache;
-    let mut list = List(exec.out.bytes_mut());
+    let mut list = List(out.bytes_mut());
     match words.word(0) {
         b"" => general(cache, &mut list),
         b"settings" => settings(cache, &mut list),
@@ -36,17 +35,17 @@ fn list(exec: &mut Exec<'_>, words: &[u8]) {
         b"conns" => conns(cache, &mut list),
         b"hotkeys" => hot_keys(cache, &mut list),
         b"latency" => latency(cache, &mut list),
-        b"detail" => return detail(exec, words.word(1)),
-        b"cachedump" => return cache_dump(exec, &words),
+        b"detail" => return detail(cache, words.word(1), out),
+        b"cachedump" => return cache_dump(cache, &words, now, out),
         b"reset" => {
             cache.lanes.reset();
             cache.store.reset_stats();
             cache.details.clear();
-            return exec.out.line("RESET");
+            return out.line("RESET");
         }
-        _ => return exec.out.line("ERROR"),
+        _ => return out.line("ERROR"),
     }
-    exec.out.push(b"END\r\n");
+    out.push(b"END\r\n");
 }
 
 /// Lines of `STAT name value`.
@@ -66,7 +65,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("pid", std::process::id());
     list.add("uptime", now.since(super::store::Time::START));
     list.add("time", cache.clock.unix(now));
-    list.add("version", super::version!());
+    list.add("version", VERSION);
     list.add("pointer_size", usize::BITS);
     list.add("rusage_user", format_args!("{:.6}", usage.0));
     list.add("rusage_system", format_args!("{:.6}", usage.1));
@@ -211,51 +210,51 @@ fn latency(cache: &Cache, list: &mut List<'_>) {
     }
 }
 
-fn detail(exec: &mut Exec<'_>, what: &[u8]) {
+fn detail(cache: &Cache, what: &[u8], out: &mut Replies) {
     match what {
         b"on" | b"off" => {
-            exec.cache.details.switch(what == b"on");
-            exec.out.line("OK");
+            cache.details.switch(what == b"on");
+            out.line("OK");
         }
-        b"dump" => exec.cache.details.dump(exec.out.bytes_mut()),
-        _ => exec.out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
+        b"dump" => cache.details.dump(out.bytes_mut()),
+        _ => out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
     }
 }
 
 /// What memcached lists by slab class is here by size; like there, it is a look at some items, not a full list.
-fn cache_dump(exec: &mut Exec<'_>, words: &Tokens<'_>) {
+fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     const LIMIT: usize = 1000;
     const BYTES: usize = 2 << 20;
-    if !exec.cache.settings.dump {
-        return exec.out.line("CLIENT_ERROR stats cachedump not allowed");
+    if !cache.settings.dump {
+        return out.line("CLIENT_ERROR stats cachedump not allowed");
     }
     if words.len() < 3 {
-        return exec.out.line("CLIENT_ERROR bad command line");
+        return out.line("CLIENT_ERROR bad command line");
     }
     let numbers = (number::unsigned32(words.word(1)), number::unsigned32(words.word(2)));
-    let (Some(class), Some(limit)) = numbers else { return exec.out.line(BAD_FORMAT) };
+    let (Some(class), Some(limit)) = numbers else { return out.line(BAD_FORMAT) };
     if class >= 64 {
-        return exec.out.line("CLIENT_ERROR Illegal slab id");
+        return out.line("CLIENT_ERROR Illegal slab id");
     }
     let limit = if limit == 0 { LIMIT } else { (limit as usize).min(LIMIT) };
-    let (cache, mut left, mut cursor) = (exec.cache, limit, super::store::Cursor::default());
-    let out = exec.out.bytes_mut();
+    let (mut left, mut cursor) = (limit, super::store::Cursor::default());
+    let text = out.bytes_mut();
     // Bounded, for others wait: a look at the first items only.
     for _ in 0..16 {
-        let more = cache.store.dump(&mut cursor, LIMIT, exec.now, |record| {
+        let more = cache.store.dump(&mut cursor, LIMIT, now, |record| {
             use std::io::Write;
-            if record.class + 1 != class as usize || left == 0 || out.len() > BYTES {
+            if record.class + 1 != class as usize || left == 0 || text.len() > BYTES {
                 return;
             }
             left -= 1;
             let end = record.expiry.time().map_or(0, |end| cache.clock.unix(end));
-            out.extend_from_slice(b"ITEM ");
-            out.extend_from_slice(record.key);
-            let _ = write!(out, " [{} b; {end} s]\r\n", record.size);
+            text.extend_from_slice(b"ITEM ");
+            text.extend_from_slice(record.key);
+            let _ = write!(text, " [{} b; {end} s]\r\n", record.size);
         });
-        if !more || left == 0 || out.len() > BYTES {
+        if !more || left == 0 || text.len() > BYTES {
             break;
         }
     }
-    exec.out.push(b"END\r\n");
+    out.push(b"END\r\n");
 }

@@ -14,22 +14,20 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
-use plainweave::{Runtime, time};
+use anyhow::anyhow;
+use plainweave::time;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::draw::Draws;
-use super::flags::{Arrivals, Common};
-use super::progress;
-use super::schedule::{Pace, Schedule};
+use super::plan::{Plan, nanos};
+use super::progress::{self, Live};
+use super::schedule::Schedule;
 use super::tally::{Failure, Tally};
-use crate::engine::Io;
 
 /// Connections of a worker that are opened at a time.
 const OPENING: usize = 64;
@@ -112,85 +110,6 @@ pub(super) trait Protocol: Send + Sync + 'static {
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken>;
-}
-
-/// How much load, from where.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) connections: usize,
-    pub(super) workers: usize,
-    pub(super) pace: Pace,
-    pub(super) rate: Option<f64>,
-    /// No starts after it, counted from the end of the warm-up.
-    pub(super) duration: Option<Duration>,
-    pub(super) requests: Option<u64>,
-    pub(super) warm_up: Duration,
-    pub(super) timeout: Duration,
-    pub(super) depth: usize,
-    pub(super) seed: u64,
-    io: Option<Io>,
-    policy: Option<String>,
-}
-
-impl Plan {
-    pub(super) fn new(given: &Common, depth: usize) -> anyhow::Result<Self> {
-        let requests = given.requests.map(|n| n.get());
-        let duration = given.duration.or(requests.is_none().then_some(Duration::from_secs(10)));
-        let connections = given.connections.get();
-        let cpus = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = given.workers.map_or_else(cpus, NonZeroUsize::get).min(connections);
-        let gap = |rate: f64| 1e9 / rate;
-        let pace = match (given.rate, given.arrivals) {
-            (None, _) => Pace::OnAnswer,
-            (Some(rate), Arrivals::Constant) => Pace::Constant(gap(rate)),
-            (Some(rate), Arrivals::Poisson) => Pace::Poisson(gap(rate)),
-            (Some(rate), Arrivals::Law(law)) => Pace::law(law, gap(rate))?,
-        };
-        let warm_up = given.warm_up.unwrap_or_default();
-        ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");
-        Ok(Self {
-            connections,
-            workers,
-            pace,
-            rate: given.rate,
-            duration,
-            requests,
-            warm_up,
-            timeout: given.timeout,
-            depth,
-            seed: given.seed,
-            io: given.io,
-            policy: given.policy.clone(),
-        })
-    }
-
-    /// The part of `total` that falls to one of the workers.
-    fn share(&self, total: u64, worker: usize) -> u64 {
-        let (worker, workers) = (worker as u64, self.workers as u64);
-        total / workers + u64::from(worker < total % workers)
-    }
-
-    fn schedule(&self, worker: usize) -> Schedule {
-        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
-        let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
-        let phase = worker as f64 / self.workers as f64;
-        Schedule::new(self.pace.share(self.workers), end, count, phase, self.seed ^ (worker as u64) << 32)
-    }
-
-    fn runtime(&self) -> anyhow::Result<Runtime> {
-        crate::engine::start("load", Some(NonZeroUsize::MIN), self.io, self.policy.as_deref())
-    }
-}
-
-pub(super) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// What the progress line reads.
-#[derive(Debug, Default)]
-pub(super) struct Live {
-    pub(super) ok: AtomicU64,
-    pub(super) failed: AtomicU64,
 }
 
 /// The result of a run.

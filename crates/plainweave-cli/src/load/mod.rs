@@ -11,6 +11,7 @@ mod engine;
 mod flags;
 mod http;
 mod law;
+mod plan;
 mod progress;
 mod reply;
 mod report;
@@ -28,9 +29,11 @@ use clap::error::ErrorKind;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use engine::{Plan, Protocol};
+use crate::arguments::Arguments;
+use engine::Protocol;
 pub(crate) use flags::Flags;
 use flags::{Common, What};
+use plan::Plan;
 use report::Report;
 use target::Target;
 
@@ -50,7 +53,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
 /// Ends the program as clap does after wrong usage.
 fn wrong_usage(error: &anyhow::Error) -> ! {
-    crate::Cli::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
+    Arguments::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
 fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P) -> anyhow::Result<()> {

@@ -2,14 +2,21 @@
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::engine::{Live, Plan};
+use super::plan::Plan;
 
 /// Between two lines.
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// What the progress line reads.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) ok: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
 
 /// Shows progress until all workers have dropped their ends of the channel.
 pub(super) fn show(plan: &Plan, live: &[Arc<Live>], running: &Receiver<()>) {

@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::engine::{Outcome, Plan};
+use super::engine::Outcome;
 use super::flags::Common;
+use super::plan::Plan;
 use super::schedule::Pace;
 
 /// Percentiles shown, by name.
@@ -43,7 +44,7 @@ impl<'a> Report<'a> {
         };
         let json = flags.json.as_deref();
         let to_stdout = json == Some(Path::new("-"));
-        crate::web::say(io::stdout(), (if to_stdout { self.json() } else { self.table() }).trim_end());
+        crate::console::say(io::stdout(), (if to_stdout { self.json() } else { self.table() }).trim_end());
         if let Some(path) = json.filter(|_| !to_stdout) {
             write(path, self.json())?;
         }

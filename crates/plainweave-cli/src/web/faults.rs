@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use plainweave_http::{Error, StatusCode};
 
-use super::say;
+use crate::console::say;
 
 /// Between two lines of a kind.
 const QUIET: Duration = Duration::from_secs(60);

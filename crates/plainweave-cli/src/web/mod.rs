@@ -8,12 +8,13 @@ mod counters;
 mod faults;
 mod flags;
 mod line;
+mod listen;
 mod observe;
 mod seats;
 mod serve;
 
-use std::io::{self, ErrorKind, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use plainweave_http::files::StaticFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
+use crate::console::say;
 use crate::stop::Stop;
 use faults::Faults;
 pub(crate) use flags::Flags;
@@ -47,7 +49,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Arc::new(observers.watch(server, faults.clone()));
-    let listeners = flags.listen.iter().map(|address| bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
+    let listeners = flags.listen.iter().map(|address| listen::bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
     for listener in &listeners {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
@@ -81,20 +83,6 @@ fn root_remedy(root: &Path) -> String {
     format!("cannot serve {} (give an existing directory: plainweave web DIR)", root.display())
 }
 
-fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).map_err(|error| {
-        let remedy = match error.kind() {
-            ErrorKind::AddrInUse => "is another server on it? choose another with --listen",
-            ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with --listen",
-            ErrorKind::PermissionDenied => {
-                "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with --listen"
-            }
-            _ => "choose another address with --listen",
-        };
-        anyhow::Error::new(error).context(format!("cannot listen on {address} ({remedy})"))
-    })
-}
-
 fn start_line(
     flags: &Flags,
     listeners: &[TcpListener],
@@ -115,9 +103,4 @@ fn start_line(
     }
     line.push(')');
     Ok(line)
-}
-
-/// Writes a line; a closed terminal is no reason to stop.
-pub(crate) fn say(mut to: impl Write, line: &str) {
-    let _ = writeln!(to, "{line}").and_then(|()| to.flush());
 }

@@ -34,7 +34,7 @@ impl Observers {
     pub(super) fn start(flags: &ObservationFlags, faults: &Arc<Faults>) -> anyhow::Result<Self> {
         let log = flags.access_log.as_deref();
         let log = log.map(|path| AccessLog::start(path, flags.log_format, faults.clone())).transpose()?;
-        let listener = flags.admin.map(super::bind).transpose()?;
+        let listener = flags.admin.map(super::listen::bind).transpose()?;
         Ok(Self { log, counters: listener.is_some().then(|| Arc::new(Counters::new())), listener })
     }
 

@@ -19,13 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use rustix::time::{ClockId, clock_gettime};
 
+use super::clock::coarse_millis;
 use super::coding::Coding;
 use super::look::{Content, Found, Job, Look};
 use super::open::Root;
 use super::path::FilePath;
-use super::{Blocking, INDEX};
+use super::pieces::Blocking;
+
+/// The file that stands for a directory.
+const INDEX: &[u8] = b"index.html";
 
 /// What of the served files is kept, and for how long it is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,10 +322,4 @@ impl Drop for Landing {
         drop(waiting);
         fibers.iter().for_each(plainweave::Fiber::unpark);
     }
-}
-
-/// Milliseconds of the coarse monotonic clock: some four milliseconds wrong, and a fifth of the price.
-pub(super) fn coarse_millis() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }

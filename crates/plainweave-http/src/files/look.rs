@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use super::coding::{Coding, Codings};
 use super::condition::{Identity, Validators, Version};
 use super::open::Root;
+use super::path;
 use super::pieces::{Opened, read_resident};
-use super::{content_type, path};
 use crate::{Bytes, HeaderLines};
 
 /// A file that changes while it is read is read again, so many times.
@@ -286,4 +286,11 @@ fn read_whole(
     }
     content.truncate(done);
     Some(content)
+}
+
+/// By the extension alone; text is taken for UTF-8, as everything that is written today.
+fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {
+    let guess = extension.and_then(|extension| mime_guess::from_ext(extension).first_raw());
+    let essence = guess.unwrap_or("application/octet-stream");
+    (essence, if essence.starts_with("text/") { "; charset=utf-8" } else { "" })
 }

@@ -2,21 +2,14 @@
 
 use std::io::{self, ErrorKind};
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::StatusCode;
 
-use super::accept::weight_of;
-use super::fields::Fields;
-use super::look::Found;
 use super::open::Root;
-use super::partial;
 use super::path::FilePath;
-use super::{Blocking, StaticFiles};
-use crate::{Body, RequestHead, Response};
 
-const VARY: HeaderValue = HeaderValue::from_static("Accept");
-
-/// The error statuses that can have a page: those that [`StaticFiles`] answers with. Others are the connection's; so
-/// are a 400 for a malformed request (a malformed path is not), a 500 for a panic and a 501 for a transfer coding.
+/// The error statuses that can have a page: those that [`StaticFiles`](super::StaticFiles) answers with. Others are the
+/// connection's; so are a 400 for a malformed request (a malformed path is not), a 500 for a panic and a 501 for a
+/// transfer coding.
 pub const PAGED: [StatusCode; 10] = [
     StatusCode::BAD_REQUEST,
     StatusCode::FORBIDDEN,
@@ -54,7 +47,13 @@ impl Pages {
         Ok(())
     }
 
-    fn of(&self, status: StatusCode) -> Option<&FilePath<'static>> {
+    /// Returns the page instead of a plain 404.
+    pub(super) fn fallback(&self) -> Option<&FilePath<'static>> {
+        self.fallback.as_ref()
+    }
+
+    /// Returns the page for a status, if it has one.
+    pub(super) fn of(&self, status: StatusCode) -> Option<&FilePath<'static>> {
         self.errors.iter().find(|(other, _)| *other == status).map(|(_, path)| path)
     }
 }
@@ -68,36 +67,5 @@ fn existing(root: &Root, path: &str) -> io::Result<FilePath<'static>> {
     match file.metadata()?.is_file() {
         true => Ok(decoded.into_owned()),
         false => Err(wrong("not a regular file")),
-    }
-}
-
-impl<B: Blocking> StaticFiles<B> {
-    /// The answer where there is nothing to be served.
-    pub(super) fn absent(&self, status: StatusCode, head: &RequestHead<'_>, fields: Fields) -> Response {
-        let Some(path) = self.pages.fallback.as_ref().filter(|_| status == StatusCode::NOT_FOUND) else {
-            return Response::plain(status);
-        };
-        // A script or an image that is missing must not be answered with a page.
-        if fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0 {
-            let entry = self.find(path, None);
-            if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
-                return self.file(path, file, head, fields).with_header(header::VARY, VARY);
-            }
-        }
-        Response::plain(status).with_header(header::VARY, VARY)
-    }
-
-    /// The same answer with the site's own page, if it has one for it. Where that cannot be had, it stays as it is.
-    pub(super) fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
-        let entry = self.pages.of(response.status()).map(|path| self.find(path, None));
-        let Some(Ok(entry)) = entry else { return response };
-        let Found::File(file) = &entry.found else { return response };
-        let Ok(kind) = HeaderValue::from_str(file.content_type()) else { return response };
-        let size = file.version().size;
-        let body = match *head.method() {
-            Method::HEAD => Body::Omitted(size),
-            _ => partial::content(file, 0..size, &self.blocking),
-        };
-        response.with_header(header::CONTENT_TYPE, kind).with_body(body)
     }
 }

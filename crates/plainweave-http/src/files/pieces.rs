@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::cache::coarse_millis;
+use super::clock::coarse_millis;
 use crate::FilePart;
 
 /// Bytes that a streamed file is read in.

@@ -2,6 +2,7 @@
 //! do.
 
 mod meet;
+mod random;
 mod sleep;
 mod spawn;
 mod spots;
@@ -10,7 +11,7 @@ mod transfer;
 
 use anyhow::bail;
 
-use super::Figure;
+use super::repetition::{Figure, Size};
 use super::shim::Shim;
 pub(super) use sleep::{idle, wake_sleeper};
 
@@ -23,20 +24,6 @@ pub(super) struct Case {
     /// Whether a repetition with clocks measures its delays.
     pub(super) clocked: bool,
     pub(super) least_workers: usize,
-}
-
-/// How a workload is run.
-#[derive(Clone, Debug)]
-pub(super) struct Size {
-    pub(super) workers: usize,
-    pub(super) seconds: f64,
-    /// Threads of `parked-fibers`.
-    pub(super) fibers: usize,
-    pub(super) clocked: bool,
-    /// The kernel's threads: fewer of them, since each costs so much more.
-    pub(super) heavy: bool,
-    /// Resident bytes of the process before anything ran.
-    pub(super) baseline: f64,
 }
 
 const fn case(name: &'static str, summary: &'static str) -> Case {
@@ -96,22 +83,5 @@ pub(super) async fn run<S: Shim>(name: &str, size: Size) -> anyhow::Result<Vec<F
         "ping-pong" => meet::ping_pong::<S>(&size).await,
         "mutex" => meet::mutex::<S>(100 * workers, &size).await,
         other => bail!("no case is called '{other}'"),
-    }
-}
-
-/// Small, seeded, good enough to choose spots and leaders.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: usize) -> Self {
-        Self((seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    #[inline]
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * n as u64) >> 32) as usize
     }
 }

@@ -8,8 +8,7 @@ use anyhow::ensure;
 use plainweave::Runtime;
 use rustix::thread::futex;
 
-use super::super::Figure;
-use super::Size;
+use super::super::repetition::{Figure, Size};
 use crate::machine::cpu_ns;
 
 /// What waker and sleeper share: when the one woke the other, and how long that took.

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::super::Figure;
+use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
-use super::Size;
 use crate::machine;
 
 /// Spawns, runs and joins empty threads, so many at a time.

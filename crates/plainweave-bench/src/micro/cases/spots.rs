@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::ensure;
 use crossbeam_utils::CachePadded;
 
-use super::super::Figure;
+use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use super::super::team::{self, Team};
+use super::random::Random;
 use super::switch::Bells;
-use super::{Random, Size};
 
 /// `s = spots[random]; V(s); P(s)`. The first `spots` threads begin with a P each of a spot of its own, so that one
 /// thread waits at each spot from the beginning to the end, and it is not the first draws that decide how often a P

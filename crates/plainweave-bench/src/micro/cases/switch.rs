@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use crossbeam_utils::CachePadded;
 
-use super::super::Figure;
+use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use super::super::team::{self, Team};
-use super::Size;
 
 /// `yield(); n++`.
 pub(super) async fn yields<S: Shim>(threads: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use super::super::Figure;
+use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use super::super::team::{self, Team};
+use super::random::Random;
 use super::switch::Bells;
-use super::{Random, Size};
 
 /// A leader that has waited so long will wait for ever: a thread behind it is not helped.
 const STARVED: Duration = Duration::from_secs(5);

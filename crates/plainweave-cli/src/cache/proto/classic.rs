@@ -1,10 +1,12 @@
 //! The classic commands.
 
-use super::{
-    BAD_EXPTIME, BAD_FORMAT, Command, KEY_BYTES, Key, Keys, Meta, Reject, Store, Tokens, Verb, manage, number,
-};
-
-const ERROR: Reject = Reject { text: "ERROR", swallow: 0, quiet: false };
+use super::command::Command;
+use super::key::{KEY_BYTES, Key};
+use super::meta::Meta;
+use super::reject::{BAD_EXPTIME, BAD_FORMAT, ERROR, Reject};
+use super::storage::{Store, Verb, value_len};
+use super::tokens::{Keys, Tokens};
+use super::{manage, number};
 
 /// Reads a line.
 pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, Reject> {
@@ -73,11 +75,6 @@ fn store<'a>(tokens: &Tokens<'a>, verb: Verb) -> Result<Command<'a>, Reject> {
     let cas = if verb == Verb::Cas { number::unsigned64(tokens.word(5)).ok_or(bad)? } else { 0 };
     let len = value_len(len).ok_or(bad)?;
     Ok(Command::Store(Store { verb, key, flags, exptime, len, cas, quiet }))
-}
-
-/// Neither negative nor so long that the line end behind it would overflow 31 bits.
-pub(super) fn value_len(len: i32) -> Option<usize> {
-    usize::try_from(len).ok().filter(|len| *len <= i32::MAX as usize - 2)
 }
 
 fn key<'a>(tokens: &Tokens<'a>, quiet: bool) -> Result<&'a [u8], Reject> {

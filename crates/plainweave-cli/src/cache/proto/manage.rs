@@ -1,8 +1,8 @@
 //! Commands about the server rather than an item.
 
-use super::{BAD_EXPTIME, BAD_FORMAT, Reject, Tokens, number};
-
-const ERROR: Reject = Reject { text: "ERROR", swallow: 0, quiet: false };
+use super::number;
+use super::reject::{BAD_EXPTIME, BAD_FORMAT, ERROR, Reject};
+use super::tokens::Tokens;
 
 /// What is to be done with the server.
 #[derive(Debug)]

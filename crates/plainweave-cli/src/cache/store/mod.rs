@@ -9,6 +9,8 @@
 //! value into the connection's buffer, and drop it.
 
 mod clock;
+mod commands;
+mod config;
 mod ghost;
 mod index;
 mod item;
@@ -26,35 +28,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{Clock, Expiry, LONGEST_RELATIVE, Time};
+pub use config::Config;
 pub use item::Item;
 pub use request::{Count, Counted, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Token, Write};
 pub use stats::{CLASSES, Class, Stats, class_of, class_size};
 
+use config::item_size;
 use index::Loc;
 use shard::{Hash, Shard};
 
 /// The longest key, in bytes. A get of a longer one finds nothing; a write of one is refused as too large.
 pub const KEY_MAX: usize = 250;
-
-/// How a store is made.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Bytes for items and the index: `-m`.
-    pub memory: usize,
-    /// Bytes of the largest item, counted as memcached does, with key and header: `-I`. At most 1 GiB.
-    pub item_max: usize,
-    /// Whether items are evicted when memory is short. Else writes fail: `-M`.
-    pub evict: bool,
-    /// Shards, each with a lock of its own; rounded up to a power of two. About four a worker.
-    pub shards: usize,
-}
-
-impl Default for Config {
-    /// memcached's 64 MB with items up to 1 MB, evicted as need be; four shards.
-    fn default() -> Self {
-        Self { memory: 64 << 20, item_max: 1 << 20, evict: true, shards: 4 }
-    }
-}
 
 /// Where [`Store::dump`] goes on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,9 +57,6 @@ const SHARD_BITS: u32 = 10;
 const ITEM_MAX: usize = 1 << 30;
 /// Keys that are looked for at a time.
 pub const PREFETCHED: usize = 16;
-/// Bytes that memcached counts for an item beside key and value; they decide what is too large.
-const ITEM_HEAD: usize = 59;
-
 /// The store. Any thread or fiber may call it.
 pub struct Store {
     config: Config,
@@ -279,25 +260,9 @@ impl fmt::Debug for Store {
     }
 }
 
-/// What memcached counts for an item, and compares with `-I`.
-const fn item_size(key: &[u8], value_len: usize, flags: u32) -> usize {
-    ITEM_HEAD + if flags == 0 { 0 } else { size_of::<u32>() } + key.len() + value_len
-}
-
 /// A panic under a shard's lock has not left the shard in pieces: its methods change nothing before they can fail.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The number that a value spells for `incr` and `decr`: decimal digits, then nothing but spaces; at most 20 bytes of
-/// digits and within 64 bits.
-fn number(value: &[u8]) -> Option<u64> {
-    let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
-    let (digits, rest) = value.split_at(end);
-    if rest.iter().any(|&byte| byte != b' ') || value.len() > 20 {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use super::Expiry;
 use super::index::{Entry, Loc};
 use super::log::Kind;
 use super::record::{self, Head, PIECE, TABLE, VALUE};
-use super::room::Why;
-use super::shard::{self, Shard};
+use super::shard::{self, Shard, Why};
 use super::stats::class_of;
 
 /// A part of a long value is not begun in less room than this.

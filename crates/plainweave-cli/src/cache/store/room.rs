@@ -19,11 +19,10 @@
 //! state, writes fail instead of evicting what is left.
 
 use super::Time;
-use super::index::{Entry, FETCHED, FREQUENCY, Loc, Place};
+use super::index::{FREQUENCY, Loc, Place};
 use super::log::Kind;
 use super::record::{self, Head, TABLE};
-use super::shard::Shard;
-use super::stats::class_of;
+use super::shard::{Cleaning, Plan, Shard, Why};
 
 /// Free segments that only cleaning may take.
 const RESERVE: usize = 1;
@@ -36,41 +35,6 @@ const COMPACT_LAST: usize = 90;
 const SMALL: usize = 10;
 /// Accesses that take an item from the small to the main queue.
 const PROMOTE: u8 = 1;
-
-/// What becomes of the records of a victim.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    /// All that lives moves.
-    Compact,
-    /// What was not asked for goes.
-    Evict,
-}
-
-/// A victim, and how far it is settled.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cleaning {
-    segment: u32,
-    kind: Kind,
-    at: usize,
-    plan: Plan,
-    /// Free segments when it began.
-    free: usize,
-}
-
-/// Why an item goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Somebody asked for it.
-    Removed,
-    /// A flush took it.
-    Flushed,
-    /// Its time was over, and a command or cleaning found it.
-    Expired,
-    /// Its time was over, and the crawler found it.
-    Crawled,
-    /// Memory was short.
-    Evicted,
-}
 
 impl Shard {
     /// Sees to it that `len` bytes can be appended to a queue. Items may go for that. `false` if there is no room.
@@ -255,62 +219,6 @@ impl Shard {
         self.log.leave(from, size);
         self.log.enter(copy, size);
         self.index.entry_mut(place).set_loc(copy);
-    }
-
-    /// Why an item is not there any more, if it is not.
-    pub(super) fn gone(&self, entry: &Entry) -> Option<Why> {
-        if entry.expiry != 0 && entry.expiry <= self.now.0 {
-            Some(Why::Expired)
-        } else if self.log.flushed(entry.loc()) {
-            Some(Why::Flushed)
-        } else {
-            None
-        }
-    }
-
-    /// Takes an item out of the index, lets its bytes die, and counts it. Its size.
-    pub(super) fn discard(&mut self, place: Place, why: Why) -> usize {
-        if why == Why::Evicted
-            && let Some(tell) = &self.on_eviction
-        {
-            tell(&super::shard::listed(&self.log, self.index.entry(place)), self.now);
-        }
-        let entry = self.index.remove(place);
-        let loc = entry.loc();
-        let size = self.log.size(loc);
-        self.log.die_pieces(loc);
-        self.log.leave(loc, size);
-        self.count_removed(&entry, size, why);
-        size
-    }
-
-    fn count_removed(&mut self, entry: &Entry, size: usize, why: Why) {
-        let unfetched = u64::from(entry.marks() & FETCHED == 0);
-        let size = size + size_of::<Entry>();
-        let (stats, class) = (&mut self.stats, class_of(size));
-        let class = &mut stats.classes[class];
-        stats.items -= 1;
-        stats.bytes -= size as u64;
-        class.items -= 1;
-        class.bytes -= size as u64;
-        match why {
-            Why::Removed | Why::Flushed => {}
-            Why::Expired | Why::Crawled => {
-                stats.reclaimed += 1;
-                class.reclaimed += 1;
-                stats.expired_unfetched += unfetched;
-                class.expired_unfetched += unfetched;
-                stats.crawler_reclaimed += u64::from(why == Why::Crawled);
-            }
-            Why::Evicted => {
-                stats.evictions += 1;
-                class.evicted += 1;
-                stats.evicted_unfetched += unfetched;
-                class.evicted_unfetched += unfetched;
-                class.evicted_nonzero += u64::from(entry.expiry != 0);
-                class.evicted_time = u64::from(self.now.since(entry.access));
-            }
-        }
     }
 
     /// Has [`Self::maintain`] look at everything from the beginning. What that counts towards its budgets: buckets, and

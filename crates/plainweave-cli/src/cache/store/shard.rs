@@ -1,28 +1,18 @@
-//! A shard: what the commands mean, over the index and the log. All of it runs under the shard's lock.
+//! A shard: its parts and its time, how an item is found, and how it goes. All of it runs under the shard's lock.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
+use super::config::Config;
 use super::ghost::Ghost;
-use super::index::{Entry, FETCHED, FREQUENCY, Index, Place, SENT, STALE};
-use super::item::{Bytes, Item};
-use super::log::Log;
-use super::put::{Facts, NoRoom};
-use super::record::{self, Head, TABLE, VALUE};
-use super::room::{Cleaning, Why};
+use super::index::{Entry, FETCHED, Index, Place};
+use super::log::{Kind, Log};
+use super::record::Head;
 use super::stats::{Stats, class_of};
-use super::{
-    Config, Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token,
-    Write, item_size,
-};
+use super::{Expiry, Record, Time};
 
 /// The hash of keys. Seeded at random for each store, so that nobody can choose keys that meet in a bucket.
 pub(super) type Hash = foldhash::quality::RandomState;
-
-/// A value up to so many bytes is copied under the lock: that takes less than counting a reader does.
-const SHORT: usize = 1 << 10;
-/// Bytes of a record that are fetched in advance: most keys and short values.
-const PREFETCHED_BYTES: usize = 256;
 
 /// A part of the store, with memory of its own.
 pub(super) struct Shard {
@@ -37,7 +27,7 @@ pub(super) struct Shard {
     pub(super) memory: usize,
     pub(super) evict: bool,
     /// As in [`Config::item_max`].
-    item_max: usize,
+    pub(super) item_max: usize,
     /// The latest time that a command came with.
     pub(super) now: Time,
     flush_at: Option<Time>,
@@ -68,6 +58,41 @@ pub(super) fn listed<'a>(log: &'a Log, entry: &Entry) -> Record<'a> {
         size,
         flags: head.flags,
     }
+}
+
+/// What becomes of the records of a victim.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Plan {
+    /// All that lives moves.
+    Compact,
+    /// What was not asked for goes.
+    Evict,
+}
+
+/// A victim, and how far it is settled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cleaning {
+    pub(super) segment: u32,
+    pub(super) kind: Kind,
+    pub(super) at: usize,
+    pub(super) plan: Plan,
+    /// Free segments when it began.
+    pub(super) free: usize,
+}
+
+/// Why an item goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Somebody asked for it.
+    Removed,
+    /// A flush took it.
+    Flushed,
+    /// Its time was over, and a command or cleaning found it.
+    Expired,
+    /// Its time was over, and the crawler found it.
+    Crawled,
+    /// Memory was short.
+    Evicted,
 }
 
 impl Shard {
@@ -113,7 +138,7 @@ impl Shard {
     }
 
     /// The key's item, if it is there; what is gone is dropped.
-    fn find(&mut self, hash: u64, key: &[u8], now: Time) -> Option<Place> {
+    pub(super) fn find(&mut self, hash: u64, key: &[u8], now: Time) -> Option<Place> {
         self.turn(now);
         let place = self.index.find(hash, |loc| self.log.has_key(loc, key))?;
         match self.gone(self.index.entry(place)) {
@@ -125,333 +150,60 @@ impl Shard {
         }
     }
 
-    /// Notes an access to the item.
-    fn note(&mut self, place: Place, marks: u8) {
-        self.index.entry_mut(place).note(self.now, marks);
-    }
-
-    /// A handle on an item.
-    fn item(&self, entry: &Entry) -> Item {
-        let head = self.log.head(entry.loc());
-        let record = self.log.pin(entry.loc(), &head);
-        let mut size = head.len() + size_of::<Entry>();
-        let (bytes, len) = if head.kind == TABLE {
-            let len = record::value_len(record.bytes());
-            let pieces = record::pieces(record.bytes()).map(|loc| {
-                let head = self.log.head(loc);
-                size += head.len();
-                self.log.pin(loc, &head)
-            });
-            (Bytes::Many(pieces.collect()), len)
+    /// Why an item is not there any more, if it is not.
+    pub(super) fn gone(&self, entry: &Entry) -> Option<Why> {
+        if entry.expiry != 0 && entry.expiry <= self.now.0 {
+            Some(Why::Expired)
+        } else if self.log.flushed(entry.loc()) {
+            Some(Why::Flushed)
         } else {
-            let len = record.len();
-            (Bytes::One(record), len)
-        };
-        Item {
-            bytes,
-            len: len as u32,
-            flags: head.flags,
-            cas: head.cas,
-            expiry: Expiry(entry.expiry),
-            access: entry.access,
-            fetched: entry.marks() & FETCHED != 0,
-            size: size as u32,
+            None
         }
     }
 
-    pub(super) fn get(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Item> {
-        self.access(hash, key, touch, now).map(|entry| self.item(&entry))
-    }
-
-    /// A short value goes to `copy`.
-    #[inline]
-    pub(super) fn read(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        touch: Option<Expiry>,
-        now: Time,
-        copy: impl FnOnce(Short<'_>),
-    ) -> Option<Found> {
-        let entry = self.access(hash, key, touch, now)?;
-        let bytes = self.log.at(entry.loc());
-        let head = Head::read(bytes);
-        if head.kind != VALUE || head.payload_len > SHORT {
-            return Some(Found::Long(self.item(&entry)));
-        }
-        copy(Short { flags: head.flags, cas: head.cas, value: &bytes[head.payload()..head.len()] });
-        Some(Found::Short(head.payload_len))
-    }
-
-    /// Has what may be the record of a key with this hash fetched from memory.
-    #[inline]
-    pub(super) fn prefetch(&self, hash: u64) {
-        self.index.candidates(hash).for_each(|loc| self.log.prefetch(loc, PREFETCHED_BYTES));
-    }
-
-    /// The short way of a get: one look at the index, one at the record. The entry as it was before.
-    #[inline]
-    fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
-        self.turn(now);
-        let (log, now) = (&self.log, self.now);
-        let entry = self.index.get_mut(hash, |loc| {
-            // The value is wanted as soon as the key is found to be the right one.
-            log.prefetch(loc, PREFETCHED_BYTES);
-            log.has_key(loc, key)
-        })?;
-        if Expiry(entry.expiry).passed(now) || log.flushed(entry.loc()) {
-            self.find(hash, key, now);
-            return None;
-        }
-        if let Some(expiry) = touch {
-            entry.expiry = expiry.0;
-        }
-        let before = *entry;
-        entry.note(now, FETCHED);
-        Some(before)
-    }
-
-    pub(super) fn touch(&mut self, hash: u64, key: &[u8], expiry: Expiry, now: Time) -> bool {
-        let Some(place) = self.find(hash, key, now) else { return false };
-        self.index.entry_mut(place).expiry = expiry.0;
-        self.note(place, FETCHED);
-        true
-    }
-
-    pub(super) fn lookup(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        lookup: &Lookup,
-        now: Time,
-        next_cas: impl FnOnce() -> u64,
-    ) -> Option<Hit> {
-        let (place, created) = match self.find(hash, key, now) {
-            Some(place) => (place, false),
-            None => {
-                let expiry = lookup.vivify?;
-                let facts = Facts { flags: 0, cas: lookup.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
-                self.put(hash, key, &[], facts).ok()?;
-                (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
-            }
-        };
-        let entry = self.index.entry_mut(place);
-        let marks = entry.marks();
-        let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
-        let recache =
-            lookup.recache.zip(Expiry(entry.expiry).time()).is_some_and(|(least, end)| end.since(now) < least);
-        let won = !lookup.peek && !sent && (created || stale || recache);
-        if let Some(expiry) = lookup.touch.filter(|_| !created) {
-            entry.expiry = expiry.0;
-        }
-        let item = self.item(self.index.entry(place));
-        let sends = if won { SENT } else { 0 };
-        match (lookup.peek, created) {
-            (true, _) => {}
-            // Whoever created it has seen it.
-            (false, true) => self.index.entry_mut(place).set_marks(marks | sends | FETCHED),
-            (false, false) => self.note(place, FETCHED | sends),
-        }
-        Some(Hit { item, token: Token { won, stale, sent }, created })
-    }
-
-    pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
-        let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
-        let Some(place) = self.find(hash, key, now) else {
-            match (compare, mode) {
-                (Some(_), _) => return Stored::NotFound,
-                (None, Mode::Set | Mode::Add) => {}
-                (None, _) => return Stored::NotStored,
-            }
-            let facts = Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks: 0 };
-            return self.stored(hash, write, &[value], facts);
-        };
-        let entry = *self.index.entry(place);
-        let old = self.log.head(entry.loc());
-        let kept = match compare {
-            Some(compare) if compare != old.cas && !(stale && compare < old.cas) => return Stored::Exists,
-            Some(compare) if compare != old.cas => Some(STALE | entry.marks() & SENT),
-            _ => None,
-        };
-        let frequency = entry.marks() & FREQUENCY;
-        let marks = (frequency + 1).min(FREQUENCY) | kept.unwrap_or(0);
-        let expiry = if kept.is_some() { Expiry(entry.expiry) } else { expiry };
-        let facts = |flags, expiry| Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks };
-        match mode {
-            Mode::Add => {
-                self.note(place, 0);
-                Stored::NotStored
-            }
-            Mode::Set | Mode::Replace => {
-                let facts = facts(flags, expiry);
-                if self.write_over(place, &old, key, value, facts) {
-                    return Stored::Stored(facts.cas);
-                }
-                self.stored(hash, write, &[value], facts)
-            }
-            Mode::Append | Mode::Prepend => {
-                if item_size(key, self.value_len(&entry) + value.len(), old.flags) > self.item_max {
-                    // As there: the value as it was stays.
-                    return Stored::NotStored;
-                }
-                let facts = facts(old.flags, Expiry(entry.expiry));
-                let item = self.item(&entry);
-                let mut parts: Vec<&[u8]> = item.slices().collect();
-                parts.insert(if mode == Mode::Append { parts.len() } else { 0 }, value);
-                self.stored(hash, write, &parts, facts)
-            }
-        }
-    }
-
-    /// Bytes of an item's value.
-    fn value_len(&self, entry: &Entry) -> usize {
-        let head = self.log.head(entry.loc());
-        if head.kind == TABLE { record::value_len(self.log.payload(entry.loc())) } else { head.payload_len }
-    }
-
-    /// Writes a value over one of the same length, if nobody reads its segment.
-    fn write_over(&mut self, place: Place, old: &Head, key: &[u8], value: &[u8], facts: Facts) -> bool {
-        let head = Head { cas: facts.cas, flags: facts.flags, ..*old };
-        if old.kind != VALUE || old.payload_len != value.len() || head.len() != old.len() {
-            return false;
-        }
-        let loc = self.index.entry(place).loc();
-        let Some(bytes) = self.log.rewrite(loc, old) else { return false };
-        head.write(bytes, key).copy_from_slice(value);
-        let now = self.now;
-        let entry = self.index.entry_mut(place);
-        entry.set_marks(facts.marks);
-        (entry.expiry, entry.access) = (facts.expiry.0, now);
-        self.stats.total_items += 1;
-        true
-    }
-
-    fn stored(&mut self, hash: u64, write: &Write<'_>, parts: &[&[u8]], facts: Facts) -> Stored {
-        match self.put(hash, write.key, parts, facts) {
-            Ok(()) => Stored::Stored(facts.cas),
-            Err(NoRoom) => {
-                self.failed(hash, write);
-                self.no_room(parts.iter().map(|part| part.len()).sum());
-                Stored::OutOfMemory
-            }
-        }
-    }
-
-    fn no_room(&mut self, len: usize) {
-        self.stats.classes[class_of(len)].out_of_memory += 1;
-    }
-
-    /// A plain set that could not be carried out must not leave an older value behind, which would be out of date. What
-    /// any other command finds stays.
-    pub(super) fn failed(&mut self, hash: u64, write: &Write<'_>) {
-        if write.mode == Mode::Set
-            && write.compare.is_none()
-            && let Some(place) = self.index.find(hash, |loc| self.log.has_key(loc, write.key))
+    /// Takes an item out of the index, lets its bytes die, and counts it. Its size.
+    pub(super) fn discard(&mut self, place: Place, why: Why) -> usize {
+        if why == Why::Evicted
+            && let Some(tell) = &self.on_eviction
         {
-            self.discard(place, Why::Removed);
+            tell(&listed(&self.log, self.index.entry(place)), self.now);
         }
+        let entry = self.index.remove(place);
+        let loc = entry.loc();
+        let size = self.log.size(loc);
+        self.log.die_pieces(loc);
+        self.log.leave(loc, size);
+        self.count_removed(&entry, size, why);
+        size
     }
 
-    pub(super) fn remove(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        removal: &Removal,
-        now: Time,
-        next_cas: impl FnOnce() -> u64,
-    ) -> Removed {
-        let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
-        let loc = self.index.entry(place).loc();
-        let head = self.log.head(loc);
-        if removal.compare.is_some_and(|compare| compare != head.cas) {
-            return Removed::Exists;
-        }
-        if !removal.invalidate {
-            self.discard(place, Why::Removed);
-            return Removed::Removed;
-        }
-        let cas = removal.cas.unwrap_or_else(next_cas);
-        // The CAS value lies in the record: that is written over, or moves if somebody reads it.
-        let place = match self.log.set_cas(loc, cas) {
-            true => place,
-            false => {
-                let kind = self.log.kind(loc);
-                let ready = self.ready(kind, head.len());
-                let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
-                if !ready {
-                    self.discard(place, Why::Removed);
-                    return Removed::Removed;
-                }
-                self.move_record(place, kind, cas, |_| {});
-                place
+    fn count_removed(&mut self, entry: &Entry, size: usize, why: Why) {
+        let unfetched = u64::from(entry.marks() & FETCHED == 0);
+        let size = size + size_of::<Entry>();
+        let (stats, class) = (&mut self.stats, class_of(size));
+        let class = &mut stats.classes[class];
+        stats.items -= 1;
+        stats.bytes -= size as u64;
+        class.items -= 1;
+        class.bytes -= size as u64;
+        match why {
+            Why::Removed | Why::Flushed => {}
+            Why::Expired | Why::Crawled => {
+                stats.reclaimed += 1;
+                class.reclaimed += 1;
+                stats.expired_unfetched += unfetched;
+                class.expired_unfetched += unfetched;
+                stats.crawler_reclaimed += u64::from(why == Why::Crawled);
             }
-        };
-        let entry = self.index.entry_mut(place);
-        entry.set_marks(entry.marks() & !SENT | STALE);
-        entry.expiry = removal.expiry.map_or(entry.expiry, |expiry| expiry.0);
-        Removed::Removed
-    }
-
-    pub(super) fn count(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        count: &Count,
-        now: Time,
-        next_cas: impl FnOnce() -> u64,
-    ) -> Counted {
-        let Some(place) = self.find(hash, key, now) else {
-            let Some((value, expiry)) = count.create else { return Counted::NotFound };
-            let facts = Facts { flags: 0, cas: count.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
-            let text = value.to_string().into_bytes();
-            if self.put(hash, key, &[&text], facts).is_err() {
-                self.no_room(text.len());
-                return Counted::OutOfMemory;
+            Why::Evicted => {
+                stats.evictions += 1;
+                class.evicted += 1;
+                stats.evicted_unfetched += unfetched;
+                class.evicted_unfetched += unfetched;
+                class.evicted_nonzero += u64::from(entry.expiry != 0);
+                class.evicted_time = u64::from(self.now.since(entry.access));
             }
-            return Counted::Value { value, cas: facts.cas, expiry, created: true };
-        };
-        let entry = *self.index.entry(place);
-        let head = self.log.head(entry.loc());
-        if count.compare.is_some_and(|compare| compare != head.cas) {
-            return Counted::Exists;
         }
-        let number = (head.kind == VALUE).then(|| super::number(self.log.payload(entry.loc()))).flatten();
-        let Some(old) = number else { return Counted::NotANumber };
-        let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
-        let mut text = value.to_string().into_bytes();
-        text.resize(text.len().max(head.payload_len), b' ');
-        let cas = count.cas.unwrap_or_else(next_cas);
-        let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
-        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() };
-        let written = self.write_over(place, &head, key, &text, facts);
-        if !written && self.put(hash, key, &[&text], facts).is_err() {
-            self.no_room(text.len());
-            return Counted::OutOfMemory;
-        }
-        Counted::Value { value, cas, expiry, created: false }
-    }
-
-    pub(super) fn dump(
-        &mut self,
-        place: usize,
-        budget: usize,
-        now: Time,
-        visit: &mut impl FnMut(&Record<'_>),
-    ) -> (usize, bool) {
-        self.turn(now);
-        let (mut place, mut seen) = (place, 0);
-        while place < self.index.buckets() && seen < budget {
-            seen += 1;
-            self.index.visit(place, |entry| {
-                seen += 1;
-                if self.gone(entry).is_some() {
-                    return;
-                }
-                visit(&listed(&self.log, entry));
-            });
-            place += 1;
-        }
-        (place, place < self.index.buckets())
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -1,6 +1,6 @@
 //! Random and mutated input. `PLAINWEAVE_CACHE_INPUTS` says how many; the default keeps the suite short.
 
-use super::super::session::OUTPUT;
+use super::super::reply::OUTPUT;
 use super::Rig;
 
 /// Xorshift64*.

@@ -6,8 +6,8 @@ mod script;
 use super::Cache;
 use super::exec::{After, Exec};
 use super::lanes::Work;
-use super::reply::Replies;
-use super::session::{OUTPUT, Session, Step};
+use super::reply::{OUTPUT, Replies};
+use super::session::{Session, Step};
 use super::settings::Settings;
 use super::store::Config;
 

@@ -1,7 +1,7 @@
 //! Conversations, both ways as bytes; each is played whole and cut at every place.
 
 use super::super::exec::After;
-use super::super::session::OUTPUT;
+use super::super::reply::OUTPUT;
 use super::super::settings::Settings;
 use super::Rig;
 

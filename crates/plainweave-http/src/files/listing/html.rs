@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Key, Listing, MAX_ENTRIES, Order, Row, shown, timestamp};
+use super::entries::{Key, Listing, MAX_ENTRIES, Order, Row, shown, timestamp};
 use crate::files::path::push_encoded;
 
 const STYLE: &str = include_str!("style.css");

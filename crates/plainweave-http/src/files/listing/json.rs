@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Listing, Row, timestamp};
+use super::entries::{Listing, Row, timestamp};
 use crate::files::path::push_encoded;
 
 /// `{"path", "truncated", "entries": [{"name", "href", "type", "size", "modified"}]}`; `size` in bytes, of files only;

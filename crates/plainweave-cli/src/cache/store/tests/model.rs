@@ -1,12 +1,12 @@
 //! What a shard does, over an ordinary map: the reference for [`super::random`].
 
+use super::super::commands::number;
+use super::super::config::item_size;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::cache::store::{
-    Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write, item_size, number,
-};
+use crate::cache::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write};
 
 /// What a get of the model gives.
 #[derive(Clone, Debug, PartialEq, Eq)]

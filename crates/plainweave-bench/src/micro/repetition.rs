@@ -1,0 +1,73 @@
+//! A repetition: how a workload is run, and the figures that come of it.
+
+use anyhow::Context;
+
+/// How a workload is run.
+#[derive(Clone, Debug)]
+pub(super) struct Size {
+    pub(super) workers: usize,
+    pub(super) seconds: f64,
+    /// Threads of `parked-fibers`.
+    pub(super) fibers: usize,
+    pub(super) clocked: bool,
+    /// The kernel's threads: fewer of them, since each costs so much more.
+    pub(super) heavy: bool,
+    /// Resident bytes of the process before anything ran.
+    pub(super) baseline: f64,
+}
+
+/// Units by metric: what a child may report.
+const METRICS: [(&str, &str); 24] = [
+    ("ns_per_op", "ns"),
+    ("ns_per_op_per_worker", "ns"),
+    ("ops", "count"),
+    ("jain", "1"),
+    ("max_over_min", "1"),
+    ("delay_p999_ns", "ns"),
+    ("delay_max_ns", "ns"),
+    ("oldest_waiter_ns", "ns"),
+    ("blocks_per_op", "1"),
+    ("us_per_transfer", "us"),
+    ("starved", "1"),
+    ("bytes_per_fiber", "B"),
+    ("new_mappings", "count"),
+    ("ns_to_park", "ns"),
+    ("ns_to_wake_and_join", "ns"),
+    ("wake_ns", "ns"),
+    ("futex_wake_ns", "ns"),
+    ("ratio_to_futex", "1"),
+    ("cpu_us_per_s", "us"),
+    ("times_woken", "count"),
+    ("far_repetitions", "count"),
+    ("c2c_ns", "ns"),
+    ("steals", "count"),
+    ("sleeps", "count"),
+];
+
+/// A figure of one repetition.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) metric: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) value: f64,
+}
+
+impl Figure {
+    pub(super) fn new(metric: &str, value: f64) -> Self {
+        let known = METRICS.iter().find(|(name, _)| *name == metric);
+        let (metric, unit) = *known.expect("in the table of metrics");
+        Self { metric, unit, value }
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!("{} {}", self.metric, self.value)
+    }
+
+    pub(super) fn parse(line: &str) -> anyhow::Result<Self> {
+        let parsed = line.split_once(' ').and_then(|(name, value)| {
+            let known = METRICS.iter().any(|(metric, _)| *metric == name);
+            known.then(|| value.parse().map(|value| Self::new(name, value)).ok())?
+        });
+        parsed.with_context(|| format!("not a figure: '{line}'"))
+    }
+}

@@ -1,0 +1,8 @@
+//! Lines for whoever runs the program: standard output and standard error.
+
+use std::io::Write;
+
+/// Writes a line; a closed terminal is no reason to stop.
+pub(crate) fn say(mut to: impl Write, line: &str) {
+    let _ = writeln!(to, "{line}").and_then(|()| to.flush());
+}

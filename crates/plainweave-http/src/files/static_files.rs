@@ -1,0 +1,236 @@
+//! The handler: what is found behind a path, and which answer that becomes.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::accept::weight_of;
+use super::cache::{Cache, Caching, Entry, Wanted};
+use super::coding::Coding;
+use super::condition::Verdict;
+use super::fields::{Fields, single};
+use super::listing::Listings;
+use super::look::{Found, FoundFile};
+use super::open::Root;
+use super::pages::Pages;
+use super::path::{FilePath, Refusal};
+use super::pieces::{Blocking, Inline};
+use super::{condition, partial};
+use crate::{Body, Handler, Request, RequestHead, Response, Target};
+
+const VARY: HeaderValue = HeaderValue::from_static("Accept");
+const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// Told of a status and a path.
+type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
+
+/// Serves the regular files beneath a directory.
+pub struct StaticFiles<B = Inline> {
+    root: Arc<Root>,
+    blocking: B,
+    cache: Arc<Cache>,
+    precompressed: bool,
+    listings: Option<Listings>,
+    pages: Pages,
+    on_fault: Option<FaultHook>,
+}
+
+impl StaticFiles {
+    /// Files beneath `root`, read on the calling threads.
+    pub fn new(root: impl AsRef<Path>) -> io::Result<Self> {
+        Self::with_blocking(root, Inline)
+    }
+}
+
+impl<B: Blocking> StaticFiles<B> {
+    /// Files beneath `root`, read on a pool for blocking work. Fails when `root` is not a directory.
+    pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
+        let root = Arc::new(Root::open(root.as_ref())?);
+        let cache = Cache::new(Caching::default());
+        Ok(Self {
+            root,
+            blocking,
+            cache,
+            precompressed: false,
+            listings: None,
+            pages: Pages::default(),
+            on_fault: None,
+        })
+    }
+
+    /// Keeps other amounts in memory, or for another time.
+    pub fn with_caching(self, caching: Caching) -> Self {
+        Self { cache: Cache::new(caching), ..self }
+    }
+
+    /// Does without `openat2`, as where a container forbids it: then links are not followed.
+    pub fn without_links(self) -> Self {
+        let open = Arc::try_unwrap(self.root).map(|root| Arc::new(root.walking()));
+        Self { root: open.unwrap_or_else(|shared| shared), ..self }
+    }
+
+    /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and the client accepts
+    /// it. Whoever compresses the files keeps them in step: their times are not compared.
+    pub fn with_precompressed(self) -> Self {
+        Self { precompressed: true, ..self }
+    }
+
+    /// Lists directories that have no index file, as HTML or (`?format=json`, or by Accept) as JSON. Dotfiles and
+    /// what cannot be served are left out. At most 10,000 entries are listed.
+    pub fn with_listings(self) -> Self {
+        Self { listings: Some(Listings::default()), ..self }
+    }
+
+    /// Answers with the file at this path instead of 404, to requests that accept `text/html` by that name: for
+    /// applications whose pages have paths but no files. Fails when there is no such file.
+    pub fn with_fallback(mut self, path: &str) -> io::Result<Self> {
+        self.pages.set_fallback(&self.root, path)?;
+        Ok(self)
+    }
+
+    /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers
+    /// itself, such as a malformed request, stay plain: all but [`PAGED`], and of these some 400, 500 and 501. Fails
+    /// when there is no such file, or the status is not one of [`PAGED`].
+    pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
+        self.pages.set_error(&self.root, status, path)?;
+        Ok(self)
+    }
+
+    /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked up or read for a
+    /// reason that lies with this server: the directory is gone, no descriptor is left, the disk fails.
+    pub fn on_fault(self, hook: impl Fn(StatusCode, &str) + Send + Sync + 'static) -> Self {
+        Self { on_fault: Some(Box::new(hook)), ..self }
+    }
+
+    fn get(&self, head: &RequestHead<'_>) -> Response {
+        let path = match FilePath::decode(head.path()) {
+            Ok(path) => path,
+            Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
+            Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
+        };
+        let Ok(entry) = self.find(&path, None) else {
+            return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
+        };
+        let fields = Fields::of(head);
+        let status = match &entry.found {
+            Found::File(file) => return self.file(&path, file, head, fields),
+            Found::Directory if !path.is_directory() => return redirect(&path, head.query()),
+            Found::Directory => StatusCode::NOT_FOUND,
+            Found::Nothing(status) => *status,
+        };
+        if let Some(hook) = self.on_fault.as_ref().filter(|_| status.is_server_error()) {
+            hook(status, head.path());
+        }
+        match &self.listings {
+            Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
+                let listed = listings.respond(&self.root, &self.blocking, &path, head, fields);
+                listed.unwrap_or_else(|status| self.absent(status, head, fields))
+            }
+            _ => self.absent(status, head, fields),
+        }
+    }
+
+    /// What stands behind a path, or the compressed twin beside it. An error: the caller was cancelled.
+    pub(super) fn find(&self, path: &FilePath<'_>, coding: Option<Coding>) -> io::Result<Arc<Entry>> {
+        self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.blocking)
+    }
+
+    fn file(&self, path: &FilePath<'_>, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
+        match file.twins.is_empty() {
+            true => self.representation(file, head, fields),
+            false => self.negotiated(path, file, head, fields),
+        }
+    }
+
+    pub(super) fn representation(&self, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
+        if fields.has(Fields::CONDITIONAL) {
+            match condition::judge(head, fields, &file.validators()) {
+                Verdict::Whole => {}
+                Verdict::NotModified => {
+                    return Response::new(StatusCode::NOT_MODIFIED).with_lines(file.validator_lines());
+                }
+                Verdict::Failed => return Response::plain(StatusCode::PRECONDITION_FAILED),
+                Verdict::Ranges => {
+                    let value = single(head, "range").unwrap_or_default();
+                    if let Some(response) = partial::respond(file, value, &self.blocking) {
+                        return response;
+                    }
+                }
+            }
+        }
+        let size = file.version().size;
+        let body = match *head.method() {
+            Method::HEAD => Body::Omitted(size),
+            _ => partial::content(file, 0..size, &self.blocking),
+        };
+        Response::ok(body).with_lines(file.lines())
+    }
+
+    /// The answer where there is nothing to be served.
+    fn absent(&self, status: StatusCode, head: &RequestHead<'_>, fields: Fields) -> Response {
+        let Some(path) = self.pages.fallback().filter(|_| status == StatusCode::NOT_FOUND) else {
+            return Response::plain(status);
+        };
+        // A script or an image that is missing must not be answered with a page.
+        if fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0 {
+            let entry = self.find(path, None);
+            if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
+                return self.file(path, file, head, fields).with_header(header::VARY, VARY);
+            }
+        }
+        Response::plain(status).with_header(header::VARY, VARY)
+    }
+
+    /// The same answer with the site's own page, if it has one for it. Where that cannot be had, it stays as it is.
+    fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
+        let entry = self.pages.of(response.status()).map(|path| self.find(path, None));
+        let Some(Ok(entry)) = entry else { return response };
+        let Found::File(file) = &entry.found else { return response };
+        let Ok(kind) = HeaderValue::from_str(file.content_type()) else { return response };
+        let size = file.version().size;
+        let body = match *head.method() {
+            Method::HEAD => Body::Omitted(size),
+            _ => partial::content(file, 0..size, &self.blocking),
+        };
+        response.with_header(header::CONTENT_TYPE, kind).with_body(body)
+    }
+}
+
+impl<B> fmt::Debug for StaticFiles<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticFiles").field("root", &self.root).field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+impl<B: Blocking> Handler for StaticFiles<B> {
+    fn handle(&self, request: &mut Request<'_>) -> Response {
+        let response = match *request.method() {
+            Method::GET | Method::HEAD if !matches!(request.target(), Target::Asterisk) => self.get(request.head()),
+            Method::OPTIONS => Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW),
+            Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
+                Response::plain(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, ALLOW)
+            }
+            _ => Response::plain(StatusCode::NOT_IMPLEMENTED),
+        };
+        match response.status().as_u16() {
+            400.. => self.with_page(response, request.head()),
+            _ => response,
+        }
+    }
+}
+
+/// To the same path with a slash behind it; relative to this host, so that it holds behind any proxy.
+fn redirect(path: &FilePath<'_>, query: Option<&str>) -> Response {
+    let mut location = path.as_directory();
+    if let Some(query) = query {
+        location.push('?');
+        location.push_str(query);
+    }
+    let Ok(location) = HeaderValue::from_maybe_shared(crate::Bytes::from(location)) else {
+        return Response::plain(StatusCode::BAD_REQUEST);
+    };
+    Response::plain(StatusCode::MOVED_PERMANENTLY).with_header(header::LOCATION, location)
+}
