@@ -197,12 +197,12 @@ fn an_answer_that_could_not_be_sent_is_counted() {
         let request = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n";
         stream.write_all(request).unwrap();
         assert!(stream.read(&mut [0; 8192]).unwrap() > 0);
-        server.pause();
+        let paused = server.paused();
         stream.write_all(request).unwrap();
         // The kernel sends a reset: the request can be read, no answer can be sent.
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
         drop(stream);
-        server.resume();
+        drop(paused);
         let admin = admin(&server);
         let closed = "plainweave_http_errors_total{kind=\"closed\"}";
         eventually(closed, || figure(admin, closed) == 1.0);

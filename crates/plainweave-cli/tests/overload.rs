@@ -5,14 +5,16 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Running, admin, eventually, figure};
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
 const GET: &[u8] = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+/// How long a burst waits: twice what a connection may, and so short that the server, which forgets in a second what
+/// it knew, sees the next one in time.
+const HELD: Duration = Duration::from_millis(400);
 const KEEP: &[u8] = b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// The bound of the kernel's queue, as the admin address tells it.
@@ -23,29 +25,48 @@ fn bound(server: &Running) -> f64 {
 /// Clients that connect and ask; fewer, where the kernel's queue is full.
 fn crowd(server: &Running, count: usize, request: &[u8]) -> Vec<TcpStream> {
     let client = |_| {
-        let mut stream = TcpStream::connect_timeout(&server.address, Duration::from_millis(100)).ok()?;
+        let mut stream = TcpStream::connect_timeout(&server.address, Duration::from_millis(500)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.write_all(request).ok().map(|()| stream)
     };
     (0..count).map_while(client).collect()
 }
 
-/// Lets the server run for a few milliseconds in a hundred while `f` runs.
-fn throttled<T>(server: &Running, f: impl FnOnce() -> T) -> T {
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                server.pause();
-                thread::sleep(Duration::from_millis(96));
-                server.resume();
-                thread::sleep(Duration::from_millis(4));
+/// Clients that come while the server stands still, time and again, until it has shortened its queue.
+///
+/// A burst is held for longer than a connection may wait (200 ms), whatever the machine. The server looks at its queue
+/// when it accepts the first of them: what it has accepted since the burst before is that burst, in `HELD` or more, so
+/// what is left of this one is too long. Two such looks in a row are overload. A machine that needs more than a tenth
+/// of a second for a burst is looked at in the middle of it as well, and may be just fast enough: the bursts grow.
+fn overload(server: &Running) {
+    for count in [100, 200, 400, 800] {
+        for _ in 0..4 {
+            let start = Instant::now();
+            let burst = {
+                let _paused = server.paused();
+                let burst = crowd(server, count, GET);
+                thread::sleep(HELD.saturating_sub(start.elapsed()));
+                burst
+            };
+            // Fewer, if the queue is short already. Its bound comes back within a second, so it is asked for as soon as
+            // the first one has its answer: before that comes the look.
+            let mut burst = burst.into_iter();
+            answered(burst.by_ref().take(1));
+            let shortened = bound(server) < 4096.0;
+            answered(burst);
+            if shortened {
+                return;
             }
-        });
-        let done = f();
-        ended.store(true, Ordering::Relaxed);
-        done
-    })
+        }
+    }
+    panic!("the queue was never shortened");
+}
+
+/// Each of them gets an answer.
+fn answered(clients: impl IntoIterator<Item = TcpStream>) {
+    for mut stream in clients {
+        assert_eq!(stream.read(&mut [0; 12]).unwrap(), 12, "an answer");
+    }
 }
 
 #[test]
@@ -53,22 +74,14 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
     for driver in DRIVERS {
         let server = Running::start(&["--io", driver, "--admin", "127.0.0.1:0"]);
         assert_eq!(bound(&server), 4096.0);
-        throttled(&server, || {
-            let mut before = Vec::new();
-            eventually("a shorter queue", || {
-                before = crowd(&server, 300, GET);
-                bound(&server) < 4096.0
-            });
-        });
+        overload(&server);
         // Nobody comes any more: neither the figure nor the kernel waits for somebody to.
         eventually("the longest queue", || bound(&server) == 4096.0);
-        server.pause();
+        let paused = server.paused();
         let burst = crowd(&server, 600, GET);
         assert_eq!(burst.len(), 600, "the kernel holds them all");
-        server.resume();
-        for mut stream in burst {
-            assert_eq!(stream.read(&mut [0; 12]).unwrap(), 12, "an answer");
-        }
+        drop(paused);
+        answered(burst);
         server.signal();
         let (code, said) = server.end();
         assert!(code == Some(0) && said.contains("more clients come than can be served"), "{said}");
@@ -94,6 +107,7 @@ fn full_seats_are_no_overload() {
                 let mut next = waiting.next().unwrap();
                 assert!(next.read(&mut [0; 4096]).unwrap() > 0);
                 seated.insert(0, next);
+                // Time for a look, which would shorten the queue if this were overload.
                 thread::sleep(Duration::from_millis(150));
                 assert_eq!(bound(&server), 4096.0);
             }

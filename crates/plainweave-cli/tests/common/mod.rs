@@ -71,28 +71,40 @@ impl Running {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
-    /// Stops all its threads where they are, and returns when they stand.
-    pub(crate) fn pause(&self) {
+    /// Stops all its threads where they are, and returns when they stand; until the value is dropped.
+    pub(crate) fn paused(&self) -> Paused<'_> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::STOP).unwrap();
-        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        let paused = Paused(self);
+        eventually("a stop", || waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap().is_some());
+        paused
     }
 
-    /// After [`Running::pause`].
-    pub(crate) fn resume(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
-    }
-
+    /// Waits for its end; returns its exit code and what it wrote to standard error, which a pipe must hold.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
+        let (mut code, mut said) = (None, String::new());
+        within(Duration::from_secs(60), "the server's end", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), said)
+        (code.unwrap().code(), said)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server that stands still; see [`Running::paused`].
+pub(crate) struct Paused<'a>(&'a Running);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0.child), Signal::CONT);
     }
 }
 
@@ -103,10 +115,15 @@ pub(crate) fn rest(mut stream: TcpStream) -> String {
 }
 
 /// Looks until `done` says so; for what the server does in its own time.
-pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+pub(crate) fn eventually(what: &str, done: impl FnMut() -> bool) {
+    within(Duration::from_secs(30), what, done);
+}
+
+/// [`eventually`], for what may take longer.
+pub(crate) fn within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
     while !done() {
-        assert!(Instant::now() < end, "{what} has not come about in 10 s");
+        assert!(start.elapsed() < limit, "{what} has not come about in {limit:?}");
         thread::sleep(Duration::from_millis(10));
     }
 }
