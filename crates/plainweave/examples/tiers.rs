@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use plainweave::policy::thesis::{Fifo, StealingParams};
 use plainweave::policy::{
-    Cx, DeadlineParams, Edf, Effort, Fifo, Policy, Ready, StealingParams, Task, Tiers, TiersParams, Topology, Wake,
-    WorkerId,
+    Cx, DeadlineParams, Edf, Effort, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkerId,
 };
 use plainweave::{Builder, FiberTask, Runtime};
 

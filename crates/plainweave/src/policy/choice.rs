@@ -6,15 +6,11 @@
 use super::deadline::DeadlineParams;
 use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
-use super::order::Ends;
-use super::overflow::WhenFull;
 use super::presets::{PRESETS, Preset};
 use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
-use super::stealing_params::StealingParams;
-use super::{
-    Edf, Fifo, GlobalFifo, Helping, LifoSlot, Local, LocalParams, MultiQueue, Ordered, Policy, Priority, Shares, Task,
-};
+use super::thesis::{Ends, Fifo, LifoSlot, Ordered, StealingParams, WhenFull};
+use super::{Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task};
 
 /// A family with its parameters, as chosen.
 #[derive(Clone, Debug, PartialEq)]

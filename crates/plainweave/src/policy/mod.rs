@@ -17,51 +17,35 @@ use std::ops::Range;
 
 mod choice;
 mod deadline;
-mod deque;
-mod fifo;
 mod global;
 mod helping;
 mod helping_params;
-mod lifo_slot;
 mod local;
-mod movable;
 mod multi_queue;
-mod order;
-mod overflow;
 mod presets;
 mod priority;
 mod ranked;
 mod settings;
 mod shares;
 mod stamped;
-mod stealing;
-mod stealing_params;
 #[cfg(test)]
 mod tests;
+pub mod thesis;
 mod tiers;
-mod victim;
 
 pub use choice::{Choice, Family, Visitor};
 pub use deadline::{Deadline, DeadlineParams, Edf};
-pub use deque::{Deque, Ordered};
-pub use fifo::{Fifo, Ring};
 pub use global::GlobalFifo;
 pub use helping::Helping;
 pub use helping_params::{Average, HelpingParams};
-pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
-pub use order::{Ends, Order};
-pub use overflow::WhenFull;
 pub use presets::{PRESETS, Preset};
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
-pub use stealing::Stealing;
-pub use stealing_params::{Shards, StealingParams, Yields};
 pub use tiers::{Tiers, TiersLocal, TiersParams};
-pub use victim::{Amount, Victim};
 
 /// A worker's number within its pool, from 0.
 pub type WorkerId = usize;

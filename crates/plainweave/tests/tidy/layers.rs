@@ -43,7 +43,8 @@ fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
     if let Some(at) = line.find("crate::") {
         let path = &line[at..];
         // Not `pub(crate)`, which has no path behind it.
-        return (!path.starts_with("crate::queue") && !path.starts_with("crate::shim")).then_some(path);
+        let allowed = ["crate::policy", "crate::queue", "crate::shim"];
+        return (!allowed.iter().any(|layer| path.starts_with(layer))).then_some(path);
     }
     let import = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ");
     let path = import.strip_prefix("use ")?;

@@ -1,6 +1,7 @@
 //! What single policies promise beyond the suite, and how policies are named.
 
 use super::*;
+use crate::policy::thesis::*;
 
 /// Pushes tasks 0 to `n - 1` on one worker, all for the same reason, and pops them all.
 fn order_of<P: Policy<Probe>>(params: P::Params, n: usize, why: Ready) -> Vec<usize> {

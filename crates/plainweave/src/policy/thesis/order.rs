@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use super::overflow::Shared;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use super::params::StealingParams;
+use crate::policy::{Cx, Ready, Task, Wake};
 
 /// A worker's own tasks. Methods that take `&mut self` are the owner's; a `Door` is for thieves.
 pub trait Order<T: Task>: Send + Sized + 'static {

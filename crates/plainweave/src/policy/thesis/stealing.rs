@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 
 use super::order::Order;
 use super::overflow::{Appeals, Shared, WhenFull};
-use super::stealing_params::{StealingParams, Yields};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::params::{StealingParams, Yields};
+use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
 
 /// See the module's page.

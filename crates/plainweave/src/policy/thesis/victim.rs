@@ -8,7 +8,7 @@
 //! for ever. Ours sleep. So a search that found nothing near, followed at once by another one, looks everywhere:
 //! nobody sleeps beside work that it could take.
 
-use super::{Cx, Topology, WorkerId};
+use crate::policy::{Cx, Topology, WorkerId};
 
 /// In which order a thief looks at the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@
 use super::movable::{Movable, MovableDoor};
 use super::order::{Course, Ends, Lane, Order};
 use super::overflow::{Shared, WhenFull};
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
 /// Stealing with an order of [`Ends`](super::Ends). See the module's page.

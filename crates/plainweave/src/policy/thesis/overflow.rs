@@ -13,8 +13,8 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::stealing_params::{Shards, StealingParams};
-use super::{Cx, Topology, WorkerId};
+use super::params::{Shards, StealingParams};
+use crate::policy::{Cx, Topology, WorkerId};
 use crate::queue::mpmc::Mpmc;
 use crate::queue::ring::Owner;
 use crate::queue::sharded::Sharded;

@@ -13,9 +13,9 @@
 use super::fifo::{Ring, RingDoor};
 use super::order::Order;
 use super::overflow::Shared;
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
 /// FIFO with a slot. See the module's page.

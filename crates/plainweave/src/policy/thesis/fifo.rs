@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 
 use super::order::Order;
 use super::overflow::Shared;
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
 /// FIFO with stealing. See the module's page.

@@ -2,9 +2,9 @@
 
 use super::order::Ends;
 use super::overflow::WhenFull;
-use super::settings::{Key, Settings, key, number, with, word};
 use super::victim::{Amount, Victim};
 use super::{SlotFor, SlotParams};
+use crate::policy::settings::{Key, Settings, key, number, with, word};
 use crate::queue::ring::DEFAULT_CAPACITY;
 
 /// Where tasks that yield go.
