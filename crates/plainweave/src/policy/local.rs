@@ -24,7 +24,7 @@ use crate::shim::atomic::Ordering::Relaxed;
 pub enum Place {
     /// To the worker that spawned it.
     Own,
-    /// To the workers by turns, unless it is anchored.
+    /// To the workers in turn, unless it is pinned.
     Deal,
 }
 
@@ -116,7 +116,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             let last = task.last_worker();
             return self.send(task, last);
         };
-        if why == Ready::Spawned && self.params.place == Place::Deal && task.anchor().is_none() {
+        if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
         let lane = if self.params.lifo && why == Ready::Yielded { &mut local.yielded } else { &mut local.tasks };

@@ -5,9 +5,10 @@
 //! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push
 //! with whom to wake ([`Wake`]) and leaves the waking to `park`.
 //!
-//! **Anchored tasks** ([`Task::anchor`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look. Whether started
-//! tasks are anchored is the pool's affair (`Movement`): a policy also meets tasks that have run and may still move.
+//! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
+//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]). Whether
+//! started tasks are pinned is for the pool to say (`Movement`): a policy also meets tasks that have run and may still
+//! move.
 //!
 //! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
 //! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite
@@ -22,6 +23,7 @@ mod helping;
 mod helping_params;
 mod local;
 mod multi_queue;
+mod pinned;
 mod presets;
 mod priority;
 mod ranked;
@@ -40,6 +42,7 @@ pub use helping::Helping;
 pub use helping_params::{Average, HelpingParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
+pub use pinned::Pinned;
 pub use presets::{PRESETS, Preset};
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
@@ -52,8 +55,8 @@ pub type WorkerId = usize;
 
 /// What a policy may ask of a task.
 pub trait Task: Send {
-    /// The one worker that may run it, if it is bound to one.
-    fn anchor(&self) -> Option<WorkerId>;
+    /// The one worker that may run it, if it is pinned to one.
+    fn pinned(&self) -> Option<WorkerId>;
     /// Where it ran last.
     fn last_worker(&self) -> Option<WorkerId>;
     /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the first.
@@ -192,8 +195,8 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The owner's half of `worker`; called once for each worker.
     fn attach(&self, worker: WorkerId) -> Self::Local;
 
-    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. An anchored
-    /// task comes with the half of its anchor.
+    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. A pinned
+    /// task comes with the half of the worker that it is pinned to.
     fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake;
 
     /// The next task for the owner of `local`.

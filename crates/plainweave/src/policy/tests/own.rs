@@ -262,7 +262,7 @@ fn order_with(name: &str, give: fn(&mut Probe)) -> Vec<usize> {
             let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
             cx.set_now(1_000_000_000);
             for i in 0..6 {
-                let mut task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
+                let mut task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
                 (self.0)(&mut task);
                 policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
             }
@@ -302,12 +302,12 @@ fn waiting_makes_urgent() {
 
 #[test]
 fn shares_follow_weights() {
-    for anchored in [true, false] {
+    for pinned in [true, false] {
         let policy = Shares::<Probe>::new((), &Topology::flat(2));
         let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
         let mut ran = [0usize; 3];
         for (id, weight) in [50, 100, 250].into_iter().enumerate() {
-            let task = Probe { weight, anchor: anchored.then_some(0), ..Probe::new(id) };
+            let task = Probe { weight, pinned: pinned.then_some(0), ..Probe::new(id) };
             policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
         }
         for _ in 0..4000 {
@@ -339,7 +339,7 @@ fn tiers_conform_and_keep_their_order() {
     };
     let any = &PRESETS[0];
     loses_nothing::<Two>(any, params());
-    keeps_anchored::<Two>(any, params());
+    keeps_pinned::<Two>(any, params());
     serves_outside::<Two>(any, params());
     serves_yields::<Two>(any, params());
     moves_started::<Two>(any, params());

@@ -13,7 +13,7 @@ use super::order::Order;
 use super::overflow::Shared;
 use super::params::StealingParams;
 use super::stealing::Stealing;
-use crate::policy::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
 /// FIFO with stealing. See the module's page.
@@ -21,10 +21,8 @@ pub type Fifo<T> = Stealing<T, Ring<T>>;
 
 /// A bounded ring and a plain lane, both first in, first out.
 pub struct Ring<T> {
-    alone: bool,
-    anchored: VecDeque<T>,
+    pub(super) pinned: Pinned<VecDeque<T>>,
     ring: Owner<T>,
-    turn: bool,
 }
 
 /// What thieves hold of a [`Ring`].
@@ -33,9 +31,9 @@ pub struct RingDoor<T>(Stealer<T>);
 impl<T: Task + 'static> Order<T> for Ring<T> {
     type Door = RingDoor<T>;
 
-    fn new(params: &StealingParams, alone: bool) -> Self {
-        let capacity = if alone { 1 } else { params.capacity.next_power_of_two() };
-        Self { alone, anchored: VecDeque::new(), ring: ring(capacity), turn: false }
+    fn new(params: &StealingParams, sole: bool) -> Self {
+        let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
+        Self { pinned: Pinned::fifo(sole), ring: ring(capacity) }
     }
 
     fn door(&self) -> RingDoor<T> {
@@ -44,30 +42,23 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
 
     #[inline(always)]
     fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
-        // Without thieves one plain lane serves all.
-        if self.alone || task.anchor().is_some() {
-            self.anchored.push_back(task);
-            return Ok(Wake::None);
+        match self.pinned.push(task) {
+            Ok(()) => Ok(Wake::None),
+            Err(task) => self.ring.push(task).map(|()| Wake::Any),
         }
-        self.ring.push(task).map(|()| Wake::Any)
     }
 
     #[inline(always)]
     fn pop(&mut self, _: &mut Cx) -> Option<T> {
         if self.ring.is_empty() {
-            return self.anchored.pop_front();
+            return self.pinned.pop();
         }
-        self.turn = !self.turn;
-        if self.turn {
-            self.anchored.pop_front().or_else(|| self.ring.pop())
-        } else {
-            self.ring.pop().or_else(|| self.anchored.pop_front())
-        }
+        self.pinned.alternate(|| self.ring.pop())
     }
 
     #[inline(always)]
     fn is_empty(&self) -> bool {
-        self.anchored.is_empty() && self.ring.is_empty()
+        self.pinned.is_empty() && self.ring.is_empty()
     }
 
     fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
@@ -88,7 +79,7 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
     }
 
     fn drain(mut self, sink: &mut dyn FnMut(T)) {
-        self.anchored.drain(..).for_each(&mut *sink);
+        self.pinned.tasks.drain(..).for_each(&mut *sink);
         std::iter::from_fn(|| self.ring.pop()).for_each(sink);
     }
 }

@@ -7,7 +7,7 @@
 //! told otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may take
 //! the receiver away from its message, so thieves look at the slot last.
 //!
-//! The slot for tasks that may move is a ring of one place; anchored tasks have a plain one. At most one of them is
+//! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most one of them is
 //! full.
 
 use super::fifo::{Ring, RingDoor};
@@ -44,8 +44,7 @@ pub struct SlotParams {
 /// A slot before a [`Ring`].
 pub struct Slot<T> {
     params: SlotParams,
-    alone: bool,
-    anchored: Option<T>,
+    pinned: Option<T>,
     movable: Owner<T>,
     rest: Ring<T>,
     in_a_row: u32,
@@ -61,14 +60,14 @@ impl<T: Task + 'static> Slot<T> {
     /// Owner. Empties the slot.
     #[inline]
     fn take(&mut self) -> Option<T> {
-        self.anchored.take().or_else(|| self.movable.pop())
+        self.pinned.take().or_else(|| self.movable.pop())
     }
 
     /// Owner. Fills the empty slot, or hands the task back: a thief that the kernel has stopped holds the place.
     #[inline]
     fn fill(&mut self, task: T) -> Result<Wake, T> {
-        if self.alone || task.anchor().is_some() {
-            self.anchored = Some(task);
+        if self.rest.pinned.keeps(&task) {
+            self.pinned = Some(task);
             return Ok(Wake::None);
         }
         self.movable.push(task).map(|()| if self.params.stealable { Wake::Any } else { Wake::None })
@@ -78,9 +77,9 @@ impl<T: Task + 'static> Slot<T> {
 impl<T: Task + 'static> Order<T> for Slot<T> {
     type Door = SlotDoor<T>;
 
-    fn new(params: &StealingParams, alone: bool) -> Self {
-        let rest = Ring::new(params, alone);
-        Self { params: params.slot, alone, anchored: None, movable: ring(1), rest, in_a_row: 0 }
+    fn new(params: &StealingParams, sole: bool) -> Self {
+        let rest = Ring::new(params, sole);
+        Self { params: params.slot, pinned: None, movable: ring(1), rest, in_a_row: 0 }
     }
 
     fn door(&self) -> SlotDoor<T> {
@@ -118,7 +117,7 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
     }
 
     fn is_empty(&self) -> bool {
-        self.anchored.is_none() && self.movable.is_empty() && self.rest.is_empty()
+        self.pinned.is_none() && self.movable.is_empty() && self.rest.is_empty()
     }
 
     fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {

@@ -3,8 +3,8 @@
 //! A stealing policy is [`Stealing`](super::Stealing) over an [`Order`]: the order is a type, because its `push` and
 //! `pop` are the hot path; all else (whom to rob, how much, what to do when full) is data for the cold paths.
 //!
-//! An order keeps two lanes: one that thieves reach, and one for anchored tasks, which is plain memory of the owner.
-//! Both follow the same rule, and take turns when both have tasks.
+//! An order keeps two lanes: one that thieves reach, and one for pinned tasks, which is plain memory of the owner.
+//! Both follow the same rule, and alternate while both have tasks.
 
 use std::collections::VecDeque;
 
@@ -17,8 +17,8 @@ pub trait Order<T: Task>: Send + Sized + 'static {
     /// What thieves hold of it.
     type Door: Send + Sync;
 
-    /// `alone`: there are no thieves.
-    fn new(params: &StealingParams, alone: bool) -> Self;
+    /// `sole`: there is one worker, so no thieves.
+    fn new(params: &StealingParams, sole: bool) -> Self;
 
     /// The thieves' half.
     fn door(&self) -> Self::Door;

@@ -12,7 +12,7 @@ use crate::queue::ring::DEFAULT_CAPACITY;
 pub enum Yields {
     /// They stay with their worker (a soft yield).
     Local,
-    /// The shared queue, unless they are anchored or the worker is alone.
+    /// The shared queue, unless they are pinned or there is one worker.
     Shared,
 }
 

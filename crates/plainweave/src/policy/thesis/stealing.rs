@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use super::order::Order;
 use super::overflow::{Appeals, Shared, WhenFull};
 use super::params::{StealingParams, Yields};
-use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
 
 /// See the module's page.
@@ -34,9 +34,7 @@ pub struct StealingLocal<T, O> {
     worker: WorkerId,
     order: O,
     /// Tasks that yielded, if the order would run them at once and keeps no place for them.
-    yielded: VecDeque<T>,
-    /// Which of them goes first.
-    first: bool,
+    yielded: Pinned<VecDeque<T>>,
     /// Pops until the shared queue is due.
     left: u32,
     /// What goes first then.
@@ -46,14 +44,9 @@ pub struct StealingLocal<T, O> {
 }
 
 impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
-    /// The next that yielded: those that may move and those that may not by turns.
+    /// The next that yielded: alternately of those that may move and of those that may not.
     fn pop_yielded(&mut self) -> Option<T> {
-        self.first = !self.first;
-        if self.first {
-            self.yielded.pop_front().or_else(|| self.order.pop_apart())
-        } else {
-            self.order.pop_apart().or_else(|| self.yielded.pop_front())
-        }
+        self.yielded.alternate(|| self.order.pop_apart())
     }
 }
 
@@ -63,14 +56,14 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     }
 
     fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
-        if self.params.yields == Yields::Shared && !self.is_alone() && task.anchor().is_none() {
+        if self.params.yields == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
             return Wake::Any;
         }
         match local.order.push_apart(task) {
             Ok(wake) => wake,
             Err(task) => {
-                local.yielded.push_back(task);
+                local.yielded.tasks.push_back(task);
                 Wake::None
             }
         }
@@ -185,8 +178,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     fn attach(&self, worker: WorkerId) -> Self::Local {
         let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
         let order = orders[worker].take().expect("a worker attaches once");
-        let yielded = VecDeque::new();
-        StealingLocal { worker, order, yielded, first: false, left: self.params.poll, turn: false, missed: false }
+        let yielded = Pinned::fifo(self.is_alone());
+        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false }
     }
 
     #[inline(always)]
@@ -195,19 +188,15 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             self.shared.push(cx, task);
             return Wake::Any;
         };
-        let mut alone = false;
-        if why == Ready::Yielded {
-            if self.params.yields == Yields::Shared || local.order.yields_apart() {
-                return self.push_yielded(cx, local, task);
-            }
-            // A task that yields to nobody is taken up again at once.
-            alone = local.order.is_empty();
+        if why == Ready::Yielded && (self.params.yields == Yields::Shared || local.order.yields_apart()) {
+            return self.push_yielded(cx, local, task);
         }
+        let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
             Ok(wake) => wake,
             Err(task) => self.push_full(cx, local, task),
         };
-        if alone { Wake::None } else { wake }
+        if most == Wake::None { Wake::None } else { wake }
     }
 
     #[inline(always)]
@@ -227,7 +216,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
-        local.yielded.drain(..).for_each(&mut *sink);
+        local.yielded.tasks.drain(..).for_each(&mut *sink);
         local.order.drain(sink);
         self.shared.drain(sink);
     }
