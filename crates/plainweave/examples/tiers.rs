@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use plainweave::policy::thesis::{Fifo, StealingParams};
 use plainweave::policy::{
-    Cx, DeadlineParams, Edf, Effort, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkerId,
+    Cx, DeadlineParams, Edf, Effort, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkStealing,
+    WorkStealingParams, WorkerId,
 };
 use plainweave::{Builder, FiberTask, Runtime};
 
@@ -52,10 +52,11 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
     }
 }
 
-type Mine = Tiers<Counted<Edf<FiberTask>>, Fifo<FiberTask>>;
+type Mine = Tiers<Counted<Edf<FiberTask>>, WorkStealing<FiberTask>>;
 
 fn main() -> io::Result<()> {
-    let params = TiersParams { high: DeadlineParams::default(), low: StealingParams::default(), from: 200, every: 31 };
+    let params =
+        TiersParams { high: DeadlineParams::default(), low: WorkStealingParams::default(), from: 200, every: 31 };
     let runtime = Runtime::builder().workers(1).build_with::<Mine>(params)?;
     runtime.run(|| {
         let start = Instant::now();

@@ -16,7 +16,6 @@
 
 use std::ops::Range;
 
-mod choice;
 mod deadline;
 mod global;
 mod helping;
@@ -24,9 +23,9 @@ mod helping_params;
 mod local;
 mod multi_queue;
 mod pinned;
-mod presets;
 mod priority;
 mod ranked;
+mod registry;
 mod settings;
 mod shares;
 mod stamped;
@@ -34,8 +33,8 @@ mod stamped;
 mod tests;
 pub mod thesis;
 mod tiers;
+mod work_stealing;
 
-pub use choice::{Choice, Family, Visitor};
 pub use deadline::{Deadline, DeadlineParams, Edf};
 pub use global::GlobalFifo;
 pub use helping::Helping;
@@ -43,12 +42,13 @@ pub use helping_params::{Average, HelpingParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
 pub use pinned::Pinned;
-pub use presets::{PRESETS, Preset};
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
+pub use registry::{Choice, Family, PRESETS, Preset, Visitor};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
 pub use tiers::{Tiers, TiersLocal, TiersParams};
+pub use work_stealing::{WorkStealing, WorkStealingLocal, WorkStealingParams};
 
 /// A worker's number within its pool, from 0.
 pub type WorkerId = usize;

@@ -141,6 +141,7 @@ fn a_full_structure_does_what_was_asked_for() {
     let fill = |what: &str| Choice::parse(&format!("fifo:capacity=8,{what}")).expect("a policy").visit(Fill);
     // Thrice half of eight and one more.
     assert_eq!(fill("full=shed"), (15, true));
+    assert_eq!(fill("full=shed,shards=2"), (15, true), "the family does as the default");
     assert_eq!(fill("full=overflow"), (12, false));
     assert_eq!(fill("full=overflow,shared=locked"), (12, false));
     assert_eq!(fill("full=overflow,shards=3,spin=5"), (12, false));
@@ -200,6 +201,10 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
         let choice = Choice::parse(preset.name).expect("well-formed");
         assert_eq!(choice.preset().name, preset.name);
         assert!(!preset.source.is_empty() && !preset.tradeoff.is_empty());
+    }
+    for (text, simple) in [("fifo", true), ("fifo:capacity=64,poll=9", true), ("fifo:victim=near:2", false)] {
+        let choice = Choice::parse(text).expect("a policy");
+        assert_eq!(matches!(choice.family(), Family::WorkStealing(_)), simple, "{text}");
     }
     let changed = Choice::parse("lifo:capacity=64,victim=near:13,amount=one").expect("a policy");
     let Family::Stealing(params) = changed.family() else { panic!("{changed:?}") };
@@ -330,10 +335,10 @@ fn shares_follow_weights() {
 
 #[test]
 fn tiers_conform_and_keep_their_order() {
-    type Two = Tiers<Edf<Probe>, Fifo<Probe>>;
+    type Two = Tiers<Edf<Probe>, WorkStealing<Probe>>;
     let params = || TiersParams {
         high: DeadlineParams::default(),
-        low: StealingParams::default(),
+        low: WorkStealingParams::default(),
         from: PRIORITY + 1,
         every: 61,
     };

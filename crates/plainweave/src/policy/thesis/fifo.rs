@@ -1,5 +1,6 @@
 //! First in, first out: each worker runs its tasks in the order in which they became ready and steals the oldest of
-//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes.
+//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes. (With the default
+//! parameters [`WorkStealing`](crate::policy::WorkStealing) does the same in one file.)
 //!
 //! For it: bounded waiting (a task waits for at most all that were ready before it), good latency at the tail.
 //! Against it: a task that was just woken finds its data cold.

@@ -14,6 +14,7 @@ mod movable;
 mod order;
 mod overflow;
 mod params;
+mod presets;
 mod stealing;
 mod victim;
 
@@ -23,5 +24,6 @@ pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
 pub use order::{Ends, Order};
 pub use overflow::WhenFull;
 pub use params::{Shards, StealingParams, Yields};
+pub(super) use presets::ROWS;
 pub use stealing::Stealing;
 pub use victim::{Amount, Victim};

@@ -4,8 +4,8 @@ use super::order::Ends;
 use super::overflow::WhenFull;
 use super::victim::{Amount, Victim};
 use super::{SlotFor, SlotParams};
+use crate::policy::WorkStealingParams;
 use crate::policy::settings::{Key, Settings, key, number, with, word};
-use crate::queue::ring::DEFAULT_CAPACITY;
 
 /// Where tasks that yield go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +53,14 @@ pub struct StealingParams {
 }
 
 impl Default for StealingParams {
+    /// What [`WorkStealing`](crate::policy::WorkStealing) does.
     fn default() -> Self {
+        let WorkStealingParams { capacity, poll } = WorkStealingParams::default();
         Self {
+            capacity,
+            poll,
             ends: Ends::Fifo,
             slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
-            capacity: DEFAULT_CAPACITY,
-            // A prime, as in Go, so that no loop of the program keeps step.
-            poll: 61,
             victim: Victim::Uniform,
             amount: Amount::Half,
             full: WhenFull::Shed,
