@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use plainweave::policy::{
-    Cx, DeadlineParams, Edf, Effort, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkStealing,
+    Cx, DeadlineParams, Edf, Effort, Load, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkStealing,
     WorkStealingParams, WorkerId,
 };
 use plainweave::{Builder, FiberTask, Runtime};
@@ -39,8 +39,8 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
         self.0.pop(cx, local, effort)
     }
 
-    fn may_spread(&self) -> bool {
-        self.0.may_spread()
+    fn place(&self, cx: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+        self.0.place(cx, task, load)
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {

@@ -11,10 +11,10 @@
 
 mod claim;
 mod half;
+mod load;
 mod mail;
 mod means;
 pub(crate) mod reach;
-mod spread;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -43,7 +43,6 @@ use half::{Half, PushLocal};
 use mail::Mail;
 use means::Means;
 use reach::{At, Guard, Io, Reach};
-use spread::Spread;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
@@ -69,7 +68,6 @@ pub(crate) struct WorkerCtx {
     reach: Reach,
     /// Stacks and storage for its fibers.
     means: Means,
-    spread: Spread,
     /// As the pool knows it.
     dry: Cell<bool>,
     /// Memory of ended fibers.
@@ -203,7 +201,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             driver_tag,
             reach: Reach::new(driver),
             means: Means::new(&pool),
-            spread: Spread::default(),
             dry: Cell::new(true),
             blocks: Blocks::default(),
             home: if pool.storage == tls::Storage::Own { tls::base() } else { 0 },
@@ -417,9 +414,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let ctx = &self.ctx;
         ctx.set_dry(false);
         if !task.has_started() {
-            if self.half.policy.may_spread()
-                && let Some(other) = ctx.spread.elsewhere(ctx, task.header())
-            {
+            if let Some(other) = self.half.place(&task, ctx) {
                 return pool::post(&ctx.pool, other, task);
             }
             if !self.start(&task) {

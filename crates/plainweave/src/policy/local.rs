@@ -13,8 +13,9 @@ use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
+use super::placement::by_load;
 use super::settings::{Key, Settings, key, number, word};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::injector::Injector;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
@@ -136,8 +137,9 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         own.or_else(|| self.pop_other(local))
     }
 
-    fn may_spread(&self) -> bool {
-        self.params.place == Place::Deal
+    /// By load only if tasks are dealt.
+    fn place(&self, cx: &mut Cx, _: &T, load: &impl Load) -> Option<WorkerId> {
+        if self.params.place == Place::Deal { by_load(cx, load) } else { None }
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {

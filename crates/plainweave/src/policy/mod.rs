@@ -23,6 +23,7 @@ mod helping_params;
 mod local;
 mod multi_queue;
 mod pinned;
+mod placement;
 mod priority;
 mod ranked;
 mod registry;
@@ -42,6 +43,7 @@ pub use helping_params::{Average, HelpingParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
 pub use pinned::Pinned;
+pub use placement::Load;
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
 pub use registry::{Choice, Family, PRESETS, Preset, Visitor};
@@ -144,6 +146,8 @@ pub enum Effort {
 pub struct Cx {
     now: u64,
     random: u64,
+    /// Tasks placed by load.
+    placements: usize,
     /// Times this worker looked into another's queue.
     pub steal_attempts: u64,
     /// Tasks taken from others.
@@ -158,7 +162,7 @@ impl Cx {
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self { now: 0, random: (z ^ (z >> 31)) | 1, steal_attempts: 0, steals: 0 }
+        Self { now: 0, random: (z ^ (z >> 31)) | 1, placements: 0, steal_attempts: 0, steals: 0 }
     }
 
     /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
@@ -206,11 +210,16 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// this look (its own local half aside): a worker's last look before it sleeps.
     fn maybe_ready(&self, worker: WorkerId) -> bool;
 
-    /// Whether the runtime may have a new task that will not move again start on a worker with fewer of these than the
-    /// one that popped it: it is then pushed a second time, there. Not where the place is what the policy is
-    /// about, or where a pop counts.
-    fn may_spread(&self) -> bool {
-        true
+    /// Chooses the worker on which a task starts that has never run and will be pinned where it starts. The runtime asks
+    /// when worker [`load.me()`](Load::me) has popped such a task. `None`, or a number that is not another worker's:
+    /// the task starts there. Otherwise it is sent to that worker and pushed a second time, with [`Ready::Woken`] and
+    /// that worker's half; whichever worker pops it then asks again, so the answers must come to an end.
+    ///
+    /// Provided: a worker with many more live tasks than one that is out of work sends the next ones there. A policy
+    /// that is about places returns `None`, as does one whose pops count, because a task that is sent is popped twice.
+    #[inline(always)]
+    fn place(&self, cx: &mut Cx, _task: &T, load: &impl Load) -> Option<WorkerId> {
+        placement::by_load(cx, load)
     }
 
     /// Gives up every task in `local`, and in the shared half, to `sink`.

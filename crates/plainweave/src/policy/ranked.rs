@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 use crossbeam_utils::CachePadded;
 
 use super::pinned::Pinned;
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};
@@ -159,8 +159,9 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
         Some(task)
     }
 
-    fn may_spread(&self) -> bool {
-        false
+    /// Where it was popped: a pop counts.
+    fn place(&self, _: &mut Cx, _: &T, _: &impl Load) -> Option<WorkerId> {
+        None
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
