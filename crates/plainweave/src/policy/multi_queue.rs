@@ -2,7 +2,7 @@
 //! Dementiev, 2015). Here the better is the one whose oldest task has waited longer, so it is a relaxed global FIFO. An
 //! early version of the CFA runtime used it, with four lanes a worker and three pushes of four to the worker's own.
 //!
-//! For it: nobody owns a queue, so no worker need be robbed and none can hold tasks back; the chance that a task waits
+//! For it: nobody owns a queue, so there is nobody to steal from and none can hold tasks back; the chance that a task waits
 //! much longer than others is small. Against it: that chance is all (no bound is promised), every pop touches lines of
 //! others, and an idle machine is searched lane by lane. Pinned tasks wait in a lane of their worker and compete by
 //! the same rule.

@@ -30,7 +30,7 @@ fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
 }
 
 /// Runs what the thief holds, then steals, until the producer is done and nothing is seen any more.
-fn rob(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
+fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
         let last = done.load(Ordering::Acquire);
@@ -69,7 +69,7 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
         let mut owner = ring_at(capacity, BEFORE_WRAP);
         let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
         let seen = thread::scope(|scope| {
-            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| rob(&victim, ring(capacity), &done))).collect();
+            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| steal_all(&victim, ring(capacity), &done))).collect();
             let mut seen = vec![produce(&mut owner, &mut spill)];
             done.store(true, Ordering::Release);
             seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
@@ -87,8 +87,8 @@ fn ring_conserves_tasks_when_thieves_are_robbed() {
     let victims = [owner.stealer(), middle.stealer()];
     let (done, mut spill) = (AtomicBool::new(false), Vec::new());
     let seen = thread::scope(|scope| {
-        let middle = scope.spawn(|| rob(&victims[..1], middle, &done));
-        let last = scope.spawn(|| rob(&victims, last, &done));
+        let middle = scope.spawn(|| steal_all(&victims[..1], middle, &done));
+        let last = scope.spawn(|| steal_all(&victims, last, &done));
         let own = produce(&mut owner, &mut spill);
         done.store(true, Ordering::Release);
         [own, middle.join().unwrap(), last.join().unwrap()]

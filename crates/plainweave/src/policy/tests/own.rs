@@ -47,8 +47,8 @@ fn orders() {
 fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
     for (amount, most) in [("half", 5), ("one", 1), ("atleast:8", 8)] {
         for order in ["fifo", "lifo"] {
-            struct Rob;
-            impl Visitor<Probe> for Rob {
+            struct Steal;
+            impl Visitor<Probe> for Steal {
                 type Output = Vec<usize>;
                 fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
                     let policy = P::new(params, &Topology::flat(2));
@@ -61,7 +61,7 @@ fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
                 }
             }
             let choice = Choice::parse(&format!("{order}:amount={amount}")).expect("a policy");
-            assert_eq!(choice.visit(Rob), (0..most).collect::<Vec<_>>(), "{order} {amount}");
+            assert_eq!(choice.visit(Steal), (0..most).collect::<Vec<_>>(), "{order} {amount}");
         }
     }
 }
@@ -133,15 +133,16 @@ fn a_full_structure_does_what_was_asked_for() {
             for i in 0..20 {
                 policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
             }
-            // What a worker finds that does not rob on its own account; who was asked to relieve, robs.
+            // What a worker finds that does not search; one that was asked for help steals.
             let found = pop_all(&policy, &mut cx, &mut b, Effort::Quick);
             (found.len(), found.iter().any(|t| t.id < 8))
         }
     }
     let fill = |what: &str| Choice::parse(&format!("fifo:capacity=8,{what}")).expect("a policy").visit(Fill);
     // Thrice half of eight and one more.
-    assert_eq!(fill("full=shed"), (15, true));
-    assert_eq!(fill("full=shed,shards=2"), (15, true), "the family does as the default");
+    assert_eq!(fill("full=spill"), (15, true));
+    assert_eq!(fill("full=shed"), (15, true), "its old name");
+    assert_eq!(fill("full=spill,shards=2"), (15, true), "the family does as the default");
     assert_eq!(fill("full=overflow"), (12, false));
     assert_eq!(fill("full=overflow,shared=locked"), (12, false));
     assert_eq!(fill("full=overflow,shards=3,spin=5"), (12, false));

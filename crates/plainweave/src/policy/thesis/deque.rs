@@ -8,7 +8,7 @@
 //!
 //! A worker without thieves has plain lanes and touches nothing atomic.
 
-use super::movable::{Movable, MovableDoor};
+use super::movable::{Movable, MovableStealer};
 use super::order::{Course, Ends, Lane, Order};
 use super::overflow::{Shared, WhenFull};
 use super::params::StealingParams;
@@ -29,8 +29,8 @@ pub struct Deque<T> {
 }
 
 /// What thieves hold of a [`Deque`].
-pub struct DequeDoor<T> {
-    own: MovableDoor<T>,
+pub struct DequeStealer<T> {
+    own: MovableStealer<T>,
     yielded: Stealer<T>,
 }
 
@@ -49,7 +49,7 @@ impl<T: Task> Deque<T> {
 }
 
 impl<T: Task + 'static> Order<T> for Deque<T> {
-    type Door = DequeDoor<T>;
+    type Stealer = DequeStealer<T>;
 
     fn new(params: &StealingParams, sole: bool) -> Self {
         let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
@@ -61,8 +61,8 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         }
     }
 
-    fn door(&self) -> DequeDoor<T> {
-        DequeDoor { own: self.own.door(), yielded: self.yielded.stealer() }
+    fn stealer(&self) -> DequeStealer<T> {
+        DequeStealer { own: self.own.stealer(), yielded: self.yielded.stealer() }
     }
 
     fn yields_apart(&self) -> bool {
@@ -101,13 +101,13 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         self.pinned.tasks.len() == 0 && self.own.len() == 0 && self.yielded.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
         let mut batch = Vec::with_capacity(self.own.len().div_ceil(2) + 1);
         self.own.take_half(|task| batch.push(task));
         shared.push_all(cx, batch.into_iter().chain([with]));
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let first = shared.pop(cx)?;
         for _ in 1..most.min(self.own.room().saturating_add(1)) {
             let Some(task) = shared.pop(cx) else { break };
@@ -119,12 +119,12 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Some(first)
     }
 
-    fn steal(&mut self, victim: &DequeDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &DequeStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         let found = self.own.steal(&victim.own, &wanted);
         found.or_else(|| victim.yielded.steal_into(&mut self.yielded, wanted))
     }
 
-    fn has_tasks(victim: &DequeDoor<T>) -> bool {
+    fn has_tasks(victim: &DequeStealer<T>) -> bool {
         !victim.own.is_empty() || !victim.yielded.is_empty()
     }
 

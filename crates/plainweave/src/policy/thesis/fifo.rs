@@ -27,18 +27,18 @@ pub struct Ring<T> {
 }
 
 /// What thieves hold of a [`Ring`].
-pub struct RingDoor<T>(Stealer<T>);
+pub struct RingStealer<T>(Stealer<T>);
 
 impl<T: Task + 'static> Order<T> for Ring<T> {
-    type Door = RingDoor<T>;
+    type Stealer = RingStealer<T>;
 
     fn new(params: &StealingParams, sole: bool) -> Self {
         let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
         Self { pinned: Pinned::fifo(sole), ring: ring(capacity) }
     }
 
-    fn door(&self) -> RingDoor<T> {
-        RingDoor(self.ring.stealer())
+    fn stealer(&self) -> RingStealer<T> {
+        RingStealer(self.ring.stealer())
     }
 
     #[inline(always)]
@@ -62,20 +62,20 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
         self.pinned.is_empty() && self.ring.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
         shared.push_all(cx, self.ring.take_half().chain([with]));
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let most = most.min(self.ring.capacity().div_ceil(2));
         shared.pop_batch_into(cx, &mut self.ring, most)
     }
 
-    fn steal(&mut self, victim: &RingDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &RingStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         victim.0.steal_into(&mut self.ring, wanted)
     }
 
-    fn has_tasks(victim: &RingDoor<T>) -> bool {
+    fn has_tasks(victim: &RingStealer<T>) -> bool {
         !victim.0.is_empty()
     }
 

@@ -10,7 +10,7 @@
 //! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most one of them is
 //! full.
 
-use super::fifo::{Ring, RingDoor};
+use super::fifo::{Ring, RingStealer};
 use super::order::Order;
 use super::overflow::Shared;
 use super::params::StealingParams;
@@ -51,8 +51,8 @@ pub struct Slot<T> {
 }
 
 /// What thieves hold of a [`Slot`].
-pub struct SlotDoor<T> {
-    rest: RingDoor<T>,
+pub struct SlotStealer<T> {
+    rest: RingStealer<T>,
     slot: Option<Stealer<T>>,
 }
 
@@ -75,15 +75,15 @@ impl<T: Task + 'static> Slot<T> {
 }
 
 impl<T: Task + 'static> Order<T> for Slot<T> {
-    type Door = SlotDoor<T>;
+    type Stealer = SlotStealer<T>;
 
     fn new(params: &StealingParams, sole: bool) -> Self {
         let rest = Ring::new(params, sole);
         Self { params: params.slot, pinned: None, movable: ring(1), rest, in_a_row: 0 }
     }
 
-    fn door(&self) -> SlotDoor<T> {
-        SlotDoor { rest: self.rest.door(), slot: self.params.stealable.then(|| self.movable.stealer()) }
+    fn stealer(&self) -> SlotStealer<T> {
+        SlotStealer { rest: self.rest.stealer(), slot: self.params.stealable.then(|| self.movable.stealer()) }
     }
 
     #[inline(always)]
@@ -120,20 +120,20 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
         self.pinned.is_none() && self.movable.is_empty() && self.rest.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
-        self.rest.shed(shared, with, cx);
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+        self.rest.spill(shared, with, cx);
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
-        self.rest.absorb(shared, cx, most)
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+        self.rest.refill(shared, cx, most)
     }
 
-    fn steal(&mut self, victim: &SlotDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         let found = self.rest.steal(&victim.rest, wanted);
         found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |_| 1))
     }
 
-    fn has_tasks(victim: &SlotDoor<T>) -> bool {
+    fn has_tasks(victim: &SlotStealer<T>) -> bool {
         Ring::has_tasks(&victim.rest) || victim.slot.as_ref().is_some_and(|slot| !slot.is_empty())
     }
 

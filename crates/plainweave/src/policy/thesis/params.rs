@@ -36,7 +36,7 @@ pub struct StealingParams {
     pub capacity: usize,
     /// Every so many pops the shared queue goes first, at least 1.
     pub poll: u32,
-    /// Whom to rob.
+    /// Whom to steal from.
     pub victim: Victim,
     /// How much to take.
     pub amount: Amount,
@@ -63,7 +63,7 @@ impl Default for StealingParams {
             slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
             victim: Victim::Uniform,
             amount: Amount::Half,
-            full: WhenFull::Shed,
+            full: WhenFull::Spill,
             spin: 0,
             shards: 1,
             shared: Shards::Mpmc,
@@ -80,9 +80,9 @@ impl Settings for StealingParams {
         key("slot-steal", "yes|no", "whether thieves may empty it"),
         key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
         key("poll", "1..65535", "every so many pops the shared queue goes first"),
-        key("victim", "uniform|near:K|group|biased", "whom an idle worker robs"),
+        key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N", "how much it takes"),
-        key("full", "shed|grow|overflow|request|sticky|announce", "what to do without room"),
+        key("full", "spill|grow|overflow|request|sticky|announce", "what to do without room"),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
@@ -135,7 +135,9 @@ fn amount(text: &str) -> Option<Amount> {
 
 fn full(text: &str) -> Option<WhenFull> {
     let words = [
-        ("shed", WhenFull::Shed),
+        ("spill", WhenFull::Spill),
+        // Its older name.
+        ("shed", WhenFull::Spill),
         ("grow", WhenFull::Grow),
         ("overflow", WhenFull::Overflow),
         ("request", WhenFull::Request { sticky: false }),

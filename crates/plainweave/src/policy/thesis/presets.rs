@@ -107,7 +107,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform",
         true,
         "OCaml schedulers' thesis with the draw it meant",
-        "every worker is robbed alike",
+        "every worker is a victim alike",
     ),
     row(
         "ot-lifo-uniform",
@@ -115,7 +115,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform,order=lifo",
         false,
         "OCaml schedulers' thesis",
-        "every worker is robbed alike; starves the oldest",
+        "every worker is a victim alike; starves the oldest",
     ),
     row(
         "ot-fifo-near-13",

@@ -1,11 +1,11 @@
 //! Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
-//! that has none robs others.
+//! that has none steals from others.
 //!
-//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at whom asked to be relieved,
-//! then at the shared queue and the lane of tasks that yielded, by turns; 2. at the worker's own order; 3. at that lane
-//! and the shared queue; 4. if it searches, at announced and other victims. So neither what comes from outside nor
-//! what yields starves under sustained local load. (In the OCaml schedulers' thesis it does: the shared queue is looked
-//! at only by idle workers.)
+//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at the worker that has asked for
+//! help, then at the shared queue and the lane of tasks that yielded, alternately; 2. at the worker's own order; 3. at
+//! that lane and the shared queue; 4. if it searches, at announced and other victims. So neither tasks from outside nor
+//! tasks that yield starve under sustained local load. (In the OCaml schedulers' thesis they do: only idle workers look
+//! at the shared queue.)
 //!
 //! For stealing: no shared state while all are busy, tasks stay where their data is. Against it: idle workers disturb
 //! others to find out that there is nothing, and a stolen task's data is cold.
@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::order::Order;
-use super::overflow::{Appeals, Shared, WhenFull};
+use super::overflow::{HelpRequests, Shared, WhenFull};
 use super::params::{StealingParams, Yields};
 use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
@@ -23,8 +23,8 @@ pub struct Stealing<T: Task + 'static, O: Order<T>> {
     params: StealingParams,
     topology: Topology,
     shared: Shared<T>,
-    appeals: Appeals,
-    doors: Box<[O::Door]>,
+    requests: HelpRequests,
+    stealers: Box<[O::Stealer]>,
     /// Until their workers attach.
     orders: Mutex<Vec<Option<O>>>,
 }
@@ -52,7 +52,7 @@ impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
 
 impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn is_alone(&self) -> bool {
-        self.doors.len() == 1
+        self.stealers.len() == 1
     }
 
     fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
@@ -79,13 +79,13 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             };
         }
         match self.params.full {
-            WhenFull::Shed => local.order.shed(&self.shared, task, cx),
+            WhenFull::Spill => local.order.spill(&self.shared, task, cx),
             full => {
                 self.shared.push(cx, task);
                 match full {
-                    WhenFull::Request { .. } => self.appeals.ask(cx, local.worker),
-                    WhenFull::Announce => self.appeals.announce(local.worker),
-                    WhenFull::Shed | WhenFull::Grow | WhenFull::Overflow => {}
+                    WhenFull::Request { .. } => self.requests.ask(cx, local.worker),
+                    WhenFull::Announce => self.requests.announce(local.worker),
+                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow => {}
                 }
             }
         }
@@ -114,46 +114,46 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             return Some(task);
         }
         if !self.shared.is_empty() {
-            let share = (self.shared.len() / self.doors.len()).max(1);
-            if let Some(task) = local.order.absorb(&self.shared, cx, share) {
+            let share = (self.shared.len() / self.stealers.len()).max(1);
+            if let Some(task) = local.order.refill(&self.shared, cx, share) {
                 return Some(task);
             }
         }
         if effort == Effort::Search && !self.is_alone() { self.search(cx, local) } else { None }
     }
 
-    /// Steals from who has asked this worker to.
+    /// Steals from the worker that has asked this one to.
     fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
-        let victim = self.appeals.asked(local.worker)?;
-        let found = self.rob(cx, local, victim);
+        let victim = self.requests.asking(local.worker)?;
+        let found = self.steal_from(cx, local, victim);
         if found.is_none() || !sticky {
-            self.appeals.answered(local.worker);
+            self.requests.answered(local.worker);
         }
         found
     }
 
     fn search(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         if self.params.full == WhenFull::Announce
-            && let Some(victim) = self.appeals.announced()
-            && let Some(task) = self.rob(cx, local, victim)
+            && let Some(victim) = self.requests.announced()
+            && let Some(task) = self.steal_from(cx, local, victim)
         {
             return Some(task);
         }
         let (everywhere, me) = (local.missed, local.worker);
         let rule = self.params.victim;
-        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.rob(cx, local, victim));
+        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim));
         local.missed = found.is_none() && !everywhere;
         found
     }
 
-    fn rob(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
-        let door = &self.doors[victim];
-        if victim == local.worker || !O::has_tasks(door) {
+    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
+        let stealer = &self.stealers[victim];
+        if victim == local.worker || !O::has_tasks(stealer) {
             return None;
         }
         cx.steal_attempts += 1;
-        let found = local.order.steal(door, |len| self.params.amount.of(len));
+        let found = local.order.steal(stealer, |len| self.params.amount.of(len));
         cx.steals += u64::from(found.is_some());
         found
     }
@@ -168,8 +168,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         Self {
             topology: topology.clone(),
             shared: Shared::new(&params),
-            appeals: Appeals::new(topology),
-            doors: orders.iter().map(O::door).collect(),
+            requests: HelpRequests::new(topology),
+            stealers: orders.iter().map(O::stealer).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
             params,
         }
@@ -211,8 +211,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
-        let mut others = self.doors.iter().enumerate().filter(|(w, _)| *w != worker);
-        !self.shared.is_empty() || others.any(|(_, door)| O::has_tasks(door))
+        let mut others = self.stealers.iter().enumerate().filter(|(w, _)| *w != worker);
+        !self.shared.is_empty() || others.any(|(_, stealer)| O::has_tasks(stealer))
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
