@@ -11,7 +11,7 @@ use plainweave::queue::deque::{self, deque};
 use plainweave::queue::inbox::{Letter, Letters};
 use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::ring;
-use plainweave::queue::sharded::Sharded;
+use plainweave::queue::shared::Sharded;
 use plainweave::queue::spsc::spsc;
 use proptest::prelude::*;
 

@@ -4,10 +4,9 @@ use std::time::Instant;
 
 use crossbeam_deque::{Injector as TheirInjector, Steal, Worker};
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use plainweave::queue::injector::Injector;
 use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::{Owner, ring};
-use plainweave::queue::sharded::Sharded;
+use plainweave::queue::shared::{Injector, Sharded};
 
 use super::{Job, Tally, two, wait};
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::pinned::Pinned;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
-use crate::queue::sharded::Sharded;
+use crate::queue::shared::Sharded;
 
 /// See the module's page.
 pub struct GlobalFifo<T> {

@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 use super::placement::by_load;
 use super::settings::{Key, Settings, key, number, word};
 use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
-use crate::queue::injector::Injector;
+use crate::queue::shared::Injector;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
 

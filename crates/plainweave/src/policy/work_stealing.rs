@@ -43,7 +43,7 @@ use std::sync::PoisonError;
 
 use super::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::ring::{self, DEFAULT_CAPACITY, Owner, Stealer};
-use crate::queue::sharded::Sharded;
+use crate::queue::shared::Sharded;
 use crate::shim::Mutex;
 
 /// The parameters of [`WorkStealing`].

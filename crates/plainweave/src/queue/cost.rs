@@ -1,8 +1,8 @@
 //! What the queues cost without contention, on one thread. A measurement, not a test.
 
 use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
 use super::ring::ring;
+use super::shared::Injector;
 
 /// `cargo test -p plainweave --release --lib queue::cost -- --ignored --nocapture`
 #[test]

@@ -8,8 +8,8 @@ use loom::thread;
 
 use super::deque::deque;
 use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
 use super::ring::{Owner, Stealer, ring, ring_at};
+use super::shared::Injector;
 use crate::shim::Arc;
 
 /// Two positions before the wrap at 2^48: each model crosses it.

@@ -8,9 +8,9 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
 use super::mpsc;
 use super::ring::{Owner, Stealer, ring, ring_at};
+use super::shared::Injector;
 
 /// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
 const TASKS: u32 = if cfg!(miri) { 300 } else { 300_000 };

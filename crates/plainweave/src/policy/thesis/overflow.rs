@@ -17,7 +17,7 @@ use super::params::{Shards, StealingParams};
 use crate::policy::{Cx, Topology, WorkerId};
 use crate::queue::mpmc::Mpmc;
 use crate::queue::ring::Owner;
-use crate::queue::sharded::Sharded;
+use crate::queue::shared::Sharded;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
