@@ -4,11 +4,10 @@
 //! |---|---|---|---|---|
 //! | [`ring`] | its owner | it, the oldest; thieves, a batch | `push` hands it back | run queues, FIFO |
 //! | [`deque`] | its owner | it, at both ends; thieves, a batch | the same, or it grows | run queues in other orders |
-//! | [`inbox`] | any thread | the worker, all at once | never: links are in the tasks | remote wake-ups |
+//! | `inbox` | any thread | the worker, all at once | never: links are in the tasks | remote wake-ups |
 //! | [`mpmc`] | any thread | any thread | `push` hands it back | what comes one by one |
 //! | `mpsc` | any thread | the worker, one by one | `push` says so | grants to fibers that stay |
 //! | [`shared`] | any thread | any thread | never: holds live fibers | the policies' shared queues |
-//! | [`spsc`] | one thread | one other | `push` hands it back | stages joined by a queue |
 //!
 //! Three habits hold in all of them:
 //!
@@ -28,12 +27,11 @@
 //! producer stays in order.
 
 pub mod deque;
-pub mod inbox;
+pub(crate) mod inbox;
 pub mod mpmc;
 pub(crate) mod mpsc;
 pub mod ring;
 pub mod shared;
-pub mod spsc;
 
 #[cfg(all(test, not(loom)))]
 mod cost;
