@@ -1,10 +1,9 @@
-//! The queues that policies are built from, beside crossbeam's, st3's and rtrb's.
+//! The queues that policies are built from, beside crossbeam's and st3's.
 //!
 //! Items are the numbers from 1 on, a word each as a task is. A repetition runs in a process of its own and checks that
 //! each item came out once (their number and two sums); the systems of a case take turns, repetition by repetition.
 //! With two threads one is bound to each of the first two CPUs, and a repetition counts if these were near ([`c2c`]).
 
-mod pairwise;
 mod repetition;
 mod shared;
 mod stealing;
@@ -23,7 +22,7 @@ use crate::report::{self, Report};
 use crate::sample::Row;
 use repetition::Job;
 
-/// Our queues beside other libraries': run queues with and without a thief, shared queues, pairs.
+/// Our queues beside other libraries': run queues with and without a thief, and shared queues.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Print the cases and what they measure, and run nothing
@@ -72,7 +71,7 @@ struct Case {
     run: fn(&Job) -> anyhow::Result<f64>,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 8] = [
     Case {
         name: "own-fifo",
         summary: "a run queue of 256 with 100 items in it: push, pop the oldest; no thief",
@@ -96,7 +95,7 @@ const CASES: [Case; 10] = [
     },
     Case {
         name: "steal-fifo",
-        summary: "the owner pushes two and pops the oldest; a thief robs half whenever it can (1 thread: every 64)",
+        summary: "the owner pushes two and pops the oldest; a thief steals half whenever it can (1 thread: every 64)",
         systems: &stealing::FIFO,
         threads: &[1, 2],
         run: stealing::steal,
@@ -124,24 +123,10 @@ const CASES: [Case; 10] = [
     },
     Case {
         name: "batch",
-        summary: "a shared queue: 128 items at once in (a full run queue sheds), up to 32 at once out",
+        summary: "a shared queue: 128 items at once in (a full run queue spills), up to 32 at once out",
         systems: &shared::SYSTEMS,
         threads: &[1, 2],
         run: shared::batches,
-    },
-    Case {
-        name: "spsc",
-        summary: "one thread pushes, one pops; 1024 slots (1 thread: 64 and 64 by turns)",
-        systems: &pairwise::SPSC,
-        threads: &[1, 2],
-        run: pairwise::spsc,
-    },
-    Case {
-        name: "inbox",
-        summary: "one thread pushes, one takes all that there is (1 thread: 64 and all by turns)",
-        systems: &pairwise::INBOX,
-        threads: &[1, 2],
-        run: pairwise::inbox,
     },
 ];
 

@@ -103,7 +103,7 @@ fn queues() {
     for case in list.lines().filter_map(|line| line.split_whitespace().next()) {
         let of_case: Vec<_> = rows.iter().filter(|r| r[1] == case && r[4] == "ns_per_item").collect();
         let has = |prefix: &str| of_case.iter().any(|r| r[2].starts_with(prefix));
-        assert!(has("plainweave") && (has("crossbeam") || has("rtrb")), "{case}: {of_case:?}");
+        assert!(has("plainweave") && has("crossbeam"), "{case}: {of_case:?}");
         assert!(of_case.iter().all(|r| r[6].parse::<f64>().unwrap() > 0.0), "{of_case:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use plainweave::policy::{
-    Cx, DeadlineParams, Edf, Effort, Fifo, Policy, Ready, StealingParams, Task, Tiers, TiersParams, Topology, Wake,
-    WorkerId,
+    Cx, DeadlineParams, Edf, Effort, Load, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkStealing,
+    WorkStealingParams, WorkerId,
 };
 use plainweave::{Builder, FiberTask, Runtime};
 
@@ -39,8 +39,8 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
         self.0.pop(cx, local, effort)
     }
 
-    fn may_spread(&self) -> bool {
-        self.0.may_spread()
+    fn place(&self, cx: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+        self.0.place(cx, task, load)
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
@@ -52,10 +52,11 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
     }
 }
 
-type Mine = Tiers<Counted<Edf<FiberTask>>, Fifo<FiberTask>>;
+type Mine = Tiers<Counted<Edf<FiberTask>>, WorkStealing<FiberTask>>;
 
 fn main() -> io::Result<()> {
-    let params = TiersParams { high: DeadlineParams::default(), low: StealingParams::default(), from: 200, every: 31 };
+    let params =
+        TiersParams { high: DeadlineParams::default(), low: WorkStealingParams::default(), from: 200, every: 31 };
     let runtime = Runtime::builder().workers(1).build_with::<Mine>(params)?;
     runtime.run(|| {
         let start = Instant::now();

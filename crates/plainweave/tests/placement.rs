@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
-use plainweave::{JoinHandle, Runtime};
+use plainweave::policy::{
+    Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingLocal, WorkStealingParams,
+    WorkerId,
+};
+use plainweave::{FiberTask, JoinHandle, Runtime};
 
 /// The thread under the fiber.
 fn os_thread() -> i32 {
@@ -96,6 +100,74 @@ fn a_worker_that_is_held_up_is_sent_no_fibers() {
                 plainweave::yield_now();
             }
             assert_eq!(holder.join().expect("no panic"), 300, "some wait behind the one that computes");
+            here(settlers);
+        });
+    });
+}
+
+/// The default policy, but tasks start on one worker.
+struct StartOn<T> {
+    policy: WorkStealing<T>,
+    worker: WorkerId,
+}
+
+impl<T: Task + 'static> Policy<T> for StartOn<T> {
+    type Params = WorkerId;
+    type Local = WorkStealingLocal<T>;
+
+    fn new(worker: WorkerId, topology: &Topology) -> Self {
+        Self { policy: WorkStealing::new(WorkStealingParams::default(), topology), worker }
+    }
+    fn attach(&self, worker: WorkerId) -> Self::Local {
+        self.policy.attach(worker)
+    }
+    fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake {
+        self.policy.push(cx, local, task, why)
+    }
+    fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T> {
+        self.policy.pop(cx, local, effort)
+    }
+    fn place(&self, _: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+        assert!(task.last_worker().is_none() && task.pinned().is_none(), "asked before it starts");
+        assert!(load.me() < load.workers() && load.live(load.me()) == load.mine());
+        Some(self.worker)
+    }
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        self.policy.maybe_ready(worker)
+    }
+    fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T)) {
+        self.policy.drain(local, sink);
+    }
+}
+
+#[test]
+fn a_policys_own_place_is_obeyed() {
+    unless_it_hangs("a place", || {
+        let runtime = Runtime::builder().workers(3).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
+        let threads = runtime.run(|| {
+            let started = Arc::default();
+            let settlers = settlers(300, &started);
+            while started.load(Ordering::Acquire) < 300 {
+                plainweave::yield_now();
+            }
+            settlers.iter().for_each(|settler| settler.fiber().unpark());
+            let threads = settlers.into_iter().map(|settler| settler.join().expect("no panic"));
+            threads.chain([os_thread()]).collect::<std::collections::BTreeSet<_>>()
+        });
+        assert_eq!(threads.len(), 1, "the fiber that spawned them is placed as well");
+    });
+}
+
+#[test]
+fn a_place_that_is_no_worker_means_here() {
+    unless_it_hangs("no worker", || {
+        let runtime = Runtime::builder().workers(2).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
+        runtime.run(|| {
+            let started = Arc::default();
+            let settlers = settlers(300, &started);
+            while started.load(Ordering::Acquire) < 300 {
+                plainweave::yield_now();
+            }
             here(settlers);
         });
     });

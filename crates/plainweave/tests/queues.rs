@@ -8,11 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use plainweave::queue::deque::{self, deque};
-use plainweave::queue::inbox::{Letter, Letters};
 use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::ring;
-use plainweave::queue::sharded::Sharded;
-use plainweave::queue::spsc::spsc;
+use plainweave::queue::shared::Sharded;
 use proptest::prelude::*;
 
 /// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
@@ -94,49 +92,8 @@ fn sharded_conserves_tasks_and_one_part_keeps_each_producers_order() {
     }
 }
 
-#[test]
-fn spsc_conserves_tasks_in_order() {
-    for capacity in [1, 2, 64] {
-        let (mut producer, mut consumer) = spsc(capacity);
-        let mut seen = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                for number in 0..TASKS {
-                    let mut task = Box::new(number);
-                    while let Err(back) = producer.push(task) {
-                        task = back;
-                        thread::yield_now();
-                    }
-                }
-            });
-            while seen.len() < TASKS as usize {
-                match consumer.pop() {
-                    Some(task) => seen.push(*task),
-                    None => thread::yield_now(),
-                }
-            }
-        });
-        assert!(consumer.is_empty() && seen.into_iter().eq(0..TASKS));
-    }
-}
-
-#[test]
-fn letters_conserve_values_and_keep_each_producers_order() {
-    let (inbox, buffer) = (Letters::new(), std::sync::Mutex::new(VecDeque::new()));
-    let pop = || {
-        let mut buffer = buffer.lock().unwrap();
-        if buffer.is_empty() {
-            buffer.extend(inbox.take_all());
-        }
-        buffer.pop_front().map(Letter::into_value)
-    };
-    let seen = between_threads(|task| _ = inbox.push(Letter::new(task)), pop);
-    assert_producers_in_order(&seen);
-    assert_conserved(seen);
-}
-
 /// Takes from the victim until the owner is done and nothing is seen any more.
-fn rob(victim: &deque::Stealer<Box<u32>>, mut own: deque::Owner<Box<u32>>, done: &AtomicBool) -> Vec<Vec<u32>> {
+fn steal_all(victim: &deque::Stealer<Box<u32>>, mut own: deque::Owner<Box<u32>>, done: &AtomicBool) -> Vec<Vec<u32>> {
     let mut batches = Vec::new();
     loop {
         let last = done.load(Ordering::Acquire);
@@ -176,7 +133,7 @@ fn deque_against_two_thieves(
     let mut owner = deque(capacity);
     let (victim, done) = (owner.stealer(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| rob(&victim, deque(capacity), &done))).collect();
+        let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| steal_all(&victim, deque(capacity), &done))).collect();
         let mut seen = vec![work(&mut owner, full)];
         done.store(true, Ordering::Release);
         for thief in thieves {
@@ -221,14 +178,11 @@ fn queues_drop_what_is_left_in_them() {
     owner.push(task()).unwrap();
     drop(owner.take_half());
     assert_eq!((owner.len(), Arc::strong_count(&counter)), (1, 2));
-    let (mpmc, sharded, letters) = (Mpmc::new(2), Sharded::lock_free(2), Letters::new());
+    let (mpmc, sharded) = (Mpmc::new(2), Sharded::lock_free(2));
     mpmc.push(task()).unwrap();
     sharded.push(1, task());
-    letters.push(Letter::new(task()));
-    let (mut producer, consumer) = spsc(2);
-    producer.push(task()).unwrap();
-    assert_eq!(Arc::strong_count(&counter), 6);
-    drop((mpmc, sharded, letters, producer, consumer));
+    assert_eq!(Arc::strong_count(&counter), 4);
+    drop((mpmc, sharded));
     let stealer = owner.stealer();
     drop(owner);
     assert_eq!((stealer.len(), Arc::strong_count(&counter)), (1, 2));
@@ -304,14 +258,13 @@ proptest! {
     #[test]
     fn shared_queues_are_vecdeques(steps in prop::collection::vec((0u8..6, 0usize..6), 0..200), size in 0u32..4) {
         let capacity = 1 << size;
-        let (mpmc, (mut producer, mut consumer)) = (Mpmc::new(capacity), spsc(capacity));
-        let (sharded, mut owner) = (Sharded::lock_free(1), ring(4));
+        let (mpmc, sharded, mut owner) = (Mpmc::new(capacity), Sharded::lock_free(1), ring(4));
         let [mut bounded, mut all, mut own] = [const { VecDeque::new() }; 3];
         for (number, (step, amount)) in steps.into_iter().enumerate() {
             match step {
                 0 | 1 => {
                     let room = bounded.len() < capacity;
-                    prop_assert_eq!([mpmc.push(number).is_ok(), producer.push(number).is_ok()], [room; 2]);
+                    prop_assert_eq!(mpmc.push(number).is_ok(), room);
                     bounded.extend(room.then_some(number));
                     sharded.push(0, number);
                     all.push_back(number);
@@ -321,8 +274,7 @@ proptest! {
                     all.extend(number..number + 400 * amount);
                 }
                 3 => {
-                    let first = bounded.pop_front();
-                    prop_assert_eq!([mpmc.pop(), consumer.pop()], [first; 2]);
+                    prop_assert_eq!(mpmc.pop(), bounded.pop_front());
                     prop_assert_eq!(sharded.pop(0), all.pop_front());
                 }
                 4 => prop_assert_eq!(owner.pop(), own.pop_front()),
@@ -335,7 +287,6 @@ proptest! {
                 }
             }
             prop_assert_eq!([mpmc.len(), sharded.len(), owner.len()], [bounded.len(), all.len(), own.len()]);
-            prop_assert_eq!(consumer.is_empty(), bounded.is_empty());
         }
     }
 }

@@ -4,10 +4,9 @@ use std::time::Instant;
 
 use crossbeam_deque::{Injector as TheirInjector, Steal, Worker};
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use plainweave::queue::injector::Injector;
 use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::{Owner, ring};
-use plainweave::queue::sharded::Sharded;
+use plainweave::queue::shared::{Injector, Sharded};
 
 use super::repetition::{Job, Tally, two, wait};
 
@@ -25,7 +24,7 @@ pub(super) const SYSTEMS: [&str; 8] = [
 /// Slots where there is a bound, and items that a run queue takes at once.
 const CAPACITY: usize = 1024;
 const BATCH: usize = 32;
-const SHED: u64 = 128;
+const SPILLED: u64 = 128;
 
 /// A queue for everybody. `turn` is the caller's count of calls, for who wants a part.
 trait Shared: Sync {
@@ -266,23 +265,23 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
     struct Batches<'a>(&'a Job);
     impl Workload for Batches<'_> {
         fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
-            let items = self.0.items.next_multiple_of(SHED);
-            let shed = |first: u64| {
+            let items = self.0.items.next_multiple_of(SPILLED);
+            let spill = |first: u64| {
                 let (mut next, mut turns) = (first, 0);
-                while next < first + SHED {
-                    next += queue.push_all(first / SHED, next..=first + SHED - 1);
-                    if next < first + SHED {
+                while next < first + SPILLED {
+                    next += queue.push_all(first / SPILLED, next..=first + SPILLED - 1);
+                    if next < first + SPILLED {
                         wait(&mut turns);
                     }
                 }
             };
             let (ns, tally) = if self.0.threads == 1 {
                 let (mut tally, mut own, start) = (Tally::default(), Q::own(), Instant::now());
-                for first in (1..=items).step_by(SHED as usize) {
-                    shed(first);
-                    let there = first + SHED - 1;
+                for first in (1..=items).step_by(SPILLED as usize) {
+                    spill(first);
+                    let there = first + SPILLED - 1;
                     while tally.count < there {
-                        queue.take(&mut own, first / SHED, &mut tally);
+                        queue.take(&mut own, first / SPILLED, &mut tally);
                     }
                 }
                 (start.elapsed().as_nanos() as f64, tally)
@@ -291,7 +290,7 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                     let (mut tally, mut own, mut turns) = (Tally::default(), Q::own(), 0);
                     while tally.count < items {
                         let before = tally.count;
-                        queue.take(&mut own, before / SHED, &mut tally);
+                        queue.take(&mut own, before / SPILLED, &mut tally);
                         if tally.count == before {
                             wait(&mut turns);
                         } else {
@@ -300,7 +299,7 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                     }
                     tally
                 };
-                let (ns, (), tally) = two(|| (1..=items).step_by(SHED as usize).for_each(shed), take)?;
+                let (ns, (), tally) = two(|| (1..=items).step_by(SPILLED as usize).for_each(spill), take)?;
                 (ns, tally)
             };
             tally.check(items)?;

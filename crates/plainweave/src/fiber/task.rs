@@ -126,7 +126,7 @@ impl FiberTask {
 
 impl Task for FiberTask {
     #[inline]
-    fn anchor(&self) -> Option<WorkerId> {
+    fn pinned(&self) -> Option<WorkerId> {
         self.header().anchor()
     }
 

@@ -14,13 +14,14 @@
 //! ([`HelpingParams::average`]), so that one late task alone does not draw everybody.
 //!
 //! For it: a task queued behind a busy worker is taken by others although these have work of their own; stealing
-//! policies let it wait until somebody is idle. Movement `Anytime` makes the most of this: anchored tasks wait in a
+//! policies let it wait until somebody is idle. Movement `Anytime` makes the most of this: pinned tasks wait in a
 //! lane of their worker, which counts among its own and cannot be helped. Against it: every push and pop takes a
 //! lock, and a draw at each pop costs some nanoseconds.
 
 use std::collections::VecDeque;
 
 use super::helping_params::HelpingParams;
+use super::pinned::Pinned;
 use super::stamped::Stamped;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 
@@ -34,7 +35,7 @@ pub struct Helping<T> {
 /// A worker's half of [`Helping`].
 pub struct HelpingLocal<T> {
     worker: WorkerId,
-    anchored: VecDeque<(u64, T)>,
+    pinned: Pinned<VecDeque<(u64, T)>>,
     target: Option<usize>,
     /// Pops until the next visit by schedule, and whom.
     left: u32,
@@ -57,9 +58,9 @@ impl<T: Task> Helping<T> {
 
     /// The age beyond which others deserve help.
     fn cutoff(&self, cx: &Cx, local: &HelpingLocal<T>) -> u64 {
-        let anchored = local.anchored.front().map_or(0, |(time, _)| cx.now().saturating_sub(*time));
+        let pinned = local.pinned.tasks.front().map_or(0, |(time, _)| cx.now().saturating_sub(*time));
         let worst = self.own(local.worker).map(|lane| self.age(cx, lane)).max();
-        let worst = worst.unwrap_or(0).max(if anchored == 0 { 0 } else { self.params.average.scale(anchored) });
+        let worst = worst.unwrap_or(0).max(if pinned == 0 { 0 } else { self.params.average.scale(pinned) });
         if worst == 0 { 0 } else { self.params.average.times(worst, self.params.factor) }
     }
 
@@ -96,10 +97,9 @@ impl<T: Task> Helping<T> {
         let (own, count) = (self.own(local.worker), self.params.lanes);
         let lanes = (0..count).map(|i| own.start + (local.turn + i) % count);
         let lane = lanes.filter_map(|lane| Some((self.lanes.oldest(lane)?, lane))).min_by_key(|(time, _)| *time);
-        let movable = match (lane, local.anchored.front()) {
-            (Some((time, _)), Some((anchored, _))) => {
-                time < *anchored || (time == *anchored && local.turn.is_multiple_of(2))
-            }
+        let pinned_first = local.pinned.go_first();
+        let movable = match (lane, local.pinned.tasks.front()) {
+            (Some((time, _)), Some((pinned, _))) => time < *pinned || (time == *pinned && !pinned_first),
             (lane, _) => lane.is_some(),
         };
         if let Some((_, lane)) = lane.filter(|_| movable) {
@@ -108,7 +108,7 @@ impl<T: Task> Helping<T> {
                 return Some(task);
             }
         }
-        local.anchored.pop_front().map(|(_, task)| task)
+        local.pinned.tasks.pop_front().map(|(_, task)| task)
     }
 
     /// Step 5.
@@ -134,7 +134,15 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
 
     fn attach(&self, worker: WorkerId) -> HelpingLocal<T> {
         let (left, next) = (self.params.every, self.own(worker).end);
-        HelpingLocal { worker, anchored: VecDeque::new(), target: None, left, next, pushes: 0, turn: 0 }
+        HelpingLocal {
+            worker,
+            pinned: Pinned::new(VecDeque::new(), false),
+            target: None,
+            left,
+            next,
+            pushes: 0,
+            turn: 0,
+        }
     }
 
     fn push(&self, cx: &mut Cx, local: Option<&mut HelpingLocal<T>>, task: T, why: Ready) -> Wake {
@@ -144,16 +152,15 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
             self.lanes.push(cx, lane, task);
             return Wake::Any;
         };
-        if task.anchor().is_some() {
-            local.anchored.push_back((cx.now(), task));
+        if local.pinned.keeps(&task) {
+            local.pinned.tasks.push_back((cx.now(), task));
             return Wake::None;
         }
-        // A task that yields to nobody is taken up again at once.
         let mut own = self.own(local.worker);
-        let alone = why == Ready::Yielded && local.anchored.is_empty() && own.all(|l| self.lanes.oldest(l).is_none());
+        let wake = why.wake(|| local.pinned.tasks.is_empty() && own.all(|l| self.lanes.oldest(l).is_none()));
         local.pushes = local.pushes.wrapping_add(1);
         self.lanes.push(cx, self.own(local.worker).start + local.pushes % self.params.lanes, task);
-        if alone { Wake::None } else { Wake::Any }
+        wake
     }
 
     fn pop(&self, cx: &mut Cx, local: &mut HelpingLocal<T>, effort: Effort) -> Option<T> {
@@ -179,7 +186,7 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     }
 
     fn drain(&self, mut local: HelpingLocal<T>, sink: &mut dyn FnMut(T)) {
-        local.anchored.drain(..).for_each(|(_, task)| sink(task));
+        local.pinned.tasks.drain(..).for_each(|(_, task)| sink(task));
         self.lanes.drain(sink);
     }
 }

@@ -13,9 +13,10 @@ use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
+use super::placement::by_load;
 use super::settings::{Key, Settings, key, number, word};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
-use crate::queue::injector::Injector;
+use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use crate::queue::shared::Injector;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
 
@@ -24,7 +25,7 @@ use crate::shim::atomic::Ordering::Relaxed;
 pub enum Place {
     /// To the worker that spawned it.
     Own,
-    /// To the workers by turns, unless it is anchored.
+    /// To the workers in turn, unless it is pinned.
     Deal,
 }
 
@@ -116,7 +117,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             let last = task.last_worker();
             return self.send(task, last);
         };
-        if why == Ready::Spawned && self.params.place == Place::Deal && task.anchor().is_none() {
+        if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
         let lane = if self.params.lifo && why == Ready::Yielded { &mut local.yielded } else { &mut local.tasks };
@@ -136,8 +137,9 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         own.or_else(|| self.pop_other(local))
     }
 
-    fn may_spread(&self) -> bool {
-        self.params.place == Place::Deal
+    /// By load only if tasks are dealt.
+    fn place(&self, cx: &mut Cx, _: &T, load: &impl Load) -> Option<WorkerId> {
+        if self.params.place == Place::Deal { by_load(cx, load) } else { None }
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {

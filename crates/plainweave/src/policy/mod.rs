@@ -5,9 +5,10 @@
 //! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push
 //! with whom to wake ([`Wake`]) and leaves the waking to `park`.
 //!
-//! **Anchored tasks** ([`Task::anchor`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look. Whether started
-//! tasks are anchored is the pool's affair (`Movement`): a policy also meets tasks that have run and may still move.
+//! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
+//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]). Whether
+//! started tasks are pinned is for the pool to say (`Movement`): a policy also meets tasks that have run and may still
+//! move.
 //!
 //! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
 //! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite
@@ -15,61 +16,49 @@
 
 use std::ops::Range;
 
-mod choice;
 mod deadline;
-mod deque;
-mod fifo;
 mod global;
 mod helping;
 mod helping_params;
-mod lifo_slot;
 mod local;
-mod movable;
 mod multi_queue;
-mod order;
-mod overflow;
-mod presets;
+mod pinned;
+mod placement;
 mod priority;
 mod ranked;
+mod registry;
 mod settings;
 mod shares;
 mod stamped;
-mod stealing;
-mod stealing_params;
 #[cfg(test)]
 mod tests;
+pub mod thesis;
 mod tiers;
-mod victim;
+mod work_stealing;
 
-pub use choice::{Choice, Family, Visitor};
 pub use deadline::{Deadline, DeadlineParams, Edf};
-pub use deque::{Deque, Ordered};
-pub use fifo::{Fifo, Ring};
 pub use global::GlobalFifo;
 pub use helping::Helping;
 pub use helping_params::{Average, HelpingParams};
-pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
-pub use order::{Ends, Order};
-pub use overflow::WhenFull;
-pub use presets::{PRESETS, Preset};
+pub use pinned::Pinned;
+pub use placement::Load;
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
+pub use registry::{Choice, Family, PRESETS, Preset, Visitor};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
-pub use stealing::Stealing;
-pub use stealing_params::{Shards, StealingParams, Yields};
 pub use tiers::{Tiers, TiersLocal, TiersParams};
-pub use victim::{Amount, Victim};
+pub use work_stealing::{WorkStealing, WorkStealingLocal, WorkStealingParams};
 
 /// A worker's number within its pool, from 0.
 pub type WorkerId = usize;
 
 /// What a policy may ask of a task.
 pub trait Task: Send {
-    /// The one worker that may run it, if it is bound to one.
-    fn anchor(&self) -> Option<WorkerId>;
+    /// The one worker that may run it, if it is pinned to one.
+    fn pinned(&self) -> Option<WorkerId>;
     /// Where it ran last.
     fn last_worker(&self) -> Option<WorkerId>;
     /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the first.
@@ -157,6 +146,8 @@ pub enum Effort {
 pub struct Cx {
     now: u64,
     random: u64,
+    /// Tasks placed by load.
+    placements: usize,
     /// Times this worker looked into another's queue.
     pub steal_attempts: u64,
     /// Tasks taken from others.
@@ -171,7 +162,7 @@ impl Cx {
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self { now: 0, random: (z ^ (z >> 31)) | 1, steal_attempts: 0, steals: 0 }
+        Self { now: 0, random: (z ^ (z >> 31)) | 1, placements: 0, steal_attempts: 0, steals: 0 }
     }
 
     /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
@@ -208,8 +199,8 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The owner's half of `worker`; called once for each worker.
     fn attach(&self, worker: WorkerId) -> Self::Local;
 
-    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. An anchored
-    /// task comes with the half of its anchor.
+    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. A pinned
+    /// task comes with the half of the worker that it is pinned to.
     fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake;
 
     /// The next task for the owner of `local`.
@@ -219,11 +210,17 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// this look (its own local half aside): a worker's last look before it sleeps.
     fn maybe_ready(&self, worker: WorkerId) -> bool;
 
-    /// Whether the runtime may have a new task that will not move again start on a worker with fewer of these than the
-    /// one that popped it: it is then pushed a second time, there. Not where the place is what the policy is
-    /// about, or where a pop counts.
-    fn may_spread(&self) -> bool {
-        true
+    /// Chooses the worker on which a task starts that has never run and will be pinned where it starts. The runtime
+    /// asks when worker [`load.me()`](Load::me) has popped such a task. `None`, or a number that is not another
+    /// worker's: the task starts there. Otherwise it is sent to that worker and pushed a second time, with
+    /// [`Ready::Woken`] and that worker's half; whichever worker pops it then asks again, so the answers must come to
+    /// an end.
+    ///
+    /// Provided: a worker with many more live tasks than one that is out of work sends the next ones there. A policy
+    /// that is about places returns `None`, as does one whose pops count, because a task that is sent is popped twice.
+    #[inline(always)]
+    fn place(&self, cx: &mut Cx, _task: &T, load: &impl Load) -> Option<WorkerId> {
+        placement::by_load(cx, load)
     }
 
     /// Gives up every task in `local`, and in the shared half, to `sink`.

@@ -2,13 +2,14 @@
 //! Dementiev, 2015). Here the better is the one whose oldest task has waited longer, so it is a relaxed global FIFO. An
 //! early version of the CFA runtime used it, with four lanes a worker and three pushes of four to the worker's own.
 //!
-//! For it: nobody owns a queue, so no worker need be robbed and none can hold tasks back; the chance that a task waits
-//! much longer than others is small. Against it: that chance is all (no bound is promised), every pop touches lines of
-//! others, and an idle machine is searched lane by lane. Anchored tasks wait in a lane of their worker and compete by
-//! the same rule.
+//! For it: nobody owns a queue, so there is nobody to steal from and none can hold tasks back; the chance that a task
+//! waits much longer than others is small. Against it: that chance is all (no bound is promised), every pop touches
+//! lines of others, and an idle machine is searched lane by lane. Pinned tasks wait in a lane of their worker and
+//! compete by the same rule.
 
 use std::collections::VecDeque;
 
+use super::pinned::Pinned;
 use super::settings::{Key, Settings, key, number};
 use super::stamped::Stamped;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
@@ -56,9 +57,7 @@ pub struct MultiQueue<T> {
 /// A worker's half of [`MultiQueue`].
 pub struct MultiQueueLocal<T> {
     worker: WorkerId,
-    anchored: VecDeque<(u64, T)>,
-    /// Who goes first when both came at the same time.
-    turn: bool,
+    pinned: Pinned<VecDeque<(u64, T)>>,
 }
 
 impl<T: Task> MultiQueue<T> {
@@ -95,19 +94,18 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     }
 
     fn attach(&self, worker: WorkerId) -> MultiQueueLocal<T> {
-        MultiQueueLocal { worker, anchored: VecDeque::new(), turn: false }
+        MultiQueueLocal { worker, pinned: Pinned::new(VecDeque::new(), false) }
     }
 
     fn push(&self, cx: &mut Cx, local: Option<&mut MultiQueueLocal<T>>, task: T, why: Ready) -> Wake {
-        let mut alone = false;
+        let mut wake = Wake::Any;
         let lane = match local {
-            Some(local) if task.anchor().is_some() => {
-                local.anchored.push_back((cx.now(), task));
+            Some(local) if local.pinned.keeps(&task) => {
+                local.pinned.tasks.push_back((cx.now(), task));
                 return Wake::None;
             }
             Some(local) => {
-                // A task that yields to nobody is taken up again at once.
-                alone = why == Ready::Yielded && local.anchored.is_empty() && !self.lanes.has_tasks();
+                wake = why.wake(|| local.pinned.tasks.is_empty() && !self.lanes.has_tasks());
                 let own = cx.below(256) < self.params.own;
                 if own { Some(local.worker * self.params.lanes + cx.below(self.params.lanes)) } else { None }
             }
@@ -115,18 +113,18 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
         };
         let lane = lane.unwrap_or_else(|| cx.below(self.lanes.count()));
         self.lanes.push(cx, lane, task);
-        if alone { Wake::None } else { Wake::Any }
+        wake
     }
 
     fn pop(&self, cx: &mut Cx, local: &mut MultiQueueLocal<T>, _: Effort) -> Option<T> {
-        local.turn = !local.turn;
-        let Some((anchored, _)) = local.anchored.front() else { return self.pop_lanes(cx) };
+        let pinned_first = local.pinned.go_first();
+        let Some((pinned, _)) = local.pinned.tasks.front() else { return self.pop_lanes(cx) };
         let drawn = self.draw(cx).and_then(|lane| self.lanes.oldest(lane).map(|time| (time, lane)));
         let movable = match drawn {
-            Some((time, lane)) if time < *anchored || (time == *anchored && local.turn) => self.lanes.try_pop(lane),
+            Some((time, lane)) if time < *pinned || (time == *pinned && !pinned_first) => self.lanes.try_pop(lane),
             _ => None,
         };
-        movable.or_else(|| local.anchored.pop_front()).map(|(_, task)| task)
+        movable.or_else(|| local.pinned.tasks.pop_front()).map(|(_, task)| task)
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
@@ -134,7 +132,7 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     }
 
     fn drain(&self, mut local: MultiQueueLocal<T>, sink: &mut dyn FnMut(T)) {
-        local.anchored.drain(..).for_each(|(_, task)| sink(task));
+        local.pinned.tasks.drain(..).for_each(|(_, task)| sink(task));
         self.lanes.drain(sink);
     }
 }

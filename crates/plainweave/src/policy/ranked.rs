@@ -2,7 +2,7 @@
 //! key when a task becomes ready; all else is here.
 //!
 //! Tasks that may move wait in one heap for all workers, behind a lock, so the order among them is strict: a heap for
-//! each worker would be faster, and would run what is urgent here after what is not urgent there. Anchored tasks wait
+//! each worker would be faster, and would run what is urgent here after what is not urgent there. Pinned tasks wait
 //! in a heap of their worker, which takes the smaller of both heads. Equal keys run in the order of their arrival.
 //!
 //! For it: the order is exactly what was asked for. Against it: one lock, and logarithmic pushes and pops.
@@ -16,7 +16,8 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::pinned::Pinned;
+use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};
@@ -92,7 +93,8 @@ impl<T> Heap<T> {
 /// See the module's page.
 pub struct Ranked<T, R> {
     rank: R,
-    alone: bool,
+    /// There is one worker.
+    sole: bool,
     /// Copy of the shared heap's head, stored before its lock is released.
     head: CachePadded<AtomicU64>,
     heap: Mutex<Heap<T>>,
@@ -100,9 +102,7 @@ pub struct Ranked<T, R> {
 
 /// A worker's half of [`Ranked`].
 pub struct RankedLocal<T> {
-    heap: Heap<T>,
-    /// Who goes first when both heads have the same key.
-    turn: bool,
+    pinned: Pinned<Heap<T>>,
 }
 
 impl<T: Task, R: Rank<T>> Ranked<T, R> {
@@ -127,41 +127,41 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
 
     fn new(params: R::Params, topology: &Topology) -> Self {
         let head = CachePadded::new(AtomicU64::new(EMPTY));
-        Self { rank: R::new(params), alone: topology.workers == 1, head, heap: Mutex::new(Heap::new()) }
+        Self { rank: R::new(params), sole: topology.workers == 1, head, heap: Mutex::new(Heap::new()) }
     }
 
     fn attach(&self, _: WorkerId) -> RankedLocal<T> {
-        RankedLocal { heap: Heap::new(), turn: false }
+        RankedLocal { pinned: Pinned::new(Heap::new(), self.sole) }
     }
 
     fn push(&self, cx: &mut Cx, local: Option<&mut RankedLocal<T>>, task: T, why: Ready) -> Wake {
         let key = self.rank.key(cx.now(), &task);
-        let mut alone = false;
+        let mut wake = Wake::Any;
         if let Some(local) = local {
-            if self.alone || task.anchor().is_some() {
-                local.heap.push(key, task);
+            if local.pinned.keeps(&task) {
+                local.pinned.tasks.push(key, task);
                 return Wake::None;
             }
-            // A task that yields to nobody is taken up again at once.
-            alone = why == Ready::Yielded && local.heap.head() == EMPTY && self.head.load(Acquire) == EMPTY;
+            wake = why.wake(|| local.pinned.tasks.head() == EMPTY && self.head.load(Acquire) == EMPTY);
         }
         let mut heap = self.lock();
         heap.push(key, task);
         self.head.store(heap.head(), Release);
-        if alone { Wake::None } else { Wake::Any }
+        wake
     }
 
     fn pop(&self, _: &mut Cx, local: &mut RankedLocal<T>, _: Effort) -> Option<T> {
-        local.turn = !local.turn;
-        let (own, shared) = (local.heap.head(), self.head.load(Acquire));
-        let first = if shared < own || (shared == own && local.turn) { self.pop_shared() } else { None };
-        let (key, task) = first.or_else(|| local.heap.pop()).or_else(|| self.pop_shared())?;
+        let pinned_first = local.pinned.go_first();
+        let (pinned, shared) = (local.pinned.tasks.head(), self.head.load(Acquire));
+        let first = if shared < pinned || (shared == pinned && !pinned_first) { self.pop_shared() } else { None };
+        let (key, task) = first.or_else(|| local.pinned.tasks.pop()).or_else(|| self.pop_shared())?;
         self.rank.runs(key, &task);
         Some(task)
     }
 
-    fn may_spread(&self) -> bool {
-        false
+    /// Where it was popped: a pop counts.
+    fn place(&self, _: &mut Cx, _: &T, _: &impl Load) -> Option<WorkerId> {
+        None
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
@@ -169,7 +169,7 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     }
 
     fn drain(&self, mut local: RankedLocal<T>, sink: &mut dyn FnMut(T)) {
-        std::iter::from_fn(|| local.heap.pop()).for_each(|(_, task)| sink(task));
+        std::iter::from_fn(|| local.pinned.tasks.pop()).for_each(|(_, task)| sink(task));
         std::iter::from_fn(|| self.pop_shared()).for_each(|(_, task)| sink(task));
     }
 }

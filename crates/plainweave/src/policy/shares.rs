@@ -4,7 +4,7 @@
 //!
 //! For it: weighted fairness without a clock. Nothing starves: a task of weight `w` waits for about as many runs of a
 //! task of weight `v` as `v / w`. Against it: a run counts one, however long it takes, since there is no preemption, so
-//! shares of *time* hold among tasks with runs of like length; anchored tasks share with those of their worker only;
+//! shares of *time* hold among tasks with runs of like length; pinned tasks share with those of their worker only;
 //! all workers write the clock of passes; and as of every ranked policy.
 
 use crossbeam_utils::CachePadded;

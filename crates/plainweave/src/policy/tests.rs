@@ -14,7 +14,7 @@ use super::*;
 #[derive(Debug)]
 struct Probe {
     id: usize,
-    anchor: Option<WorkerId>,
+    pinned: Option<WorkerId>,
     stamp: AtomicU64,
     priority: u8,
     deadline: Option<u64>,
@@ -23,17 +23,17 @@ struct Probe {
 
 impl Probe {
     fn new(id: usize) -> Self {
-        Self { id, anchor: None, stamp: AtomicU64::new(0), priority: PRIORITY, deadline: None, weight: WEIGHT }
+        Self { id, pinned: None, stamp: AtomicU64::new(0), priority: PRIORITY, deadline: None, weight: WEIGHT }
     }
 
-    fn anchored(id: usize, worker: WorkerId) -> Self {
-        Self { anchor: Some(worker), ..Self::new(id) }
+    fn pinned_to(id: usize, worker: WorkerId) -> Self {
+        Self { pinned: Some(worker), ..Self::new(id) }
     }
 }
 
 impl Task for Probe {
-    fn anchor(&self) -> Option<WorkerId> {
-        self.anchor
+    fn pinned(&self) -> Option<WorkerId> {
+        self.pinned
     }
     fn last_worker(&self) -> Option<WorkerId> {
         None
@@ -108,8 +108,8 @@ macro_rules! conformance {
 conformance! {
     /// Everything pushed, here and from outside, beyond any ring's size, is popped once.
     nothing_is_lost: loses_nothing;
-    /// A thief gets what may move and never what is anchored; the victim keeps that.
-    anchored_tasks_stay: keeps_anchored;
+    /// A thief gets what may move and never what is pinned; the victim keeps that.
+    pinned_tasks_stay: keeps_pinned;
     /// A push from outside is run although local tasks yield for ever.
     outside_pushes_are_not_starved: serves_outside;
     /// A task that yields is run although others wake each other for ever.
@@ -144,7 +144,7 @@ fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     for i in 0..3000 {
         match i % 4 {
             0 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Spawned),
-            1 => policy.push(&mut cx, Some(&mut local), Probe::anchored(i, 0), Ready::Woken),
+            1 => policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken),
             2 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Yielded),
             _ => policy.push(&mut cx, None, Probe::new(i), Ready::Woken),
         };
@@ -164,31 +164,31 @@ fn take_all<P: Policy<Probe>>(policy: &P, cx: &mut Cx, worker: WorkerId, local: 
     taken
 }
 
-fn keeps_anchored<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
+fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let mut cx = Cx::new(2);
     let (mut a, mut b) = (policy.attach(0), policy.attach(1));
     for i in 0..100 {
-        let task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
+        let task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
     let shares = preset.family != "local";
     assert_eq!(policy.maybe_ready(1), shares, "there is something to steal");
     let stolen = take_all(&policy, &mut cx, 1, &mut b);
-    assert!(stolen.iter().all(|t| t.anchor.is_none()));
+    assert!(stolen.iter().all(|t| t.pinned.is_none()));
     let closed = usize::from(preset.settings.contains("slot-steal=no"));
     let all = if shares { 50 - closed } else { 0 };
     assert_eq!(stolen.len(), all, "a thief that searches on finds all that may move");
     let kept = pop_all(&policy, &mut cx, &mut a, Effort::Quick);
     assert_eq!(kept.len() + stolen.len(), 100);
-    assert_eq!(kept.iter().filter(|t| t.anchor == Some(0)).count(), 50);
+    assert_eq!(kept.iter().filter(|t| t.pinned == Some(0)).count(), 50);
 }
 
 fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(1));
     let (mut cx, mut local) = (Cx::new(3), policy.attach(0));
     for i in 0..10 {
-        policy.push(&mut cx, Some(&mut local), Probe::anchored(i, 0), Ready::Spawned);
+        policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Spawned);
         policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Spawned);
     }
     policy.push(&mut cx, None, Probe::new(999), Ready::Spawned);
@@ -207,11 +207,11 @@ fn serves_yields<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let (mut cx, mut local, _other) = (Cx::new(3), policy.attach(0), policy.attach(1));
     for i in 0..10 {
-        policy.push(&mut cx, Some(&mut local), Probe::anchored(i, 0), Ready::Woken);
+        policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken);
         policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Woken);
     }
     policy.push(&mut cx, Some(&mut local), Probe::new(998), Ready::Yielded);
-    policy.push(&mut cx, Some(&mut local), Probe::anchored(999, 0), Ready::Yielded);
+    policy.push(&mut cx, Some(&mut local), Probe::pinned_to(999, 0), Ready::Yielded);
     let mut left = 2;
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
@@ -254,7 +254,7 @@ fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let (mut cx, mut local) = (Cx::new(4), policy.attach(0));
     let mut ran = [0; 20];
     for i in 0..20 {
-        let mut task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
+        let mut task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
         task.priority = if i < 2 { 255 } else { 0 };
         task.deadline = (i < 2).then_some(0);
         task.weight = if i < 2 { 1000 } else { 1 };
@@ -276,8 +276,8 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     for i in 0..900 {
         let why = [Ready::Woken, Ready::Spawned, Ready::Yielded][i % 3];
         let local = [Some(&mut a), Some(&mut b), None].into_iter().nth(i % 5 % 3).flatten();
-        let anchor = if i % 5 % 3 < 2 && i % 7 == 0 { Some(i % 5 % 3) } else { None };
-        policy.push(&mut cx, local, Probe { anchor, ..Probe::new(i) }, why);
+        let pinned = if i % 5 % 3 < 2 && i % 7 == 0 { Some(i % 5 % 3) } else { None };
+        policy.push(&mut cx, local, Probe { pinned, ..Probe::new(i) }, why);
     }
     let mut drained = VecDeque::new();
     for local in [a, b] {
@@ -297,14 +297,14 @@ fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&
         start.wait();
         let mut now = 0;
         let mut next = (w * each..(w + 1) * each).map(|id| match id % 7 {
-            0 => Probe::anchored(id, w),
+            0 => Probe::pinned_to(id, w),
             _ => Probe::new(id),
         });
         while left.load(Ordering::Acquire) > 0 {
             now += 1000;
             cx.set_now(now);
             for task in next.by_ref().take(3) {
-                let own = task.anchor.is_some() || task.id % 11 != 1;
+                let own = task.pinned.is_some() || task.id % 11 != 1;
                 policy.push(&mut cx, own.then_some(&mut local), task, Ready::Spawned);
             }
             let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) else {
@@ -314,7 +314,7 @@ fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&
                 }
                 continue;
             };
-            assert!(task.anchor.is_none_or(|a| a == w), "an anchored task has moved");
+            assert!(task.pinned.is_none_or(|a| a == w), "a pinned task has moved");
             if runs[task.id].fetch_add(1, Ordering::Relaxed) == 0 {
                 let why = if task.id % 3 == 0 { Ready::Woken } else { Ready::Yielded };
                 policy.push(&mut cx, Some(&mut local), task, why);

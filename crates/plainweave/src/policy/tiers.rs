@@ -5,7 +5,7 @@
 //! For it: each class of work has the scheduler that fits it. Against it: what is below a busy upper tier gets one pop
 //! in [`TiersParams::every`], however long it has waited (`priority` ages instead).
 
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 
 /// See the module's page.
 pub struct Tiers<H, L> {
@@ -74,8 +74,8 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
         found.or_else(|| self.low.pop(cx, &mut local.low, effort))
     }
 
-    fn may_spread(&self) -> bool {
-        self.high.may_spread() && self.low.may_spread()
+    fn place(&self, cx: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+        if task.priority() >= self.from { self.high.place(cx, task, load) } else { self.low.place(cx, task, load) }
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {

@@ -1,8 +1,9 @@
 //! What the queues cost without contention, on one thread. A measurement, not a test.
 
-use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
+use super::inbox::Inbox;
+use super::inbox::tests::Boxed;
 use super::ring::ring;
+use super::shared::Injector;
 
 /// `cargo test -p plainweave --release --lib queue::cost -- --ignored --nocapture`
 #[test]
@@ -31,7 +32,7 @@ fn cost_of_each_operation() {
             }
         }
     });
-    let mut tasks: Vec<_> = (0..16).map(Letter::new).collect();
+    let mut tasks: Vec<_> = (0..16).map(Boxed::new).collect();
     time("inbox, push and take in batches of 16, per task", &mut || {
         for _ in 0..N / 16 {
             tasks.drain(..).for_each(|task| _ = inbox.push(task));

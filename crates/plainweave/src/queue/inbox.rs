@@ -24,8 +24,6 @@
 //! The queue is safe with several takers too (each gets a whole chain), which shutdown and stall recovery use; order
 //! across takers is then nobody's promise.
 
-mod letter;
-
 use std::marker::PhantomData;
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -34,7 +32,8 @@ use crate::prefetch::prefetch_write;
 use crate::shim::atomic::AtomicPtr;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
-pub use letter::{Letter, Letters};
+#[cfg(test)]
+pub(super) mod tests;
 
 /// The room in a task for its place in an inbox.
 pub(crate) struct Link<N>(AtomicPtr<N>);

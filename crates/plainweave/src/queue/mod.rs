@@ -4,12 +4,10 @@
 //! |---|---|---|---|---|
 //! | [`ring`] | its owner | it, the oldest; thieves, a batch | `push` hands it back | run queues, FIFO |
 //! | [`deque`] | its owner | it, at both ends; thieves, a batch | the same, or it grows | run queues in other orders |
-//! | [`inbox`] | any thread | the worker, all at once | never: links are in the tasks | remote wake-ups |
-//! | [`injector`] | any thread | any thread | never: holds live fibers | what comes in batches |
+//! | `inbox` | any thread | the worker, all at once | never: links are in the tasks | remote wake-ups |
 //! | [`mpmc`] | any thread | any thread | `push` hands it back | what comes one by one |
 //! | `mpsc` | any thread | the worker, one by one | `push` says so | grants to fibers that stay |
-//! | [`sharded`] | any thread | any thread | never: injectors stand behind | the policies' shared queues |
-//! | [`spsc`] | one thread | one other | `push` hands it back | stages joined by a queue |
+//! | [`shared`] | any thread | any thread | never: holds live fibers | the policies' shared queues |
 //!
 //! Three habits hold in all of them:
 //!
@@ -29,13 +27,11 @@
 //! producer stays in order.
 
 pub mod deque;
-pub mod inbox;
-pub mod injector;
+pub(crate) mod inbox;
 pub mod mpmc;
 pub(crate) mod mpsc;
 pub mod ring;
-pub mod sharded;
-pub mod spsc;
+pub mod shared;
 
 #[cfg(all(test, not(loom)))]
 mod cost;

@@ -7,9 +7,10 @@ use loom::sync::atomic::{AtomicBool, fence};
 use loom::thread;
 
 use super::deque::deque;
-use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
+use super::inbox::Inbox;
+use super::inbox::tests::Boxed;
 use super::ring::{Owner, Stealer, ring, ring_at};
+use super::shared::Injector;
 use crate::shim::Arc;
 
 /// Two positions before the wrap at 2^48: each model crosses it.
@@ -171,7 +172,7 @@ fn loom_a_look_does_not_miss_a_push() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
         let pusher = Arc::clone(&inbox);
-        assert_no_lost_wake(inbox, move || assert!(pusher.push(Letter::new(1))), |queue| queue.is_empty());
+        assert_no_lost_wake(inbox, move || assert!(pusher.push(Boxed::new(1))), |queue| queue.is_empty());
     });
     loom::model(|| {
         let injector = Arc::new(Injector::new());
@@ -186,7 +187,7 @@ fn loom_inbox_two_producers() {
         let inbox = Arc::new(Inbox::new());
         let producers = [[1, 2], [3, 4]].map(|numbers| {
             let inbox = Arc::clone(&inbox);
-            thread::spawn(move || numbers.map(|number| inbox.push(Letter::new(number))))
+            thread::spawn(move || numbers.map(|number| inbox.push(Boxed::new(number))))
         });
         // Until all have come, yielding in between: loom does not pre-empt before a take whose look (a plain load) is
         // followed by a producer's own load, so a single early take would only ever find the inbox empty.
@@ -215,7 +216,7 @@ fn loom_the_first_of_several_wakes() {
         let post = |number| {
             let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
             move || {
-                inbox.push(Letter::new(number)) && {
+                inbox.push(Boxed::new(number)) && {
                     fence(SeqCst);
                     asleep.load(Relaxed)
                 }

@@ -49,7 +49,7 @@
 //!
 //! **Rejected.** *Positions of 32 bits in one word:* nothing to gain, head and tail are to lie apart. *A batch by one
 //! fetch-and-add:* its roll-back would have to give back part of a range; batches go to the
-//! [injector](super::injector).
+//! [injector](super::shared::Injector).
 
 #[cfg(all(test, loom))]
 mod models;

@@ -7,10 +7,11 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::inbox::{Inbox, Letter};
-use super::injector::Injector;
+use super::inbox::Inbox;
+use super::inbox::tests::Boxed;
 use super::mpsc;
 use super::ring::{Owner, Stealer, ring, ring_at};
+use super::shared::Injector;
 
 /// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
 const TASKS: u32 = if cfg!(miri) { 300 } else { 300_000 };
@@ -30,7 +31,7 @@ fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
 }
 
 /// Runs what the thief holds, then steals, until the producer is done and nothing is seen any more.
-fn rob(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
+fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
         let last = done.load(Ordering::Acquire);
@@ -69,7 +70,7 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
         let mut owner = ring_at(capacity, BEFORE_WRAP);
         let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
         let seen = thread::scope(|scope| {
-            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| rob(&victim, ring(capacity), &done))).collect();
+            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| steal_all(&victim, ring(capacity), &done))).collect();
             let mut seen = vec![produce(&mut owner, &mut spill)];
             done.store(true, Ordering::Release);
             seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
@@ -87,8 +88,8 @@ fn ring_conserves_tasks_when_thieves_are_robbed() {
     let victims = [owner.stealer(), middle.stealer()];
     let (done, mut spill) = (AtomicBool::new(false), Vec::new());
     let seen = thread::scope(|scope| {
-        let middle = scope.spawn(|| rob(&victims[..1], middle, &done));
-        let last = scope.spawn(|| rob(&victims, last, &done));
+        let middle = scope.spawn(|| steal_all(&victims[..1], middle, &done));
+        let last = scope.spawn(|| steal_all(&victims, last, &done));
         let own = produce(&mut owner, &mut spill);
         done.store(true, Ordering::Release);
         [own, middle.join().unwrap(), last.join().unwrap()]
@@ -138,7 +139,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
             let (inbox, firsts, running) = (&inbox, &firsts, &running);
             scope.spawn(move || {
                 for number in (start..TASKS).step_by(2) {
-                    firsts.fetch_add(usize::from(inbox.push(Letter::new(number))), Ordering::Relaxed);
+                    firsts.fetch_add(usize::from(inbox.push(Boxed::new(number))), Ordering::Relaxed);
                 }
                 running.fetch_sub(1, Ordering::Release);
             });
@@ -167,11 +168,11 @@ fn inbox_and_its_batches_drop_what_is_left() {
     // A leak is Miri's to find.
     let inbox = Inbox::new();
     assert!(inbox.is_empty());
-    assert_eq!([1, 2, 3].map(|number| inbox.push(Letter::new(number))), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|number| inbox.push(Boxed::new(number))), [true, false, false]);
     let mut batch = inbox.take_all();
     assert_eq!(batch.next().map(|task| task.into_value()), Some(1));
     assert_eq!(batch.len(), 2);
-    inbox.push(Letter::new(4));
+    inbox.push(Boxed::new(4));
 }
 
 #[test]
@@ -179,14 +180,14 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
     let inbox = Inbox::new();
     assert!(inbox.take().is_empty() && !inbox.take().step());
     for steps in 0..6 {
-        [1, 2, 3, 4].into_iter().for_each(|number| _ = inbox.push(Letter::new(number)));
+        [1, 2, 3, 4].into_iter().for_each(|number| _ = inbox.push(Boxed::new(number)));
         let mut taken = inbox.take();
         assert!(inbox.is_empty() && !taken.is_empty());
         let more: Vec<_> = (0..steps).map(|_| taken.step()).collect();
         assert_eq!(more, [true, true, true, false, false][..steps]);
         assert!(!taken.is_empty());
         // What comes meanwhile is another batch's. (A leak is Miri's to find.)
-        inbox.push(Letter::new(5));
+        inbox.push(Boxed::new(5));
         if steps % 2 == 0 {
             let batch = taken.into_batch();
             assert_eq!((batch.len(), batch.map(|task| task.into_value()).collect()), (4, vec![1, 2, 3, 4]));

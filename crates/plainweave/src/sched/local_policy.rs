@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::fiber::FiberTask;
-use crate::policy::{Cx, Effort, Policy, Ready, Wake};
+use crate::fiber::{FiberTask, Movement};
+use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::sched::worker::WorkerCtx;
 
 /// The door through which fibers push, whatever the policy.
 pub(crate) trait PushLocal {
@@ -36,5 +37,16 @@ impl<P: Policy<FiberTask>> Half<P> {
     pub(crate) fn pop(&self, effort: Effort) -> Option<FiberTask> {
         let (local, cx) = &mut *self.inner.borrow_mut();
         self.policy.pop(cx, local, effort)
+    }
+
+    /// Before a fiber's first run on `here`: the other worker on which it is to start.
+    #[inline(always)]
+    pub(super) fn place(&self, task: &FiberTask, here: &WorkerCtx) -> Option<WorkerId> {
+        if task.header().movement() != Movement::BeforeStart {
+            return None;
+        }
+        let (_, cx) = &mut *self.inner.borrow_mut();
+        let place = self.policy.place(cx, task, here)?;
+        (place != here.id() && place < here.pool().workers.len()).then_some(place)
     }
 }

@@ -24,7 +24,6 @@ use slab::Slab;
 use super::local_policy::{Half, PushLocal};
 use super::mailbox::Mail;
 use super::recycle::Means;
-use super::spread::Spread;
 use super::wake;
 use super::worker_io::{At, Guard, Io, Reach};
 use crate::atomics::biased_lock::Inside;
@@ -62,7 +61,6 @@ pub(crate) struct WorkerCtx {
     reach: Reach,
     /// Stacks and storage for its fibers.
     pub(super) means: Means,
-    spread: Spread,
     /// As the pool knows it.
     pub(super) dry: Cell<bool>,
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
@@ -216,7 +214,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             driver_tag,
             reach: Reach::new(driver),
             means: Means::new(&pool),
-            spread: Spread::default(),
             dry: Cell::new(true),
             anchored: RefCell::default(),
             half: half.clone(),
@@ -351,9 +348,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let ctx = &self.ctx;
         ctx.set_dry(false);
         if !task.has_started() {
-            if self.half.policy.may_spread()
-                && let Some(other) = ctx.spread.elsewhere(ctx, task.header())
-            {
+            if let Some(other) = self.half.place(&task, ctx) {
                 return wake::send_to(&ctx.pool, other, task);
             }
             if !self.start(&task) {

@@ -15,7 +15,7 @@ use crate::{Report, is_test, lists};
 const CRATES: [&str; 3] = ["crates/plainweave-bench/src/", "crates/plainweave-cli/src/", "crates/plainweave-http/src/"];
 
 /// A module by its names from the root of the crate; empty for the root.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
 #[test]
 fn files_do_not_import_in_a_circle() {
@@ -53,7 +53,7 @@ fn files_do_not_import_in_a_circle() {
 }
 
 /// The files of a crate by the module that each is.
-struct Crate(BTreeMap<Module, Scope>);
+pub(crate) struct Crate(BTreeMap<Module, Scope>);
 
 /// One file, as far as names are concerned.
 struct Scope {
@@ -75,13 +75,13 @@ struct Binding {
 
 /// What a file takes from another: the names, and the first line that has one.
 #[derive(Default)]
-struct Import {
-    line: usize,
+pub(crate) struct Import {
+    pub(crate) line: usize,
     names: BTreeSet<String>,
 }
 
 impl Import {
-    fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         let mut text = String::new();
         for name in &self.names {
             let _ = write!(text, "{}`{name}`", if text.is_empty() { "" } else { ", " });
@@ -97,10 +97,10 @@ enum Target {
     Item(Module, String),
 }
 
-type Imports = BTreeMap<Module, BTreeMap<Module, Import>>;
+pub(crate) type Imports = BTreeMap<Module, BTreeMap<Module, Import>>;
 
 impl Crate {
-    fn read(root: &str, files: &[File]) -> Self {
+    pub(crate) fn read(root: &str, files: &[File]) -> Self {
         let own: Vec<_> = files.iter().filter(|file| file.path.starts_with(root) && !is_test(file)).collect();
         let library = own.iter().any(|file| file.path[root.len()..] == *"lib.rs");
         // Beside a library, `main.rs` is a crate of its own that no file can import.
@@ -108,8 +108,13 @@ impl Crate {
         Self(own.map(|file| (module(&file.path[root.len()..]), Scope::read(file))).collect())
     }
 
+    /// Returns the path of a module's file.
+    pub(crate) fn path(&self, module: &[String]) -> &str {
+        &self.0[module].path
+    }
+
     /// Returns what each file takes from which other files.
-    fn imports(&self) -> Imports {
+    pub(crate) fn imports(&self) -> Imports {
         let mut imports = Imports::new();
         for (module, scope) in &self.0 {
             let mut tie = |to: &Module, name: &str, line: usize| {

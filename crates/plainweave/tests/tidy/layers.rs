@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::cycles::Crate;
 use crate::source::{File, has_word, lines_with, rust_files};
 use crate::{Report, is_library, is_test, lists};
 
@@ -24,6 +25,40 @@ fn unsafe_stands_in_listed_files() {
 }
 
 #[test]
+fn imports_lead_downwards() {
+    let mut report = Report::default();
+    let files = rust_files();
+    let runtime = Crate::read("crates/plainweave/src/", &files);
+    let row = |room: &str| lists::LAYERS.iter().position(|row| row.contains(&room));
+    for (from, to, import) in
+        runtime.imports().iter().flat_map(|(from, to)| to.iter().map(move |(to, i)| (from, to, i)))
+    {
+        let (above, below) = (room(from), room(to));
+        let may = match (row(above), row(below)) {
+            _ if above == below => true,
+            (Some(0), Some(_)) => true,
+            (Some(above), Some(below)) => above < below,
+            _ => false,
+        };
+        let narrow = lists::NARROW.iter().find(|(room, _)| *room == above);
+        let may = may && (above == below || narrow.is_none_or(|(_, rooms)| rooms.contains(&below)));
+        if !may {
+            let what = format!(
+                "takes {} from `{below}`, which `{above}` may not know: see LAYERS in tidy/lists.rs",
+                import.names()
+            );
+            report.add(runtime.path(from), import.line, what);
+        }
+    }
+    report.done();
+}
+
+/// Returns the first name of a module's path: a folder or a file of `src`.
+fn room(module: &[String]) -> &str {
+    module.first().map_or("", String::as_str)
+}
+
+#[test]
 fn policies_import_their_parent_and_queues() {
     let mut report = Report::default();
     for file in rust_files().iter().filter(|file| file.path.starts_with("crates/plainweave/src/policy/")) {
@@ -43,7 +78,8 @@ fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
     if let Some(at) = line.find("crate::") {
         let path = &line[at..];
         // Not `pub(crate)`, which has no path behind it.
-        return (!path.starts_with("crate::queue") && !path.starts_with("crate::shim")).then_some(path);
+        let allowed = ["crate::policy", "crate::queue", "crate::shim"];
+        return (!allowed.iter().any(|layer| path.starts_with(layer))).then_some(path);
     }
     let import = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ");
     let path = import.strip_prefix("use ")?;

@@ -1,6 +1,7 @@
 //! What single policies promise beyond the suite, and how policies are named.
 
 use super::*;
+use crate::policy::thesis::*;
 
 /// Pushes tasks 0 to `n - 1` on one worker, all for the same reason, and pops them all.
 fn order_of<P: Policy<Probe>>(params: P::Params, n: usize, why: Ready) -> Vec<usize> {
@@ -46,8 +47,8 @@ fn orders() {
 fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
     for (amount, most) in [("half", 5), ("one", 1), ("atleast:8", 8)] {
         for order in ["fifo", "lifo"] {
-            struct Rob;
-            impl Visitor<Probe> for Rob {
+            struct Steal;
+            impl Visitor<Probe> for Steal {
                 type Output = Vec<usize>;
                 fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
                     let policy = P::new(params, &Topology::flat(2));
@@ -60,7 +61,7 @@ fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
                 }
             }
             let choice = Choice::parse(&format!("{order}:amount={amount}")).expect("a policy");
-            assert_eq!(choice.visit(Rob), (0..most).collect::<Vec<_>>(), "{order} {amount}");
+            assert_eq!(choice.visit(Steal), (0..most).collect::<Vec<_>>(), "{order} {amount}");
         }
     }
 }
@@ -132,14 +133,16 @@ fn a_full_structure_does_what_was_asked_for() {
             for i in 0..20 {
                 policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
             }
-            // What a worker finds that does not rob on its own account; who was asked to relieve, robs.
+            // What a worker finds that does not search; one that was asked for help steals.
             let found = pop_all(&policy, &mut cx, &mut b, Effort::Quick);
             (found.len(), found.iter().any(|t| t.id < 8))
         }
     }
     let fill = |what: &str| Choice::parse(&format!("fifo:capacity=8,{what}")).expect("a policy").visit(Fill);
     // Thrice half of eight and one more.
-    assert_eq!(fill("full=shed"), (15, true));
+    assert_eq!(fill("full=spill"), (15, true));
+    assert_eq!(fill("full=shed"), (15, true), "its old name");
+    assert_eq!(fill("full=spill,shards=2"), (15, true), "the family does as the default");
     assert_eq!(fill("full=overflow"), (12, false));
     assert_eq!(fill("full=overflow,shared=locked"), (12, false));
     assert_eq!(fill("full=overflow,shards=3,spin=5"), (12, false));
@@ -199,6 +202,10 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
         let choice = Choice::parse(preset.name).expect("well-formed");
         assert_eq!(choice.preset().name, preset.name);
         assert!(!preset.source.is_empty() && !preset.tradeoff.is_empty());
+    }
+    for (text, simple) in [("fifo", true), ("fifo:capacity=64,poll=9", true), ("fifo:victim=near:2", false)] {
+        let choice = Choice::parse(text).expect("a policy");
+        assert_eq!(matches!(choice.family(), Family::WorkStealing(_)), simple, "{text}");
     }
     let changed = Choice::parse("lifo:capacity=64,victim=near:13,amount=one").expect("a policy");
     let Family::Stealing(params) = changed.family() else { panic!("{changed:?}") };
@@ -261,7 +268,7 @@ fn order_with(name: &str, give: fn(&mut Probe)) -> Vec<usize> {
             let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
             cx.set_now(1_000_000_000);
             for i in 0..6 {
-                let mut task = if i % 2 == 0 { Probe::anchored(i, 0) } else { Probe::new(i) };
+                let mut task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
                 (self.0)(&mut task);
                 policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
             }
@@ -301,12 +308,12 @@ fn waiting_makes_urgent() {
 
 #[test]
 fn shares_follow_weights() {
-    for anchored in [true, false] {
+    for pinned in [true, false] {
         let policy = Shares::<Probe>::new((), &Topology::flat(2));
         let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
         let mut ran = [0usize; 3];
         for (id, weight) in [50, 100, 250].into_iter().enumerate() {
-            let task = Probe { weight, anchor: anchored.then_some(0), ..Probe::new(id) };
+            let task = Probe { weight, pinned: pinned.then_some(0), ..Probe::new(id) };
             policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
         }
         for _ in 0..4000 {
@@ -329,16 +336,16 @@ fn shares_follow_weights() {
 
 #[test]
 fn tiers_conform_and_keep_their_order() {
-    type Two = Tiers<Edf<Probe>, Fifo<Probe>>;
+    type Two = Tiers<Edf<Probe>, WorkStealing<Probe>>;
     let params = || TiersParams {
         high: DeadlineParams::default(),
-        low: StealingParams::default(),
+        low: WorkStealingParams::default(),
         from: PRIORITY + 1,
         every: 61,
     };
     let any = &PRESETS[0];
     loses_nothing::<Two>(any, params());
-    keeps_anchored::<Two>(any, params());
+    keeps_pinned::<Two>(any, params());
     serves_outside::<Two>(any, params());
     serves_yields::<Two>(any, params());
     moves_started::<Two>(any, params());

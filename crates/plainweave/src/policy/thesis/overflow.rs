@@ -3,7 +3,7 @@
 //! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
 //! task into a shared queue, behind a lock (worse), without one, or sharded (a little better); ask a random worker to
 //! steal from me, once or until I am relieved (much worse); announce my number on a queue of overloaded workers where
-//! thieves look first (a little better). Go and Tokio shed half of the structure into a shared queue: our default.
+//! thieves look first (a little better). Go and Tokio spill half of the structure into a shared queue: our default.
 //!
 //! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
 //! queue at once, since fibers must not wait on each other inside the scheduler.
@@ -13,11 +13,11 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::stealing_params::{Shards, StealingParams};
-use super::{Cx, Topology, WorkerId};
+use super::params::{Shards, StealingParams};
+use crate::policy::{Cx, Topology, WorkerId};
 use crate::queue::mpmc::Mpmc;
 use crate::queue::ring::Owner;
-use crate::queue::sharded::Sharded;
+use crate::queue::shared::Sharded;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -26,7 +26,7 @@ use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The older half and the task go to the shared queue (Go, Tokio).
-    Shed,
+    Spill,
     /// The structure grows.
     Grow,
     /// The task goes to the shared queue.
@@ -87,43 +87,43 @@ impl<T: Send> Shared<T> {
     }
 }
 
-/// Who has asked to be relieved: by a note to one worker, or on a board for all.
-pub(super) struct Appeals {
-    /// For each worker, the number of the one that asks it, plus one.
-    notes: Box<[CachePadded<AtomicUsize>]>,
-    board: Mpmc<WorkerId>,
+/// Workers without room that have asked for help: one worker each, or all of them.
+pub(super) struct HelpRequests {
+    /// For each worker, the number of the one that asks it, plus one; 0: none does.
+    asked: Box<[CachePadded<AtomicUsize>]>,
+    announced: Mpmc<WorkerId>,
 }
 
-impl Appeals {
+impl HelpRequests {
     pub(super) fn new(topology: &Topology) -> Self {
-        let notes = (0..topology.workers).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-        Self { notes, board: Mpmc::new(topology.workers.next_power_of_two()) }
+        let asked = (0..topology.workers).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
+        Self { asked, announced: Mpmc::new(topology.workers.next_power_of_two()) }
     }
 
-    /// Asks a random other worker; a note that is there already stays.
+    /// Asks a random other worker to steal from `me`, unless it has been asked already.
     pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId) {
-        let draw = cx.below(self.notes.len() - 1);
-        let asked = if draw >= me { draw + 1 } else { draw };
-        let _ = self.notes[asked].compare_exchange(0, me + 1, Release, Relaxed);
+        let draw = cx.below(self.asked.len() - 1);
+        let other = if draw >= me { draw + 1 } else { draw };
+        let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);
     }
 
-    /// Who has asked `worker`.
-    pub(super) fn asked(&self, worker: WorkerId) -> Option<WorkerId> {
-        self.notes[worker].load(Acquire).checked_sub(1)
+    /// Returns the worker that has asked `worker`.
+    pub(super) fn asking(&self, worker: WorkerId) -> Option<WorkerId> {
+        self.asked[worker].load(Acquire).checked_sub(1)
     }
 
-    /// `worker` has seen to it.
+    /// Notes that `worker` has done so.
     pub(super) fn answered(&self, worker: WorkerId) {
-        self.notes[worker].store(0, Relaxed);
+        self.asked[worker].store(0, Relaxed);
     }
 
-    /// Puts `me` on the board, if there is room: about as many entries as workers.
+    /// Asks all workers, if there is room: for about as many requests as workers.
     pub(super) fn announce(&self, me: WorkerId) {
-        let _ = self.board.push(me);
+        let _ = self.announced.push(me);
     }
 
-    /// Takes a number off the board.
+    /// Takes the oldest of these requests.
     pub(super) fn announced(&self) -> Option<WorkerId> {
-        self.board.pop()
+        self.announced.pop()
     }
 }

@@ -2,7 +2,7 @@
 //! has something, from a drawn one on. So pushes and pops that come at once seldom meet, and order is relaxed:
 //! each part is first in, first out, and each producer's tasks leave a part in their order.
 //!
-//! A part is a bounded [ring](super::mpmc) with a [locked queue](super::injector) behind it, or that locked queue
+//! A part is a bounded [ring](super::mpmc) with a [locked queue](Injector) behind it, or that locked queue
 //! alone. The ring takes what comes one by one; what finds it full goes behind.
 //!
 //! **Protocol of a part with a ring.**
@@ -16,12 +16,13 @@
 //!
 //! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to 3 to 20 of them. There
 //! the parts are bounded; here a push cannot fail, because a fiber that is ready must be somewhere. The bound is that
-//! of the [injector](super::injector): the live fibers.
+//! of the [injector](Injector): the live fibers.
 //!
 //! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one and somebody must know when
 //! the last reader has left the old one. A full part is the exception, and what comes in batches goes behind anyway:
 //! one lock a batch. `docs/queues.md` has the figures.
 
+mod injector;
 #[cfg(all(test, loom))]
 mod models;
 
@@ -29,9 +30,10 @@ use std::fmt;
 
 use crossbeam_utils::CachePadded;
 
-use super::injector::Injector;
 use super::mpmc::Mpmc;
 use super::ring::Owner;
+
+pub use injector::Injector;
 
 /// Slots of a part's ring.
 pub const SHARD_CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };

@@ -1,4 +1,4 @@
-//! The shared queue: FIFO, any thread puts, any thread takes. Spawns from outside and overflow of full rings land here.
+//! A shared queue behind a lock: FIFO, any thread puts, any thread takes. What full rings spill lands here.
 //!
 //! A `Mutex<VecDeque>` with an atomic copy of its length. A lock-free MPMC queue was not chosen: tasks come here in
 //! batches (half a ring at a time) and leave in batches, so the lock is taken once per batch; and what idle workers do
@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 
-use super::ring::Owner;
+use crate::queue::ring::Owner;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};

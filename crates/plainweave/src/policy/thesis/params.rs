@@ -2,17 +2,17 @@
 
 use super::order::Ends;
 use super::overflow::WhenFull;
-use super::settings::{Key, Settings, key, number, with, word};
 use super::victim::{Amount, Victim};
 use super::{SlotFor, SlotParams};
-use crate::queue::ring::DEFAULT_CAPACITY;
+use crate::policy::WorkStealingParams;
+use crate::policy::settings::{Key, Settings, key, number, with, word};
 
 /// Where tasks that yield go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yields {
     /// They stay with their worker (a soft yield).
     Local,
-    /// The shared queue, unless they are anchored or the worker is alone.
+    /// The shared queue, unless they are pinned or there is one worker.
     Shared,
 }
 
@@ -36,7 +36,7 @@ pub struct StealingParams {
     pub capacity: usize,
     /// Every so many pops the shared queue goes first, at least 1.
     pub poll: u32,
-    /// Whom to rob.
+    /// Whom to steal from.
     pub victim: Victim,
     /// How much to take.
     pub amount: Amount,
@@ -53,16 +53,17 @@ pub struct StealingParams {
 }
 
 impl Default for StealingParams {
+    /// What [`WorkStealing`](crate::policy::WorkStealing) does.
     fn default() -> Self {
+        let WorkStealingParams { capacity, poll } = WorkStealingParams::default();
         Self {
+            capacity,
+            poll,
             ends: Ends::Fifo,
             slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
-            capacity: DEFAULT_CAPACITY,
-            // A prime, as in Go, so that no loop of the program keeps step.
-            poll: 61,
             victim: Victim::Uniform,
             amount: Amount::Half,
-            full: WhenFull::Shed,
+            full: WhenFull::Spill,
             spin: 0,
             shards: 1,
             shared: Shards::Mpmc,
@@ -79,9 +80,9 @@ impl Settings for StealingParams {
         key("slot-steal", "yes|no", "whether thieves may empty it"),
         key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
         key("poll", "1..65535", "every so many pops the shared queue goes first"),
-        key("victim", "uniform|near:K|group|biased", "whom an idle worker robs"),
+        key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N", "how much it takes"),
-        key("full", "shed|grow|overflow|request|sticky|announce", "what to do without room"),
+        key("full", "spill|grow|overflow|request|sticky|announce", "what to do without room"),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
@@ -134,7 +135,9 @@ fn amount(text: &str) -> Option<Amount> {
 
 fn full(text: &str) -> Option<WhenFull> {
     let words = [
-        ("shed", WhenFull::Shed),
+        ("spill", WhenFull::Spill),
+        // Its older name.
+        ("shed", WhenFull::Spill),
         ("grow", WhenFull::Grow),
         ("overflow", WhenFull::Overflow),
         ("request", WhenFull::Request { sticky: false }),

@@ -1,5 +1,6 @@
 //! First in, first out: each worker runs its tasks in the order in which they became ready and steals the oldest of
-//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes.
+//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes. (With the default
+//! parameters [`WorkStealing`](crate::policy::WorkStealing) does the same in one file.)
 //!
 //! For it: bounded waiting (a task waits for at most all that were ready before it), good latency at the tail.
 //! Against it: a task that was just woken finds its data cold.
@@ -11,9 +12,9 @@ use std::collections::VecDeque;
 
 use super::order::Order;
 use super::overflow::Shared;
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
 /// FIFO with stealing. See the module's page.
@@ -21,74 +22,65 @@ pub type Fifo<T> = Stealing<T, Ring<T>>;
 
 /// A bounded ring and a plain lane, both first in, first out.
 pub struct Ring<T> {
-    alone: bool,
-    anchored: VecDeque<T>,
+    pub(super) pinned: Pinned<VecDeque<T>>,
     ring: Owner<T>,
-    turn: bool,
 }
 
 /// What thieves hold of a [`Ring`].
-pub struct RingDoor<T>(Stealer<T>);
+pub struct RingStealer<T>(Stealer<T>);
 
 impl<T: Task + 'static> Order<T> for Ring<T> {
-    type Door = RingDoor<T>;
+    type Stealer = RingStealer<T>;
 
-    fn new(params: &StealingParams, alone: bool) -> Self {
-        let capacity = if alone { 1 } else { params.capacity.next_power_of_two() };
-        Self { alone, anchored: VecDeque::new(), ring: ring(capacity), turn: false }
+    fn new(params: &StealingParams, sole: bool) -> Self {
+        let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
+        Self { pinned: Pinned::fifo(sole), ring: ring(capacity) }
     }
 
-    fn door(&self) -> RingDoor<T> {
-        RingDoor(self.ring.stealer())
+    fn stealer(&self) -> RingStealer<T> {
+        RingStealer(self.ring.stealer())
     }
 
     #[inline(always)]
     fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
-        // Without thieves one plain lane serves all.
-        if self.alone || task.anchor().is_some() {
-            self.anchored.push_back(task);
-            return Ok(Wake::None);
+        match self.pinned.push(task) {
+            Ok(()) => Ok(Wake::None),
+            Err(task) => self.ring.push(task).map(|()| Wake::Any),
         }
-        self.ring.push(task).map(|()| Wake::Any)
     }
 
     #[inline(always)]
     fn pop(&mut self, _: &mut Cx) -> Option<T> {
         if self.ring.is_empty() {
-            return self.anchored.pop_front();
+            return self.pinned.pop();
         }
-        self.turn = !self.turn;
-        if self.turn {
-            self.anchored.pop_front().or_else(|| self.ring.pop())
-        } else {
-            self.ring.pop().or_else(|| self.anchored.pop_front())
-        }
+        self.pinned.alternate(|| self.ring.pop())
     }
 
     #[inline(always)]
     fn is_empty(&self) -> bool {
-        self.anchored.is_empty() && self.ring.is_empty()
+        self.pinned.is_empty() && self.ring.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
         shared.push_all(cx, self.ring.take_half().chain([with]));
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let most = most.min(self.ring.capacity().div_ceil(2));
         shared.pop_batch_into(cx, &mut self.ring, most)
     }
 
-    fn steal(&mut self, victim: &RingDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &RingStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         victim.0.steal_into(&mut self.ring, wanted)
     }
 
-    fn has_tasks(victim: &RingDoor<T>) -> bool {
+    fn has_tasks(victim: &RingStealer<T>) -> bool {
         !victim.0.is_empty()
     }
 
     fn drain(mut self, sink: &mut dyn FnMut(T)) {
-        self.anchored.drain(..).for_each(&mut *sink);
+        self.pinned.tasks.drain(..).for_each(&mut *sink);
         std::iter::from_fn(|| self.ring.pop()).for_each(sink);
     }
 }

@@ -7,15 +7,15 @@
 //! told otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may take
 //! the receiver away from its message, so thieves look at the slot last.
 //!
-//! The slot for tasks that may move is a ring of one place; anchored tasks have a plain one. At most one of them is
+//! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most one of them is
 //! full.
 
-use super::fifo::{Ring, RingDoor};
+use super::fifo::{Ring, RingStealer};
 use super::order::Order;
 use super::overflow::Shared;
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
 /// FIFO with a slot. See the module's page.
@@ -44,16 +44,15 @@ pub struct SlotParams {
 /// A slot before a [`Ring`].
 pub struct Slot<T> {
     params: SlotParams,
-    alone: bool,
-    anchored: Option<T>,
+    pinned: Option<T>,
     movable: Owner<T>,
     rest: Ring<T>,
     in_a_row: u32,
 }
 
 /// What thieves hold of a [`Slot`].
-pub struct SlotDoor<T> {
-    rest: RingDoor<T>,
+pub struct SlotStealer<T> {
+    rest: RingStealer<T>,
     slot: Option<Stealer<T>>,
 }
 
@@ -61,14 +60,14 @@ impl<T: Task + 'static> Slot<T> {
     /// Owner. Empties the slot.
     #[inline]
     fn take(&mut self) -> Option<T> {
-        self.anchored.take().or_else(|| self.movable.pop())
+        self.pinned.take().or_else(|| self.movable.pop())
     }
 
     /// Owner. Fills the empty slot, or hands the task back: a thief that the kernel has stopped holds the place.
     #[inline]
     fn fill(&mut self, task: T) -> Result<Wake, T> {
-        if self.alone || task.anchor().is_some() {
-            self.anchored = Some(task);
+        if self.rest.pinned.keeps(&task) {
+            self.pinned = Some(task);
             return Ok(Wake::None);
         }
         self.movable.push(task).map(|()| if self.params.stealable { Wake::Any } else { Wake::None })
@@ -76,15 +75,15 @@ impl<T: Task + 'static> Slot<T> {
 }
 
 impl<T: Task + 'static> Order<T> for Slot<T> {
-    type Door = SlotDoor<T>;
+    type Stealer = SlotStealer<T>;
 
-    fn new(params: &StealingParams, alone: bool) -> Self {
-        let rest = Ring::new(params, alone);
-        Self { params: params.slot, alone, anchored: None, movable: ring(1), rest, in_a_row: 0 }
+    fn new(params: &StealingParams, sole: bool) -> Self {
+        let rest = Ring::new(params, sole);
+        Self { params: params.slot, pinned: None, movable: ring(1), rest, in_a_row: 0 }
     }
 
-    fn door(&self) -> SlotDoor<T> {
-        SlotDoor { rest: self.rest.door(), slot: self.params.stealable.then(|| self.movable.stealer()) }
+    fn stealer(&self) -> SlotStealer<T> {
+        SlotStealer { rest: self.rest.stealer(), slot: self.params.stealable.then(|| self.movable.stealer()) }
     }
 
     #[inline(always)]
@@ -118,23 +117,23 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
     }
 
     fn is_empty(&self) -> bool {
-        self.anchored.is_none() && self.movable.is_empty() && self.rest.is_empty()
+        self.pinned.is_none() && self.movable.is_empty() && self.rest.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
-        self.rest.shed(shared, with, cx);
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+        self.rest.spill(shared, with, cx);
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
-        self.rest.absorb(shared, cx, most)
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+        self.rest.refill(shared, cx, most)
     }
 
-    fn steal(&mut self, victim: &SlotDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         let found = self.rest.steal(&victim.rest, wanted);
         found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |_| 1))
     }
 
-    fn has_tasks(victim: &SlotDoor<T>) -> bool {
+    fn has_tasks(victim: &SlotStealer<T>) -> bool {
         Ring::has_tasks(&victim.rest) || victim.slot.as_ref().is_some_and(|slot| !slot.is_empty())
     }
 

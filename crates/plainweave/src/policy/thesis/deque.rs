@@ -8,12 +8,12 @@
 //!
 //! A worker without thieves has plain lanes and touches nothing atomic.
 
-use super::movable::{Movable, MovableDoor};
+use super::movable::{Movable, MovableStealer};
 use super::order::{Course, Ends, Lane, Order};
 use super::overflow::{Shared, WhenFull};
+use super::params::StealingParams;
 use super::stealing::Stealing;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
 /// Stealing with an order of [`Ends`](super::Ends). See the module's page.
@@ -21,24 +21,22 @@ pub type Ordered<T> = Stealing<T, Deque<T>>;
 
 /// Two lanes with two ends each, and one for tasks that yielded.
 pub struct Deque<T> {
-    alone: bool,
     /// For each lane its own: else a rule that counts could meet one lane only.
     courses: [Course; 2],
-    anchored: Lane<T>,
+    pinned: Pinned<Lane<T>>,
     own: Movable<T>,
     yielded: Owner<T>,
-    turn: bool,
 }
 
 /// What thieves hold of a [`Deque`].
-pub struct DequeDoor<T> {
-    own: MovableDoor<T>,
+pub struct DequeStealer<T> {
+    own: MovableStealer<T>,
     yielded: Stealer<T>,
 }
 
 impl<T: Task> Deque<T> {
-    fn pop_anchored(&mut self, cx: &mut Cx) -> Option<T> {
-        if self.anchored.len() == 0 { None } else { self.anchored.take(self.courses[0].next(cx)) }
+    fn pop_pinned(&mut self, cx: &mut Cx) -> Option<T> {
+        if self.pinned.tasks.len() == 0 { None } else { self.pinned.tasks.take(self.courses[0].next(cx)) }
     }
 
     fn pop_own(&mut self, cx: &mut Cx) -> Option<T> {
@@ -51,22 +49,20 @@ impl<T: Task> Deque<T> {
 }
 
 impl<T: Task + 'static> Order<T> for Deque<T> {
-    type Door = DequeDoor<T>;
+    type Stealer = DequeStealer<T>;
 
-    fn new(params: &StealingParams, alone: bool) -> Self {
-        let capacity = if alone { 1 } else { params.capacity.next_power_of_two() };
+    fn new(params: &StealingParams, sole: bool) -> Self {
+        let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
         Self {
-            alone,
             courses: [Course::new(params.ends), Course::new(params.ends)],
-            anchored: Lane::default(),
+            pinned: Pinned::new(Lane::default(), sole),
             own: Movable::new(params.ends, capacity, params.full == WhenFull::Grow),
-            yielded: ring(if alone { 1 } else { DEFAULT_CAPACITY }),
-            turn: false,
+            yielded: ring(if sole { 1 } else { DEFAULT_CAPACITY }),
         }
     }
 
-    fn door(&self) -> DequeDoor<T> {
-        DequeDoor { own: self.own.door(), yielded: self.yielded.stealer() }
+    fn stealer(&self) -> DequeStealer<T> {
+        DequeStealer { own: self.own.stealer(), yielded: self.yielded.stealer() }
     }
 
     fn yields_apart(&self) -> bool {
@@ -74,12 +70,11 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn push_apart(&mut self, task: T) -> Result<Wake, T> {
-        if self.alone || task.anchor().is_some() {
+        if self.pinned.keeps(&task) {
             return Err(task);
         }
-        let others = !self.is_empty();
-        // A task that yields to nobody is taken up again at once.
-        self.yielded.push(task).map(|()| if others { Wake::Any } else { Wake::None })
+        let wake = Ready::Yielded.wake(|| self.is_empty());
+        self.yielded.push(task).map(|()| wake)
     }
 
     fn pop_apart(&mut self) -> Option<T> {
@@ -87,33 +82,32 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
-        if self.alone || task.anchor().is_some() {
-            self.anchored.push(task);
+        if self.pinned.keeps(&task) {
+            self.pinned.tasks.push(task);
             return Ok(Wake::None);
         }
         self.own.push(task).map(|()| Wake::Any)
     }
 
     fn pop(&mut self, cx: &mut Cx) -> Option<T> {
-        self.turn = !self.turn;
-        if self.turn {
-            self.pop_anchored(cx).or_else(|| self.pop_own(cx))
+        if self.pinned.go_first() {
+            self.pop_pinned(cx).or_else(|| self.pop_own(cx))
         } else {
-            self.pop_own(cx).or_else(|| self.pop_anchored(cx))
+            self.pop_own(cx).or_else(|| self.pop_pinned(cx))
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.anchored.len() == 0 && self.own.len() == 0 && self.yielded.is_empty()
+        self.pinned.tasks.len() == 0 && self.own.len() == 0 && self.yielded.is_empty()
     }
 
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
         let mut batch = Vec::with_capacity(self.own.len().div_ceil(2) + 1);
         self.own.take_half(|task| batch.push(task));
         shared.push_all(cx, batch.into_iter().chain([with]));
     }
 
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let first = shared.pop(cx)?;
         for _ in 1..most.min(self.own.room().saturating_add(1)) {
             let Some(task) = shared.pop(cx) else { break };
@@ -125,17 +119,17 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Some(first)
     }
 
-    fn steal(&mut self, victim: &DequeDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &DequeStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         let found = self.own.steal(&victim.own, &wanted);
         found.or_else(|| victim.yielded.steal_into(&mut self.yielded, wanted))
     }
 
-    fn has_tasks(victim: &DequeDoor<T>) -> bool {
+    fn has_tasks(victim: &DequeStealer<T>) -> bool {
         !victim.own.is_empty() || !victim.yielded.is_empty()
     }
 
     fn drain(mut self, sink: &mut dyn FnMut(T)) {
-        std::iter::from_fn(|| self.anchored.oldest()).for_each(&mut *sink);
+        std::iter::from_fn(|| self.pinned.tasks.oldest()).for_each(&mut *sink);
         std::iter::from_fn(|| self.yielded.pop()).for_each(&mut *sink);
         std::iter::from_fn(|| self.own.pop(super::order::Next::Oldest)).for_each(sink);
     }

@@ -20,7 +20,7 @@ pub(super) enum Movable<T> {
 }
 
 /// The thieves' half.
-pub(super) enum MovableDoor<T> {
+pub(super) enum MovableStealer<T> {
     Free(Stealer<T>),
     Turning(Arc<Locked<T>>),
 }
@@ -54,10 +54,10 @@ impl<T: Send> Movable<T> {
         Self::Free { own: deque(most), grows }
     }
 
-    pub(super) fn door(&self) -> MovableDoor<T> {
+    pub(super) fn stealer(&self) -> MovableStealer<T> {
         match self {
-            Self::Free { own, .. } => MovableDoor::Free(own.stealer()),
-            Self::Turning { own, .. } => MovableDoor::Turning(own.clone()),
+            Self::Free { own, .. } => MovableStealer::Free(own.stealer()),
+            Self::Turning { own, .. } => MovableStealer::Turning(own.clone()),
         }
     }
 
@@ -119,11 +119,11 @@ impl<T: Send> Movable<T> {
     }
 
     /// A thief. Takes `wanted(len)` of the oldest: one to run, the others queued.
-    pub(super) fn steal(&mut self, victim: &MovableDoor<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    pub(super) fn steal(&mut self, victim: &MovableStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         let room = self.room().saturating_add(1);
         match (self, victim) {
-            (Self::Free { own, .. }, MovableDoor::Free(victim)) => victim.steal_into(own, wanted),
-            (Self::Turning { own, batch, .. }, MovableDoor::Turning(victim)) if victim.len() > 0 => {
+            (Self::Free { own, .. }, MovableStealer::Free(victim)) => victim.steal_into(own, wanted),
+            (Self::Turning { own, batch, .. }, MovableStealer::Turning(victim)) if victim.len() > 0 => {
                 victim.with(|lane| {
                     let most = wanted(lane.len()).min(room);
                     batch.extend((0..most).map_while(|_| lane.oldest()));
@@ -140,7 +140,7 @@ impl<T: Send> Movable<T> {
     }
 }
 
-impl<T: Send> MovableDoor<T> {
+impl<T: Send> MovableStealer<T> {
     /// Any thread. Never true while something is in that was pushed before this look.
     pub(super) fn is_empty(&self) -> bool {
         match self {

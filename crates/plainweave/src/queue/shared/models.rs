@@ -1,4 +1,4 @@
-//! Loom models of [sharded queues](super): what a ring cannot take goes behind it, and in order.
+//! Loom models of [shared queues](super): what a ring cannot take goes behind it, and in order.
 
 use loom::thread;
 

@@ -1,11 +1,11 @@
 //! Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
-//! that has none robs others.
+//! that has none steals from others.
 //!
-//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at whom asked to be relieved,
-//! then at the shared queue and the lane of tasks that yielded, by turns; 2. at the worker's own order; 3. at that lane
-//! and the shared queue; 4. if it searches, at announced and other victims. So neither what comes from outside nor
-//! what yields starves under sustained local load. (In the OCaml schedulers' thesis it does: the shared queue is looked
-//! at only by idle workers.)
+//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at the worker that has asked
+//! for help, then at the shared queue and the lane of tasks that yielded, alternately; 2. at the worker's own order; 3.
+//! at that lane and the shared queue; 4. if it searches, at announced and other victims. So neither tasks from outside
+//! nor tasks that yield starve under sustained local load. (In the OCaml schedulers' thesis they do: only idle workers
+//! look at the shared queue.)
 //!
 //! For stealing: no shared state while all are busy, tasks stay where their data is. Against it: idle workers disturb
 //! others to find out that there is nothing, and a stolen task's data is cold.
@@ -13,9 +13,9 @@
 use std::collections::VecDeque;
 
 use super::order::Order;
-use super::overflow::{Appeals, Shared, WhenFull};
-use super::stealing_params::{StealingParams, Yields};
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::overflow::{HelpRequests, Shared, WhenFull};
+use super::params::{StealingParams, Yields};
+use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
 
 /// See the module's page.
@@ -23,8 +23,8 @@ pub struct Stealing<T: Task + 'static, O: Order<T>> {
     params: StealingParams,
     topology: Topology,
     shared: Shared<T>,
-    appeals: Appeals,
-    doors: Box<[O::Door]>,
+    requests: HelpRequests,
+    stealers: Box<[O::Stealer]>,
     /// Until their workers attach.
     orders: Mutex<Vec<Option<O>>>,
 }
@@ -34,9 +34,7 @@ pub struct StealingLocal<T, O> {
     worker: WorkerId,
     order: O,
     /// Tasks that yielded, if the order would run them at once and keeps no place for them.
-    yielded: VecDeque<T>,
-    /// Which of them goes first.
-    first: bool,
+    yielded: Pinned<VecDeque<T>>,
     /// Pops until the shared queue is due.
     left: u32,
     /// What goes first then.
@@ -46,31 +44,26 @@ pub struct StealingLocal<T, O> {
 }
 
 impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
-    /// The next that yielded: those that may move and those that may not by turns.
+    /// The next that yielded: alternately of those that may move and of those that may not.
     fn pop_yielded(&mut self) -> Option<T> {
-        self.first = !self.first;
-        if self.first {
-            self.yielded.pop_front().or_else(|| self.order.pop_apart())
-        } else {
-            self.order.pop_apart().or_else(|| self.yielded.pop_front())
-        }
+        self.yielded.alternate(|| self.order.pop_apart())
     }
 }
 
 impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn is_alone(&self) -> bool {
-        self.doors.len() == 1
+        self.stealers.len() == 1
     }
 
     fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
-        if self.params.yields == Yields::Shared && !self.is_alone() && task.anchor().is_none() {
+        if self.params.yields == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
             return Wake::Any;
         }
         match local.order.push_apart(task) {
             Ok(wake) => wake,
             Err(task) => {
-                local.yielded.push_back(task);
+                local.yielded.tasks.push_back(task);
                 Wake::None
             }
         }
@@ -86,13 +79,13 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             };
         }
         match self.params.full {
-            WhenFull::Shed => local.order.shed(&self.shared, task, cx),
+            WhenFull::Spill => local.order.spill(&self.shared, task, cx),
             full => {
                 self.shared.push(cx, task);
                 match full {
-                    WhenFull::Request { .. } => self.appeals.ask(cx, local.worker),
-                    WhenFull::Announce => self.appeals.announce(local.worker),
-                    WhenFull::Shed | WhenFull::Grow | WhenFull::Overflow => {}
+                    WhenFull::Request { .. } => self.requests.ask(cx, local.worker),
+                    WhenFull::Announce => self.requests.announce(local.worker),
+                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow => {}
                 }
             }
         }
@@ -121,46 +114,46 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             return Some(task);
         }
         if !self.shared.is_empty() {
-            let share = (self.shared.len() / self.doors.len()).max(1);
-            if let Some(task) = local.order.absorb(&self.shared, cx, share) {
+            let share = (self.shared.len() / self.stealers.len()).max(1);
+            if let Some(task) = local.order.refill(&self.shared, cx, share) {
                 return Some(task);
             }
         }
         if effort == Effort::Search && !self.is_alone() { self.search(cx, local) } else { None }
     }
 
-    /// Steals from who has asked this worker to.
+    /// Steals from the worker that has asked this one to.
     fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
-        let victim = self.appeals.asked(local.worker)?;
-        let found = self.rob(cx, local, victim);
+        let victim = self.requests.asking(local.worker)?;
+        let found = self.steal_from(cx, local, victim);
         if found.is_none() || !sticky {
-            self.appeals.answered(local.worker);
+            self.requests.answered(local.worker);
         }
         found
     }
 
     fn search(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         if self.params.full == WhenFull::Announce
-            && let Some(victim) = self.appeals.announced()
-            && let Some(task) = self.rob(cx, local, victim)
+            && let Some(victim) = self.requests.announced()
+            && let Some(task) = self.steal_from(cx, local, victim)
         {
             return Some(task);
         }
         let (everywhere, me) = (local.missed, local.worker);
         let rule = self.params.victim;
-        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.rob(cx, local, victim));
+        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim));
         local.missed = found.is_none() && !everywhere;
         found
     }
 
-    fn rob(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
-        let door = &self.doors[victim];
-        if victim == local.worker || !O::has_tasks(door) {
+    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
+        let stealer = &self.stealers[victim];
+        if victim == local.worker || !O::has_tasks(stealer) {
             return None;
         }
         cx.steal_attempts += 1;
-        let found = local.order.steal(door, |len| self.params.amount.of(len));
+        let found = local.order.steal(stealer, |len| self.params.amount.of(len));
         cx.steals += u64::from(found.is_some());
         found
     }
@@ -175,8 +168,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         Self {
             topology: topology.clone(),
             shared: Shared::new(&params),
-            appeals: Appeals::new(topology),
-            doors: orders.iter().map(O::door).collect(),
+            requests: HelpRequests::new(topology),
+            stealers: orders.iter().map(O::stealer).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
             params,
         }
@@ -185,8 +178,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     fn attach(&self, worker: WorkerId) -> Self::Local {
         let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
         let order = orders[worker].take().expect("a worker attaches once");
-        let yielded = VecDeque::new();
-        StealingLocal { worker, order, yielded, first: false, left: self.params.poll, turn: false, missed: false }
+        let yielded = Pinned::fifo(self.is_alone());
+        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false }
     }
 
     #[inline(always)]
@@ -195,19 +188,15 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             self.shared.push(cx, task);
             return Wake::Any;
         };
-        let mut alone = false;
-        if why == Ready::Yielded {
-            if self.params.yields == Yields::Shared || local.order.yields_apart() {
-                return self.push_yielded(cx, local, task);
-            }
-            // A task that yields to nobody is taken up again at once.
-            alone = local.order.is_empty();
+        if why == Ready::Yielded && (self.params.yields == Yields::Shared || local.order.yields_apart()) {
+            return self.push_yielded(cx, local, task);
         }
+        let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
             Ok(wake) => wake,
             Err(task) => self.push_full(cx, local, task),
         };
-        if alone { Wake::None } else { wake }
+        if most == Wake::None { Wake::None } else { wake }
     }
 
     #[inline(always)]
@@ -222,12 +211,12 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
-        let mut others = self.doors.iter().enumerate().filter(|(w, _)| *w != worker);
-        !self.shared.is_empty() || others.any(|(_, door)| O::has_tasks(door))
+        let mut others = self.stealers.iter().enumerate().filter(|(w, _)| *w != worker);
+        !self.shared.is_empty() || others.any(|(_, stealer)| O::has_tasks(stealer))
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
-        local.yielded.drain(..).for_each(&mut *sink);
+        local.yielded.tasks.drain(..).for_each(&mut *sink);
         local.order.drain(sink);
         self.shared.drain(sink);
     }

@@ -1,32 +1,10 @@
-//! The policies that have a name: a table.
+//! The family's policies that have a name: a published combination is a row here.
 
-/// A policy that has a name.
-#[derive(Clone, Copy, Debug)]
-pub struct Preset {
-    /// The name to choose it by.
-    pub name: &'static str,
-    /// The family it belongs to: which types of policy, which parameters.
-    pub family: &'static str,
-    /// How it differs from the family's defaults, as it would be written after the name.
-    pub settings: &'static str,
-    /// Where it comes from.
-    pub source: &'static str,
-    /// What speaks for it and what against it.
-    pub tradeoff: &'static str,
-    /// Whether every ready task runs after a bounded number of pops by workers that may take it, whatever others do.
-    pub bounded: bool,
-}
+use crate::policy::Preset;
+use crate::policy::registry::row;
 
-/// The policies that can be chosen by name; the first is the default.
-pub const PRESETS: &[Preset] = &[
-    row(
-        "fifo",
-        "stealing",
-        "",
-        true,
-        "Go and Tokio without their slots",
-        "fair, good at the tail; woken tasks are cold",
-    ),
+/// Of family `stealing`.
+pub(in crate::policy) const ROWS: &[Preset] = &[
     row(
         "lifo-slot",
         "stealing",
@@ -129,7 +107,7 @@ pub const PRESETS: &[Preset] = &[
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform",
         true,
         "OCaml schedulers' thesis with the draw it meant",
-        "every worker is robbed alike",
+        "every worker is a victim alike",
     ),
     row(
         "ot-lifo-uniform",
@@ -137,7 +115,7 @@ pub const PRESETS: &[Preset] = &[
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform,order=lifo",
         false,
         "OCaml schedulers' thesis",
-        "every worker is robbed alike; starves the oldest",
+        "every worker is a victim alike; starves the oldest",
     ),
     row(
         "ot-fifo-near-13",
@@ -267,97 +245,4 @@ pub const PRESETS: &[Preset] = &[
         "OCaml schedulers' thesis: a queue of overloaded workers",
         "slightly positive there",
     ),
-    row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one queue's lines for all"),
-    row("local-fifo", "local", "", true, "an event loop per core", "nothing shared; nobody helps a busy worker"),
-    row(
-        "local-lifo",
-        "local",
-        "order=lifo",
-        false,
-        "an event loop per core",
-        "warm data; nobody helps, the oldest may wait for ever",
-    ),
-    row(
-        "local-deal",
-        "local",
-        "place=deal",
-        true,
-        "an event loop per core, with connections dealt by turns",
-        "even numbers, not even work",
-    ),
-    row(
-        "multi-queue",
-        "multi-queue",
-        "",
-        false,
-        "Rihani, Sanders, Dementiev 2015; early CFA: 4 lanes, 3/4 own, 25 draws",
-        "nobody holds tasks back; waits are short by chance only",
-    ),
-    row(
-        "helping",
-        "helping",
-        "",
-        false,
-        "CFA, late, but helped at twice the age: newest weighs 12/16 of log2",
-        "late tasks are helped by busy workers; locks and draws at each pop",
-    ),
-    row(
-        "helping-late",
-        "helping",
-        "factor=8",
-        false,
-        "CFA, late: factor 8, newest weighs 12/16 of log2",
-        "moves less, helps later",
-    ),
-    row(
-        "helping-early",
-        "helping",
-        "factor=1.5,average=linear:4",
-        false,
-        "CFA, early: factor 1.5, newest weighs 4/16",
-        "helps sooner, moves more",
-    ),
-    row(
-        "helping-bounded",
-        "helping",
-        "every=13",
-        true,
-        "ours: every 13th pop visits the next lane",
-        "a hard bound for every lane; a look at a foreign line every 13 pops",
-    ),
-    row(
-        "priority",
-        "priority",
-        "",
-        true,
-        "delay-dependent priority, Kleinrock 1964",
-        "urgent work overtakes, waiting makes urgent; one lock",
-    ),
-    row(
-        "edf",
-        "deadline",
-        "",
-        true,
-        "Liu and Layland 1973",
-        "optimal until overload, then nearly everything is late; one lock",
-    ),
-    row(
-        "shares",
-        "shares",
-        "",
-        true,
-        "stride scheduling, Waldspurger and Weihl 1995",
-        "runs in proportion to weights; a run counts one, however long; one lock",
-    ),
 ];
-
-const fn row(
-    name: &'static str,
-    family: &'static str,
-    settings: &'static str,
-    bounded: bool,
-    source: &'static str,
-    tradeoff: &'static str,
-) -> Preset {
-    Preset { name, family, settings, source, tradeoff, bounded }
-}

@@ -1,27 +1,28 @@
 //! In which order a worker takes its own tasks: the trait of local structures, and the rules for which end comes next.
 //!
 //! A stealing policy is [`Stealing`](super::Stealing) over an [`Order`]: the order is a type, because its `push` and
-//! `pop` are the hot path; all else (whom to rob, how much, what to do when full) is data for the cold paths.
+//! `pop` are the hot path; all else (whom to steal from, how much, what to do when full) is data for the cold paths.
 //!
-//! An order keeps two lanes: one that thieves reach, and one for anchored tasks, which is plain memory of the owner.
-//! Both follow the same rule, and take turns when both have tasks.
+//! An order keeps two lanes: one that thieves reach, and one for pinned tasks, which is plain memory of the owner.
+//! Both follow the same rule, and alternate while both have tasks.
 
 use std::collections::VecDeque;
 
 use super::overflow::Shared;
-use super::stealing_params::StealingParams;
-use super::{Cx, Ready, Task, Wake};
+use super::params::StealingParams;
+use crate::policy::{Cx, Ready, Task, Wake};
 
-/// A worker's own tasks. Methods that take `&mut self` are the owner's; a `Door` is for thieves.
+/// A worker's own tasks. Methods that take `&mut self` are the owner's; a [`Stealer`](Order::Stealer) is for
+/// thieves.
 pub trait Order<T: Task>: Send + Sized + 'static {
     /// What thieves hold of it.
-    type Door: Send + Sync;
+    type Stealer: Send + Sync;
 
-    /// `alone`: there are no thieves.
-    fn new(params: &StealingParams, alone: bool) -> Self;
+    /// `sole`: there is one worker, so no thieves.
+    fn new(params: &StealingParams, sole: bool) -> Self;
 
     /// The thieves' half.
-    fn door(&self) -> Self::Door;
+    fn stealer(&self) -> Self::Stealer;
 
     /// Whether tasks that yield are to be kept elsewhere, because this order would run them again at once.
     #[inline(always)]
@@ -59,17 +60,17 @@ pub trait Order<T: Task>: Send + Sized + 'static {
     /// Owner. Whether it holds nothing; thieves may make it so at any time.
     fn is_empty(&self) -> bool;
 
-    /// Owner. Gives up the older half of what thieves could take.
-    fn shed(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx);
+    /// Owner. Moves the older half of what thieves could take to the shared queue, and `with` after it.
+    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx);
 
-    /// Owner. Takes up to `most` tasks from the shared queue: one to run, the others queued.
-    fn absorb(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T>;
+    /// Owner. Takes up to `most` tasks from the shared queue: returns one to run, queues the others.
+    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T>;
 
     /// A thief that owns `self`. Takes `wanted(len)` tasks, the oldest first: one to run, the others queued.
-    fn steal(&mut self, victim: &Self::Door, wanted: impl Fn(usize) -> usize) -> Option<T>;
+    fn steal(&mut self, victim: &Self::Stealer, wanted: impl Fn(usize) -> usize) -> Option<T>;
 
     /// Any thread. Never false while something is in that was pushed before this look.
-    fn has_tasks(victim: &Self::Door) -> bool;
+    fn has_tasks(victim: &Self::Stealer) -> bool;
 
     /// Owner. Gives up everything.
     fn drain(self, sink: &mut dyn FnMut(T));

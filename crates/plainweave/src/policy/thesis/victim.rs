@@ -1,4 +1,4 @@
-//! Whom an idle worker robs, and of how much.
+//! Whom an idle worker steals from, and how much.
 //!
 //! Published variants (OCaml schedulers' thesis): a uniform random victim, with half of its tasks, rounded up; the
 //! draw there is biased, and kept as [`Victim::Biased`]; the nearest k on a ring, with k of 13 and 20 the clear winners
@@ -8,7 +8,7 @@
 //! for ever. Ours sleep. So a search that found nothing near, followed at once by another one, looks everywhere:
 //! nobody sleeps beside work that it could take.
 
-use super::{Cx, Topology, WorkerId};
+use crate::policy::{Cx, Topology, WorkerId};
 
 /// In which order a thief looks at the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Victim {
     /// Those of the same cache group, from a random one on, then all.
     Group,
     /// As many draws as there are workers, by the published rule: a number below `workers - 1`, and the thief's own
-    /// means the next one. So the last worker is robbed by the last but one only.
+    /// means the next one. So only the last worker but one ever steals from the last.
     Biased,
 }
 
@@ -61,7 +61,7 @@ impl Victim {
         thief: WorkerId,
         topology: &Topology,
         everywhere: bool,
-        mut rob: impl FnMut(&mut Cx, WorkerId) -> Option<R>,
+        mut steal: impl FnMut(&mut Cx, WorkerId) -> Option<R>,
     ) -> Option<R> {
         let workers = topology.workers;
         let near = match self {
@@ -69,19 +69,19 @@ impl Victim {
             Victim::Nearest { k } => {
                 let k = k.min(workers - 1);
                 let first = cx.below(k);
-                (0..k).find_map(|i| rob(cx, neighbour(thief, (first + i) % k, workers)))
+                (0..k).find_map(|i| steal(cx, neighbour(thief, (first + i) % k, workers)))
             }
             Victim::Group => {
                 let group = topology.group_of(thief);
-                from_random(cx, group.start, group.len(), thief, &mut rob)
+                from_random(cx, group.start, group.len(), thief, &mut steal)
             }
             Victim::Biased => (0..workers).find_map(|_| {
                 let draw = cx.below(workers - 1);
-                rob(cx, if draw == thief { draw + 1 } else { draw })
+                steal(cx, if draw == thief { draw + 1 } else { draw })
             }),
         };
         let all = everywhere || matches!(self, Victim::Uniform | Victim::Group);
-        near.or_else(|| if all { from_random(cx, 0, workers, thief, &mut rob) } else { None })
+        near.or_else(|| if all { from_random(cx, 0, workers, thief, &mut steal) } else { None })
     }
 }
 
@@ -97,11 +97,11 @@ fn from_random<R>(
     start: WorkerId,
     len: usize,
     thief: WorkerId,
-    rob: &mut impl FnMut(&mut Cx, WorkerId) -> Option<R>,
+    steal: &mut impl FnMut(&mut Cx, WorkerId) -> Option<R>,
 ) -> Option<R> {
     let first = cx.below(len);
     let turn = (first..len).chain(0..first).map(|i| start + i);
-    turn.filter(|victim| *victim != thief).find_map(|victim| rob(cx, victim))
+    turn.filter(|victim| *victim != thief).find_map(|victim| steal(cx, victim))
 }
 
 #[cfg(test)]
@@ -140,14 +140,14 @@ mod tests {
             assert!((0..50).all(|_| !seen(Victim::Biased, thief, &four, false).contains(&3)));
         }
         let mut cx = Cx::new(1);
-        let mut robbed = 0;
+        let mut hits = 0;
         let _: Option<()> = (0..100).find_map(|_| {
             Victim::Biased.search(&mut cx, 2, &four, false, |_, v| {
-                robbed += usize::from(v == 3);
+                hits += usize::from(v == 3);
                 None
             })
         });
-        assert!(robbed > 50, "{robbed} of 400");
+        assert!(hits > 50, "{hits} of 400");
     }
 
     #[test]

@@ -1,0 +1,286 @@
+//! From a name to a type: the policies that have a name, their parameters as text, and the one `match` on their types.
+//!
+//! A preset is a row of a table: a family of policies, and how it differs from the family's defaults. So a published
+//! combination costs no code, and a user may change every parameter of the family.
+//!
+//! One family has two implementations. `stealing` with its defaults is [`WorkStealing`], a file of its own, whatever
+//! its capacity and poll interval; any other parameter selects one of the types of [`thesis`](super::thesis), which can
+//! do it too. So `fifo` runs the simple code, and `fifo:victim=near:2` works.
+
+use super::deadline::DeadlineParams;
+use super::helping_params::HelpingParams;
+use super::multi_queue::MultiQueueParams;
+use super::priority::PriorityParams;
+use super::settings::{self, Key, Settings};
+use super::thesis::{self, Ends, Fifo, LifoSlot, Ordered, StealingParams, WhenFull};
+use super::{
+    Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task, WorkStealing,
+    WorkStealingParams,
+};
+
+/// A policy that has a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The name to choose it by.
+    pub name: &'static str,
+    /// The family it belongs to: which types of policy, which parameters.
+    pub family: &'static str,
+    /// How it differs from the family's defaults, as it would be written after the name.
+    pub settings: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// What speaks for it and what against it.
+    pub tradeoff: &'static str,
+    /// Whether every ready task runs after a bounded number of pops by workers that may take it, whatever others do.
+    pub bounded: bool,
+}
+
+/// The policies that can be chosen by name; the first is the default.
+pub const PRESETS: &[Preset] = &table();
+
+const DEFAULT: Preset = row(
+    "fifo",
+    "stealing",
+    "",
+    true,
+    "Go and Tokio without their slots",
+    "fair, good at the tail; woken tasks are cold",
+);
+
+/// Those of other families than `stealing`.
+const OTHERS: &[Preset] = &[
+    row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one queue's lines for all"),
+    row("local-fifo", "local", "", true, "an event loop per core", "nothing shared; nobody helps a busy worker"),
+    row(
+        "local-lifo",
+        "local",
+        "order=lifo",
+        false,
+        "an event loop per core",
+        "warm data; nobody helps, the oldest may wait for ever",
+    ),
+    row(
+        "local-deal",
+        "local",
+        "place=deal",
+        true,
+        "an event loop per core, with connections dealt by turns",
+        "even numbers, not even work",
+    ),
+    row(
+        "multi-queue",
+        "multi-queue",
+        "",
+        false,
+        "Rihani, Sanders, Dementiev 2015; early CFA: 4 lanes, 3/4 own, 25 draws",
+        "nobody holds tasks back; waits are short by chance only",
+    ),
+    row(
+        "helping",
+        "helping",
+        "",
+        false,
+        "CFA, late, but helped at twice the age: newest weighs 12/16 of log2",
+        "late tasks are helped by busy workers; locks and draws at each pop",
+    ),
+    row(
+        "helping-late",
+        "helping",
+        "factor=8",
+        false,
+        "CFA, late: factor 8, newest weighs 12/16 of log2",
+        "moves less, helps later",
+    ),
+    row(
+        "helping-early",
+        "helping",
+        "factor=1.5,average=linear:4",
+        false,
+        "CFA, early: factor 1.5, newest weighs 4/16",
+        "helps sooner, moves more",
+    ),
+    row(
+        "helping-bounded",
+        "helping",
+        "every=13",
+        true,
+        "ours: every 13th pop visits the next lane",
+        "a hard bound for every lane; a look at a foreign line every 13 pops",
+    ),
+    row(
+        "priority",
+        "priority",
+        "",
+        true,
+        "delay-dependent priority, Kleinrock 1964",
+        "urgent work overtakes, waiting makes urgent; one lock",
+    ),
+    row(
+        "edf",
+        "deadline",
+        "",
+        true,
+        "Liu and Layland 1973",
+        "optimal until overload, then nearly everything is late; one lock",
+    ),
+    row(
+        "shares",
+        "shares",
+        "",
+        true,
+        "stride scheduling, Waldspurger and Weihl 1995",
+        "runs in proportion to weights; a run counts one, however long; one lock",
+    ),
+];
+
+const fn table() -> [Preset; 1 + thesis::ROWS.len() + OTHERS.len()] {
+    let mut all = [DEFAULT; 1 + thesis::ROWS.len() + OTHERS.len()];
+    let mut i = 1;
+    while i < all.len() {
+        let family = i - 1;
+        all[i] = if family < thesis::ROWS.len() { thesis::ROWS[family] } else { OTHERS[family - thesis::ROWS.len()] };
+        i += 1;
+    }
+    all
+}
+
+pub(super) const fn row(
+    name: &'static str,
+    family: &'static str,
+    settings: &'static str,
+    bounded: bool,
+    source: &'static str,
+    tradeoff: &'static str,
+) -> Preset {
+    Preset { name, family, settings, source, tradeoff, bounded }
+}
+
+/// A family with its parameters, as chosen.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Family {
+    /// [`GlobalFifo`].
+    Global,
+    /// [`Local`].
+    Local(LocalParams),
+    /// [`MultiQueue`].
+    MultiQueue(MultiQueueParams),
+    /// [`Helping`].
+    Helping(HelpingParams),
+    /// [`Priority`].
+    Priority(PriorityParams),
+    /// [`Edf`].
+    Deadline(DeadlineParams),
+    /// [`Shares`].
+    Shares,
+    /// [`WorkStealing`]: the family `stealing` with its defaults, but for these parameters.
+    WorkStealing(WorkStealingParams),
+    /// [`Fifo`], [`LifoSlot`] or [`Ordered`], depending on the parameters.
+    Stealing(StealingParams),
+}
+
+impl From<StealingParams> for Family {
+    fn from(params: StealingParams) -> Self {
+        let simple = WorkStealingParams { capacity: params.capacity, poll: params.poll };
+        let same = StealingParams { capacity: simple.capacity, poll: simple.poll, ..StealingParams::default() };
+        if params == same { Self::WorkStealing(simple) } else { Self::Stealing(params) }
+    }
+}
+
+/// A policy, chosen by name and perhaps changed: what [`PRESETS`] and parameters came to.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    preset: &'static Preset,
+    family: Family,
+}
+
+/// Code that needs the type that belongs to a [`Choice`].
+pub trait Visitor<T: Task> {
+    /// What [`Choice::visit`] returns.
+    type Output;
+
+    /// Called once, with the type and its parameters.
+    fn visit<P: Policy<T>>(self, params: P::Params) -> Self::Output;
+}
+
+impl Preset {
+    /// Returns its parameters, which are its family's.
+    #[must_use]
+    pub fn keys(&self) -> &'static [Key] {
+        match self.family {
+            "local" => LocalParams::KEYS,
+            "stealing" => StealingParams::KEYS,
+            "multi-queue" => MultiQueueParams::KEYS,
+            "helping" => HelpingParams::KEYS,
+            "priority" => PriorityParams::KEYS,
+            "deadline" => DeadlineParams::KEYS,
+            _ => <() as Settings>::KEYS,
+        }
+    }
+
+    fn with(&self, changes: &str) -> Result<Family, String> {
+        match self.family {
+            "local" => self.set(changes).map(Family::Local),
+            "stealing" => self.set::<StealingParams>(changes).map(Family::from),
+            "multi-queue" => self.set(changes).map(Family::MultiQueue),
+            "helping" => self.set(changes).map(Family::Helping),
+            "priority" => self.set(changes).map(Family::Priority),
+            "deadline" => self.set(changes).map(Family::Deadline),
+            "shares" => self.set(changes).map(|()| Family::Shares),
+            _ => self.set(changes).map(|()| Family::Global),
+        }
+    }
+
+    fn set<S: Settings + Default>(&self, changes: &str) -> Result<S, String> {
+        let mut params = S::default();
+        settings::apply(&mut params, self.name, self.settings)?;
+        settings::apply(&mut params, self.name, changes)?;
+        Ok(params)
+    }
+}
+
+impl Choice {
+    /// `NAME` or `NAME:param=value,...`.
+    ///
+    /// # Errors
+    /// A message that names what is wrong and what is valid.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, changes) = text.split_once(':').unwrap_or((text, ""));
+        let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) else {
+            let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+            return Err(format!("no scheduling policy is called '{name}'; there are: {}", names.join(", ")));
+        };
+        Ok(Self { preset, family: preset.with(changes)? })
+    }
+
+    /// The preset it began with.
+    #[must_use]
+    pub fn preset(&self) -> &'static Preset {
+        self.preset
+    }
+
+    /// The family and all parameters.
+    #[must_use]
+    pub fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// Hands the type that was chosen to `visitor`.
+    pub fn visit<T: Task + 'static, V: Visitor<T>>(&self, visitor: V) -> V::Output {
+        match self.family.clone() {
+            Family::Global => visitor.visit::<GlobalFifo<T>>(()),
+            Family::Local(params) => visitor.visit::<Local<T>>(params),
+            Family::MultiQueue(params) => visitor.visit::<MultiQueue<T>>(params),
+            Family::Helping(params) => visitor.visit::<Helping<T>>(params),
+            Family::Priority(params) => visitor.visit::<Priority<T>>(params),
+            Family::Deadline(params) => visitor.visit::<Edf<T>>(params),
+            Family::Shares => visitor.visit::<Shares<T>>(()),
+            Family::WorkStealing(params) => visitor.visit::<WorkStealing<T>>(params),
+            Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
+            Family::Stealing(params) if params.ends == Ends::Fifo && params.full != WhenFull::Grow => {
+                visitor.visit::<Fifo<T>>(params)
+            }
+            Family::Stealing(params) => visitor.visit::<Ordered<T>>(params),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Work stealing with parameters: the variants that have been published, above all those of the OCaml schedulers'
+//! thesis, from one set of parts.
+//!
+//! A policy of this family is [`Stealing`] over an [`Order`]. The order is a type, because its push and pop are the hot
+//! path: [`Ring`] (FIFO), [`Slot`] (FIFO behind a slot for what became ready last) or [`Deque`] (LIFO, stochastic,
+//! alternate, reverse). Everything else is data for the cold paths, in [`StealingParams`]: whom to steal from and how
+//! much ([`Victim`], [`Amount`]), what to do without room ([`WhenFull`]), how many shared queues there are and of what
+//! kind, and where tasks go that yield.
+
+mod deque;
+mod fifo;
+mod lifo_slot;
+mod movable;
+mod order;
+mod overflow;
+mod params;
+mod presets;
+mod stealing;
+mod victim;
+
+pub use deque::{Deque, Ordered};
+pub use fifo::{Fifo, Ring};
+pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};
+pub use order::{Ends, Order};
+pub use overflow::WhenFull;
+pub use params::{Shards, StealingParams, Yields};
+pub(super) use presets::ROWS;
+pub use stealing::Stealing;
+pub use victim::{Amount, Victim};
