@@ -17,7 +17,7 @@ mod flags;
 mod hotkeys;
 mod lanes;
 mod listen;
-mod outside;
+mod memory_budget;
 mod pidfile;
 mod proto;
 mod reply;

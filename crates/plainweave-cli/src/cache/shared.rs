@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, lanes, outside, store, watch};
+use super::{clients, details, hotkeys, lanes, memory_budget, store, watch};
 use crate::console::say;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -22,7 +22,7 @@ pub(crate) struct Cache {
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
-    pub(crate) outside: Arc<outside::Outside>,
+    pub(crate) memory_budget: Arc<memory_budget::MemoryBudget>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
     /// A client has asked for all that has expired to be reclaimed.
@@ -36,7 +36,7 @@ impl Cache {
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
         let watchers = Arc::new(watch::Watchers::default());
-        let outside = outside::Outside::new(store.memory, store.item_max);
+        let memory_budget = memory_budget::MemoryBudget::new(store.memory, store.item_max);
         let mut store = store::Store::new(store);
         let tell = watchers.clone();
         store.on_eviction(move |record, now| tell.evicted(record, now));
@@ -48,7 +48,7 @@ impl Cache {
             details: details::Details::new(b':', false),
             watchers,
             clients: Arc::new(clients::Clients::new(settings.connections)),
-            outside,
+            memory_budget,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             crawl: AtomicBool::new(false),

@@ -18,7 +18,7 @@ const HOT: usize = 20;
 pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
     let from = out.bytes_mut().len();
     list(cache, words, now, out);
-    if !out.account(from, &cache.outside) {
+    if !out.account(from, &cache.memory_budget) {
         out.line("SERVER_ERROR out of memory writing stats");
     }
 }
@@ -90,7 +90,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("log_watchers", watchers);
     list.add("bytes", stored.bytes);
     list.add("memory_used", stored.memory_used);
-    list.add("memory_outside", cache.outside.held());
+    list.add("memory_budget_used", cache.memory_budget.used());
     list.add("curr_items", stored.items);
     list.add("total_items", stored.total_items);
     list.add("expired_unfetched", stored.expired_unfetched);
