@@ -37,7 +37,7 @@ fn hot_keys(cache: &Cache) -> String {
 /// Prometheus' text format.
 fn metrics(cache: &Cache) -> String {
     let mut figures = Figures::default();
-    let (sums, stored, clients) = (cache.lanes.sums(), cache.store.stats(), &cache.clients);
+    let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
     for (name, count) in NAMES.iter().zip(sums.counts) {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", "As in stats.", count);
     }

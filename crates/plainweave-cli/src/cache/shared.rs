@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, lanes, memory_budget, store, watch};
+use super::{clients, details, hotkeys, memory_budget, scratch, store, watch};
 use crate::console::say;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -17,7 +17,7 @@ pub(crate) struct Cache {
     pub(crate) store: store::Store,
     pub(crate) clock: store::Clock,
     pub(crate) settings: Settings,
-    pub(crate) lanes: lanes::Lanes,
+    pub(crate) scratch: scratch::ScratchPool,
     pub(crate) hot: hotkeys::HotKeys,
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
@@ -43,7 +43,7 @@ impl Cache {
         let cache = Self {
             store,
             clock: store::Clock::start(),
-            lanes: lanes::Lanes::new(settings.threads),
+            scratch: scratch::ScratchPool::new(settings.threads),
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers,
