@@ -1,4 +1,4 @@
-//! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow laws.
+//! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow distributions.
 //!
 //! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked, whoever
 //! stored the value. In the load phase each worker stores its share of the keys on every server.
@@ -14,10 +14,10 @@ use plainweave::time;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::distribution::Distribution;
 use super::draw::{Choice, Draws};
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::CacheFlags;
-use super::law::Law;
 use super::reply::{self, Expected};
 use super::tally::Failure;
 use super::target::Target;
@@ -52,7 +52,7 @@ impl Cache {
     pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
         let targets = flags.servers.iter().map(|server| target(server)).collect::<anyhow::Result<_>>()?;
         let mut random = SmallRng::seed_from_u64(flags.common.seed);
-        let mut draw = |law: Law| law.at(random.random(), random.random()).max(0.0) as usize;
+        let mut draw = |distribution: Distribution| distribution.at(random.random(), random.random()).max(0.0) as usize;
         let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
         for number in 0..flags.keys.get() {
             let width = draw(flags.key_size).min(KEY);
@@ -67,7 +67,7 @@ impl Cache {
             value: (0..longest).map(|n| b'a' + (n * 7 % 26) as u8).collect(),
             set_ratio: flags.set_ratio,
             depth: flags.depth.get(),
-            // Without a law of popularity all keys are alike.
+            // Without a distribution of popularity all keys are alike.
             zipf: Some(flags.zipf.unwrap_or(0.0)),
             load: (!flags.no_load).then_some(flags.common.timeout),
         };

@@ -16,8 +16,8 @@ pub(super) enum Choice {
 impl Choice {
     /// Among `items` (at least one). `zipf` is the exponent; `None` goes in turn, and starts at `first`.
     pub(super) fn new(items: usize, zipf: Option<f64>, first: usize) -> Self {
-        let law = zipf.and_then(|s| Zipf::new(items as f64, s).ok());
-        law.map_or(Choice::InTurn { next: first % items, items }, Choice::Zipf)
+        let distribution = zipf.and_then(|s| Zipf::new(items as f64, s).ok());
+        distribution.map_or(Choice::InTurn { next: first % items, items }, Choice::Zipf)
     }
 
     #[inline]
@@ -28,7 +28,7 @@ impl Choice {
                 *next = if chosen + 1 == *items { 0 } else { chosen + 1 };
                 chosen
             }
-            Choice::Zipf(law) => random.sample(*law) as usize - 1,
+            Choice::Zipf(distribution) => random.sample(*distribution) as usize - 1,
         }
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_follows_its_law() {
+    fn zipf_follows_its_distribution() {
         // With exponent 1 over 10 items the first has 1 / H(10) = 34.1 % of the draws, the last a tenth of that.
         let drawn = draws(Choice::new(10, Some(1.0), 0), 100_000);
         let share = |item| drawn.iter().filter(|d| **d == item).count() as f64 / 100_000.0;

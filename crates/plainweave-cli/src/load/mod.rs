@@ -6,11 +6,11 @@
 //! counts; [`report`] prints.
 
 mod cache;
+mod distribution;
 mod draw;
 mod engine;
 mod flags;
 mod http;
-mod law;
 mod plan;
 mod progress;
 mod reply;
