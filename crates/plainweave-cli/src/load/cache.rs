@@ -15,9 +15,9 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::distribution::Distribution;
-use super::draw::{Choice, Draws};
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::CacheFlags;
+use super::popularity::{Picker, Popularity};
 use super::reply::{self, Expected};
 use super::tally::Failure;
 use super::target::Target;
@@ -173,8 +173,8 @@ impl Protocol for Cache {
         self.depth
     }
 
-    fn draws(&self, _worker: usize, _workers: usize, seed: u64) -> Draws {
-        Draws::new(seed, Choice::new(self.keys.len(), self.zipf, 0))
+    fn picker(&self, _worker: usize, _workers: usize, seed: u64) -> Picker {
+        Picker::new(seed, Popularity::new(self.keys.len(), self.zipf, 0))
     }
 
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
@@ -205,18 +205,18 @@ impl Protocol for Cache {
     fn exchange(
         &self,
         connection: &mut Connection,
-        draws: &RefCell<Draws>,
+        picker: &RefCell<Picker>,
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
         connection.asked.clear();
         {
-            let Draws { random, choice } = &mut *draws.borrow_mut();
-            let draws = (0..depth).map(|_| {
-                let number = choice.draw(random);
+            let Picker { random, popularity } = &mut *picker.borrow_mut();
+            let picked = (0..depth).map(|_| {
+                let number = popularity.pick(random);
                 Asked { number, set: self.set_ratio > 0.0 && random.random::<f64>() < self.set_ratio }
             });
-            connection.asked.extend(draws);
+            connection.asked.extend(picked);
         }
         self.ask(connection, done).map(|()| Next::Keep)
     }

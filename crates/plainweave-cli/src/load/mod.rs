@@ -7,11 +7,11 @@
 
 mod cache;
 mod distribution;
-mod draw;
 mod engine;
 mod flags;
 mod http;
 mod plan;
+mod popularity;
 mod progress;
 mod reply;
 mod report;
