@@ -240,11 +240,11 @@ fn more_connections_than_there_may_be_wait_and_are_served() {
         let mut fourth = server.connect();
         fourth.write_all(request).unwrap();
         eventually("a pause", || figure(admin(&server), "plainweave_connections_accept_pauses_total") >= 1.0);
-        // Those that have a seat are served as before.
+        // Established connections are served as before.
         held[1].write_all(request).unwrap();
         assert!(held[1].read(&mut [0; 4096]).unwrap() > 0);
         drop(held.pop());
-        assert!(fourth.read(&mut [0; 4096]).unwrap() > 0, "served, once there is a seat");
+        assert!(fourth.read(&mut [0; 4096]).unwrap() > 0, "served, below the connection limit");
     }
 }
 

@@ -1,4 +1,4 @@
-//! More clients than there is time for, and more than there are seats for: what the server does and what it says, on
+//! More clients than there is time for, and more than the connection limit allows: what the server does and what it says, on
 //! both drivers.
 
 mod common;
@@ -101,7 +101,7 @@ fn full_seats_are_no_overload() {
                 assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             }
             let mut waiting = crowd(&server, 200, KEEP).into_iter();
-            // A seat now and then, taken at once.
+            // A permit now and then, taken at once.
             for _ in 0..6 {
                 drop(seated.pop());
                 let mut next = waiting.next().unwrap();
@@ -113,7 +113,7 @@ fn full_seats_are_no_overload() {
             }
             drop(seated);
             for mut stream in waiting {
-                assert!(stream.read(&mut [0; 4096]).unwrap() > 0, "served, once there are seats");
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0, "served, once there are permits");
             }
             server.signal();
             let (code, said) = server.end();

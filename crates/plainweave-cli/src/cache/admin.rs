@@ -37,7 +37,7 @@ fn hot_keys(cache: &Cache) -> String {
 /// Prometheus' text format.
 fn metrics(cache: &Cache) -> String {
     let mut figures = Figures::default();
-    let (sums, stored, clients) = (cache.lanes.sums(), cache.store.stats(), &cache.clients);
+    let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
     for (name, count) in NAMES.iter().zip(sums.counts) {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", "As in stats.", count);
     }
@@ -47,7 +47,7 @@ fn metrics(cache: &Cache) -> String {
         ("connections_limit", "Connections that may be open: -c.", cache.settings.connections as u64),
         ("memory_limit_bytes", "Memory for items and index: -m.", cache.store.config().memory as u64),
         ("memory_used_bytes", "Of it, what is allocated.", stored.memory_used),
-        ("memory_outside_bytes", "What is being received, and long answers.", cache.outside.held() as u64),
+        ("memory_budget_used_bytes", "What is being received, and long answers.", cache.memory_budget.used() as u64),
         ("items_bytes", "Of that, what items take.", stored.bytes),
         ("items", "Items that are there.", stored.items),
         ("uptime_seconds", "Time since the start.", uptime.into()),

@@ -3,7 +3,7 @@
 //! A turn begins when the connection is readable and ends when everything received is answered and sent. All commands
 //! of one read are executed together and answered with one send, unless the answers grow beyond [`OUTPUT`].
 //! Between turns a connection is its stream, its place in the protocol and the bytes of a command that has not come in
-//! full; buffers are borrowed for the turn (`lanes`).
+//! full; buffers are borrowed for the turn (`scratch`).
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,8 +13,8 @@ use plainweave::net::{HasStream, TcpStream};
 
 use super::clients::Place;
 use super::exec::{After, Exec};
-use super::lanes::Lane;
 use super::reply::{OUTPUT, Replies};
+use super::scratch::Scratch;
 use super::session::{Session, Step};
 use super::shared::Cache;
 use super::store::Time;
@@ -64,32 +64,32 @@ impl Conn {
 impl Cache {
     /// Serves what has arrived. To be called when the stream is readable.
     pub(crate) fn turn(&self, conn: &mut Conn) -> Next {
-        self.lanes.with(|lane| {
-            lane.input.restore(&mut conn.rest);
-            let next = self.serve(conn, lane).unwrap_or_else(|error| self.failed(conn, lane, &error));
-            lane.input.keep(&mut conn.rest);
+        self.scratch.with(|scratch| {
+            scratch.input.restore(&mut conn.rest);
+            let next = self.serve(conn, scratch).unwrap_or_else(|error| self.failed(conn, scratch, &error));
+            scratch.input.keep(&mut conn.rest);
             next
         })
     }
 
-    fn serve(&self, conn: &mut Conn, lane: &mut Lane) -> io::Result<Next> {
+    fn serve(&self, conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Next> {
         loop {
-            let more = match read_commands(conn, lane) {
+            let more = match read_commands(conn, scratch) {
                 Ok(Some(more)) => more,
                 Ok(None) => return Ok(Next::Close),
-                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(silent(conn, lane)),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(silent(conn, scratch)),
                 Err(error) => return Err(error),
             };
-            let arrived = self.begins(lane);
+            let arrived = self.begins(scratch);
             loop {
-                let (step, kinds) = self.execute(conn, lane);
-                if step != Step::Busy || lane.work.out.len() >= OUTPUT {
-                    write_replies(conn, lane)?;
+                let (step, kinds) = self.execute(conn, scratch);
+                if step != Step::Busy || scratch.work.out.len() >= OUTPUT {
+                    write_replies(conn, scratch)?;
                 }
-                record(lane, arrived, kinds);
+                record(scratch, arrived, kinds);
                 match step {
                     Step::Hungry => break,
-                    Step::Busy => yield_turn(lane),
+                    Step::Busy => yield_turn(scratch),
                     Step::End(after) => return Ok(next(after)),
                 }
             }
@@ -97,42 +97,42 @@ impl Cache {
             if !more {
                 return Ok(Next::Park);
             }
-            yield_turn(lane);
+            yield_turn(scratch);
             if !conn.stream.is_readable() {
                 return Ok(Next::Park);
             }
         }
     }
 
-    fn execute(&self, conn: &mut Conn, lane: &mut Lane) -> (Step, [u32; KINDS.len()]) {
-        let mut exec = Exec::new(self, &mut lane.work, conn.place.id);
+    fn execute(&self, conn: &mut Conn, scratch: &mut Scratch) -> (Step, [u32; KINDS.len()]) {
+        let mut exec = Exec::new(self, &mut scratch.work, conn.place.id);
         if conn.last != exec.now {
             conn.last = exec.now;
             conn.place.client.last.store(exec.now.0, Relaxed);
         }
-        let (done, step) = conn.session.run(lane.input.filled(), &mut exec, self.settings.commands);
+        let (done, step) = conn.session.run(scratch.input.filled(), &mut exec, self.settings.commands);
         let kinds = exec.kinds;
-        lane.input.consume(done);
+        scratch.input.consume(done);
         (step, kinds)
     }
 
     /// The time, if this turn is one of those that are timed.
-    fn begins(&self, lane: &mut Lane) -> Option<Instant> {
-        lane.turns = lane.turns.wrapping_add(1);
-        lane.turns.is_multiple_of(TIMED).then(Instant::now)
+    fn begins(&self, scratch: &mut Scratch) -> Option<Instant> {
+        scratch.turns = scratch.turns.wrapping_add(1);
+        scratch.turns.is_multiple_of(TIMED).then(Instant::now)
     }
 
-    fn failed(&self, conn: &mut Conn, lane: &Lane, error: &io::Error) -> Next {
+    fn failed(&self, conn: &mut Conn, scratch: &Scratch, error: &io::Error) -> Next {
         conn.reason = "error";
         if error.kind() == ErrorKind::TimedOut {
-            lane.work.tally.count(Count::SlowReaders);
+            scratch.work.tally.count(Count::SlowReaders);
         }
         Next::Close
     }
 
     /// A connection that has been silent for too long.
     pub(crate) fn kick(&self, conn: &mut Conn) {
-        self.lanes.with(|lane| silent(conn, lane));
+        self.scratch.with(|scratch| silent(conn, scratch));
     }
 
     /// For those who watch connections, and -vv.
@@ -158,15 +158,15 @@ impl Cache {
     }
 }
 
-fn silent(conn: &mut Conn, lane: &Lane) -> Next {
+fn silent(conn: &mut Conn, scratch: &Scratch) -> Next {
     conn.reason = "idle_timeout";
-    lane.work.tally.count(Count::IdleKicks);
+    scratch.work.tally.count(Count::IdleKicks);
     Next::Close
 }
 
 /// One read. `None`: the peer has ended. `Some(true)`: there may be more.
-fn read_commands(conn: &mut Conn, lane: &mut Lane) -> io::Result<Option<bool>> {
-    let space = lane.input.space();
+fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bool>> {
+    let space = scratch.input.space();
     let room = space.len();
     let len = loop {
         match conn.stream.read(space) {
@@ -174,18 +174,18 @@ fn read_commands(conn: &mut Conn, lane: &mut Lane) -> io::Result<Option<bool>> {
             other => break other?,
         }
     };
-    lane.input.extend(len);
-    lane.work.tally.add(Count::BytesRead, len as u64);
+    scratch.input.extend(len);
+    scratch.work.tally.add(Count::BytesRead, len as u64);
     Ok((len > 0).then_some(len == room))
 }
 
 /// One send, if the socket takes all of it.
-fn write_replies(conn: &mut Conn, lane: &mut Lane) -> io::Result<()> {
-    let out = &mut lane.work.out;
+fn write_replies(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<()> {
+    let out = &mut scratch.work.out;
     if out.is_empty() {
         return Ok(());
     }
-    lane.work.tally.add(Count::BytesWritten, out.len() as u64);
+    scratch.work.tally.add(Count::BytesWritten, out.len() as u64);
     let sent = match out.one_piece() {
         Some(bytes) => conn.stream.write_all(bytes),
         None => write_pieces(&mut conn.stream, out),
@@ -210,12 +210,12 @@ fn write_pieces(stream: &mut TcpStream, out: &Replies) -> io::Result<()> {
 }
 
 /// Others have their turn.
-fn yield_turn(lane: &Lane) {
-    lane.work.tally.count(Count::ConnYields);
+fn yield_turn(scratch: &Scratch) {
+    scratch.work.tally.count(Count::ConnYields);
     plainweave::yield_now();
 }
 
-fn record(lane: &Lane, arrived: Option<Instant>, kinds: [u32; KINDS.len()]) {
+fn record(scratch: &Scratch, arrived: Option<Instant>, kinds: [u32; KINDS.len()]) {
     const ALL: [Kind; KINDS.len()] = [
         Kind::Get,
         Kind::Set,
@@ -231,7 +231,7 @@ fn record(lane: &Lane, arrived: Option<Instant>, kinds: [u32; KINDS.len()]) {
     let Some(arrived) = arrived else { return };
     let time = arrived.elapsed();
     for (kind, n) in ALL.into_iter().zip(kinds).filter(|(_, n)| *n > 0) {
-        lane.work.tally.took(kind, time, n.into());
+        scratch.work.tally.took(kind, time, n.into());
     }
 }
 

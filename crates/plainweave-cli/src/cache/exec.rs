@@ -1,9 +1,9 @@
 //! Carrying out commands on the store, and wording the replies.
 
 use super::hotkeys::Sampler;
-use super::lanes::Work;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::{OUTPUT, Replies};
+use super::scratch::Work;
 use super::shared::{Cache, VERSION};
 use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
@@ -44,16 +44,16 @@ pub(crate) struct Exec<'a> {
 
 impl<'a> Exec<'a> {
     /// For one turn of client number `client`.
-    pub(crate) fn new(cache: &'a Cache, lane: &'a mut Work, client: u64) -> Self {
+    pub(crate) fn new(cache: &'a Cache, work: &'a mut Work, client: u64) -> Self {
         Self {
             cache,
-            tally: &lane.tally,
-            out: &mut lane.out,
+            tally: &work.tally,
+            out: &mut work.out,
             now: cache.clock.now(),
             client,
             watched: cache.watchers.kinds(),
             kinds: [0; KINDS.len()],
-            sampler: &mut lane.sampler,
+            sampler: &mut work.sampler,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use super::outside::{Held, Outside};
+use super::memory_budget::{MemoryBudget, Reservation};
 use super::proto::{Key, base64};
 use super::store::Item;
 
@@ -22,7 +22,7 @@ pub(crate) struct Replies {
     values: Vec<(usize, Item)>,
     len: usize,
     /// For a long text.
-    held: Option<Held>,
+    held: Option<Reservation>,
 }
 
 impl Replies {
@@ -107,11 +107,11 @@ impl Replies {
 
     /// After text that may be long: accounts for it until it is sent, or takes all behind byte `from` back if there is
     /// no memory for it. Whether it stays.
-    pub(crate) fn account(&mut self, from: usize, outside: &Arc<Outside>) -> bool {
+    pub(crate) fn account(&mut self, from: usize, memory_budget: &Arc<MemoryBudget>) -> bool {
         if self.bytes.len() <= KEPT {
             return true;
         }
-        let held = self.held.get_or_insert_with(|| outside.nothing());
+        let held = self.held.get_or_insert_with(|| memory_budget.reserve());
         let enough = held.grow_to(self.bytes.capacity());
         if !enough {
             self.bytes.truncate(from);

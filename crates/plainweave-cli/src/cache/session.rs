@@ -5,7 +5,7 @@
 //! kept here is how much of it is left.
 
 use super::exec::{After, Exec};
-use super::outside::Held;
+use super::memory_budget::Reservation;
 use super::proto::{self, Command, Keys, Line, Reject, Store};
 use super::reply::OUTPUT;
 use super::store::Expiry;
@@ -45,7 +45,7 @@ enum State {
 struct Long {
     /// Bytes without the line's end.
     seen: usize,
-    held: Held,
+    held: Reservation,
 }
 
 /// What is left of a get of many keys.
@@ -58,7 +58,7 @@ struct Remaining {
     /// Bytes to the end of the line: keys, and what does not count.
     line: usize,
     /// What the whole line takes, if it is long; given back by its drop.
-    _held: Option<Held>,
+    _held: Option<Reservation>,
 }
 
 /// A storage command whose value has not come in full.
@@ -68,7 +68,7 @@ struct Pending {
     value: Vec<u8>,
     /// Bytes of the value, with its line end.
     want: usize,
-    held: Held,
+    held: Reservation,
 }
 
 impl Pending {
@@ -180,7 +180,7 @@ impl Session {
             exec.store(&command, value);
             return (len + value.len(), Some(After::Next));
         }
-        let held = exec.cache.outside.nothing();
+        let held = exec.cache.memory_budget.reserve();
         self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: Vec::new(), want: value, held }));
         let (took, after) = self.value(&input[len..], exec);
         (len + took, after)
@@ -189,7 +189,7 @@ impl Session {
     /// A line whose end has not come.
     fn partial(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
         if input.len() > proto::LONG {
-            let mut held = long.map_or_else(|| exec.cache.outside.nothing(), |long| long.held);
+            let mut held = long.map_or_else(|| exec.cache.memory_budget.reserve(), |long| long.held);
             // It is in a buffer that grows by doubling.
             if !held.grow_to(2 * input.len()) {
                 exec.say("SERVER_ERROR out of memory reading request", false);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, lanes, outside, store, watch};
+use super::{clients, details, hotkeys, memory_budget, scratch, store, watch};
 use crate::console::say;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -17,12 +17,12 @@ pub(crate) struct Cache {
     pub(crate) store: store::Store,
     pub(crate) clock: store::Clock,
     pub(crate) settings: Settings,
-    pub(crate) lanes: lanes::Lanes,
+    pub(crate) scratch: scratch::ScratchPool,
     pub(crate) hot: hotkeys::HotKeys,
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
-    pub(crate) outside: Arc<outside::Outside>,
+    pub(crate) memory_budget: Arc<memory_budget::MemoryBudget>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
     /// A client has asked for all that has expired to be reclaimed.
@@ -36,19 +36,19 @@ impl Cache {
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
         let watchers = Arc::new(watch::Watchers::default());
-        let outside = outside::Outside::new(store.memory, store.item_max);
+        let memory_budget = memory_budget::MemoryBudget::new(store.memory, store.item_max);
         let mut store = store::Store::new(store);
         let tell = watchers.clone();
         store.on_eviction(move |record, now| tell.evicted(record, now));
         let cache = Self {
             store,
             clock: store::Clock::start(),
-            lanes: lanes::Lanes::new(settings.threads),
+            scratch: scratch::ScratchPool::new(settings.threads),
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers,
             clients: Arc::new(clients::Clients::new(settings.connections)),
-            outside,
+            memory_budget,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             crawl: AtomicBool::new(false),

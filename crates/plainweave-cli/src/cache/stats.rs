@@ -18,7 +18,7 @@ const HOT: usize = 20;
 pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
     let from = out.bytes_mut().len();
     list(cache, words, now, out);
-    if !out.account(from, &cache.outside) {
+    if !out.account(from, &cache.memory_budget) {
         out.line("SERVER_ERROR out of memory writing stats");
     }
 }
@@ -38,7 +38,7 @@ fn list(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
         b"detail" => return detail(cache, words.word(1), out),
         b"cachedump" => return cache_dump(cache, &words, now, out),
         b"reset" => {
-            cache.lanes.reset();
+            cache.scratch.reset();
             cache.store.reset_stats();
             cache.details.clear();
             return out.line("RESET");
@@ -73,7 +73,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("curr_connections", clients.open());
     list.add("total_connections", clients.total.load(Relaxed));
     list.add("rejected_connections", clients.rejected.load(Relaxed));
-    let sums = cache.lanes.sums();
+    let sums = cache.scratch.sums();
     for (name, count) in NAMES.iter().zip(sums.counts) {
         list.add(name, count);
     }
@@ -90,7 +90,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("log_watchers", watchers);
     list.add("bytes", stored.bytes);
     list.add("memory_used", stored.memory_used);
-    list.add("memory_outside", cache.outside.held());
+    list.add("memory_budget_used", cache.memory_budget.used());
     list.add("curr_items", stored.items);
     list.add("total_items", stored.total_items);
     list.add("expired_unfetched", stored.expired_unfetched);
@@ -201,7 +201,7 @@ fn hot_keys(cache: &Cache, list: &mut List<'_>) {
 
 /// Our own: microseconds from the receipt of a command to the sending of its reply.
 fn latency(cache: &Cache, list: &mut List<'_>) {
-    let sums = cache.lanes.sums();
+    let sums = cache.scratch.sums();
     for (name, latency) in KINDS.iter().zip(&sums.latency).filter(|(_, latency)| latency.count() > 0) {
         list.add(format_args!("{name}:samples"), latency.count());
         for (quantile, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)] {

@@ -1,8 +1,8 @@
 //! Counters, written by one and read by all.
 //!
-//! A turn of a connection holds a lane (`lanes`), and a lane has a tally that nobody else writes meanwhile: so a count
-//! is a load and a store, not a locked addition, and no two workers share a line. `stats` adds up all tallies; sums
-//! taken while workers count are each right at some moment, not all at the same one.
+//! A turn of a connection borrows `scratch`, and with it a tally that nothing else writes meanwhile: so a count is a
+//! load and a store, not a locked addition, and no two workers share a cache line. `stats` adds up all tallies; each
+//! sum taken while workers count is right for some moment, but not all for the same one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -100,24 +100,30 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// The holder of the lane.
+    /// Counts one.
+    ///
+    /// Context: the connection that has borrowed the tally.
     pub(crate) fn count(&self, what: Count) {
         self.add(what, 1);
     }
 
-    /// The holder of the lane.
+    /// Counts `n`.
+    ///
+    /// Context: the connection that has borrowed the tally.
     pub(crate) fn add(&self, what: Count, n: u64) {
         add(&self.counts[what as usize], n);
     }
 
-    /// The holder of the lane: `n` commands took so long.
+    /// Records the latency of `n` commands.
+    ///
+    /// Context: the connection that has borrowed the tally.
     pub(crate) fn took(&self, kind: Kind, time: Duration, n: u64) {
         let histogram = &self.latency[kind as usize];
         add(&histogram.buckets[bucket(time)], n);
         add(&histogram.nanoseconds, (time.as_nanos() as u64).saturating_mul(n));
     }
 
-    /// Anybody.
+    /// Adds the counters to `sums`.
     pub(crate) fn sum_into(&self, sums: &mut Sums) {
         for (sum, word) in sums.counts.iter_mut().zip(&self.counts) {
             *sum = sum.wrapping_add(word.load(Relaxed));

@@ -1,4 +1,4 @@
-//! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow laws.
+//! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow distributions.
 //!
 //! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked, whoever
 //! stored the value. In the load phase each worker stores its share of the keys on every server.
@@ -14,10 +14,10 @@ use plainweave::time;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::draw::{Choice, Draws};
+use super::distribution::Distribution;
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::CacheFlags;
-use super::law::Law;
+use super::popularity::{Picker, Popularity};
 use super::reply::{self, Expected};
 use super::tally::Failure;
 use super::target::Target;
@@ -52,7 +52,7 @@ impl Cache {
     pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
         let targets = flags.servers.iter().map(|server| target(server)).collect::<anyhow::Result<_>>()?;
         let mut random = SmallRng::seed_from_u64(flags.common.seed);
-        let mut draw = |law: Law| law.at(random.random(), random.random()).max(0.0) as usize;
+        let mut draw = |distribution: Distribution| distribution.at(random.random(), random.random()).max(0.0) as usize;
         let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
         for number in 0..flags.keys.get() {
             let width = draw(flags.key_size).min(KEY);
@@ -67,7 +67,7 @@ impl Cache {
             value: (0..longest).map(|n| b'a' + (n * 7 % 26) as u8).collect(),
             set_ratio: flags.set_ratio,
             depth: flags.depth.get(),
-            // Without a law of popularity all keys are alike.
+            // Without a distribution of popularity all keys are alike.
             zipf: Some(flags.zipf.unwrap_or(0.0)),
             load: (!flags.no_load).then_some(flags.common.timeout),
         };
@@ -173,8 +173,8 @@ impl Protocol for Cache {
         self.depth
     }
 
-    fn draws(&self, _worker: usize, _workers: usize, seed: u64) -> Draws {
-        Draws::new(seed, Choice::new(self.keys.len(), self.zipf, 0))
+    fn picker(&self, _worker: usize, _workers: usize, seed: u64) -> Picker {
+        Picker::new(seed, Popularity::new(self.keys.len(), self.zipf, 0))
     }
 
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
@@ -205,18 +205,18 @@ impl Protocol for Cache {
     fn exchange(
         &self,
         connection: &mut Connection,
-        draws: &RefCell<Draws>,
+        picker: &RefCell<Picker>,
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
         connection.asked.clear();
         {
-            let Draws { random, choice } = &mut *draws.borrow_mut();
-            let draws = (0..depth).map(|_| {
-                let number = choice.draw(random);
+            let Picker { random, popularity } = &mut *picker.borrow_mut();
+            let picked = (0..depth).map(|_| {
+                let number = popularity.pick(random);
                 Asked { number, set: self.set_ratio > 0.0 && random.random::<f64>() < self.set_ratio }
             });
-            connection.asked.extend(draws);
+            connection.asked.extend(picked);
         }
         self.ask(connection, done).map(|()| Next::Keep)
     }

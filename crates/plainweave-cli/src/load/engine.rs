@@ -23,8 +23,8 @@ use anyhow::anyhow;
 use plainweave::time;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::draw::Draws;
 use super::plan::{Plan, nanos};
+use super::popularity::Picker;
 use super::progress::{self, Live};
 use super::schedule::Schedule;
 use super::tally::{Failure, Tally};
@@ -93,7 +93,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
         true
     }
 
-    fn draws(&self, worker: usize, workers: usize, seed: u64) -> Draws;
+    fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker;
 
     /// Before the load, on each worker: puts its share of what the load needs on the servers.
     fn load(&self, _addresses: &[SocketAddr], _worker: usize, _workers: usize) -> Result<(), Failure> {
@@ -106,7 +106,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
     fn exchange(
         &self,
         connection: &mut Self::Connection,
-        draws: &RefCell<Draws>,
+        picker: &RefCell<Picker>,
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken>;
@@ -184,7 +184,7 @@ impl<P: Protocol> Start<'_, P> {
             protocol: self.protocol.clone(),
             addresses: self.addresses.to_vec(),
             made: Cell::new(0),
-            draws: RefCell::new(self.protocol.draws(self.worker, plan.workers, seed)),
+            picker: RefCell::new(self.protocol.picker(self.worker, plan.workers, seed)),
             schedule: RefCell::new(plan.schedule(self.worker)),
             tally: RefCell::new(Tally::new()),
             epoch: Cell::new(time::now()),
@@ -234,7 +234,7 @@ struct Lane<P: Protocol> {
     addresses: Vec<SocketAddr>,
     /// Connections made or tried so far.
     made: Cell<usize>,
-    draws: RefCell<Draws>,
+    picker: RefCell<Picker>,
     schedule: RefCell<Schedule>,
     tally: RefCell<Tally>,
     epoch: Cell<Instant>,
@@ -352,7 +352,7 @@ impl<P: Protocol> Lane<P> {
                 }
             };
             let mut answered = 0;
-            let result = self.protocol.exchange(&mut current, &self.draws, starts.len(), &mut |reply| {
+            let result = self.protocol.exchange(&mut current, &self.picker, starts.len(), &mut |reply| {
                 *now = self.now();
                 self.count(starts[answered], reply, *now);
                 answered += 1;

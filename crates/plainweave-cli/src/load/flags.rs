@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::law::Law;
+use super::distribution::Distribution;
 use crate::engine::{self, Io};
 use crate::flag::time;
 
@@ -27,7 +27,7 @@ Examples:
   plainweave load cache host:11211 --rate 50000 --arrivals poisson --set-ratio 0.03 --connections 1000
   plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
 
-A law is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
+A distribution is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
 pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.";
 
 /// Put load on a server and measure its answers.
@@ -56,7 +56,7 @@ pub(super) struct HttpFlags {
     #[arg(long = "urls", value_name = "FILE", help_heading = "What to ask for")]
     pub(super) list: Option<PathBuf>,
 
-    /// Draw URLs by a Zipf law of this exponent, the first being the most popular; 0: all alike [default: in turn]
+    /// Choose URLs by a Zipf distribution of this exponent, the first most often; 0: all alike [default: in turn]
     #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
     pub(super) zipf: Option<f64>,
 
@@ -97,19 +97,21 @@ pub(super) struct CacheFlags {
     #[arg(long, value_name = "N", default_value = "10000", help_heading = "What to ask for")]
     pub(super) keys: NonZeroU32,
 
-    /// Bytes of a key, by a law; 250 at most
-    #[arg(long, value_name = "LAW", default_value = "30", value_parser = Law::parse, help_heading = "What to ask for")]
-    pub(super) key_size: Law,
+    /// Bytes of a key, a distribution; 250 at most
+    #[arg(long, value_name = "DIST", default_value = "30", value_parser = Distribution::parse)]
+    #[arg(help_heading = "What to ask for")]
+    pub(super) key_size: Distribution,
 
-    /// Bytes of a value, by a law; 1000000 at most
-    #[arg(long, value_name = "LAW", default_value = "200", value_parser = Law::parse, help_heading = "What to ask for")]
-    pub(super) value_size: Law,
+    /// Bytes of a value, a distribution; 1000000 at most
+    #[arg(long, value_name = "DIST", default_value = "200", value_parser = Distribution::parse)]
+    #[arg(help_heading = "What to ask for")]
+    pub(super) value_size: Distribution,
 
     /// Share of requests that store, 0 to 1; the others get
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share, help_heading = "What to ask for")]
     pub(super) set_ratio: f64,
 
-    /// Draw keys by a Zipf law of this exponent [default: all alike]
+    /// Choose keys by a Zipf distribution of this exponent [default: all alike]
     #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
     pub(super) zipf: Option<f64>,
 
@@ -148,8 +150,8 @@ pub(super) struct Common {
     #[arg(long, value_name = "R", value_parser = rate, help_heading = "How much")]
     pub(super) rate: Option<f64>,
 
-    /// Open loop: constant, poisson, or a law of the gaps, stretched to the rate
-    #[arg(long, value_name = "LAW", default_value = "constant", value_parser = arrivals, requires = "rate")]
+    /// Open loop: constant, poisson, or a distribution of the gaps, stretched to the rate
+    #[arg(long, value_name = "DIST", default_value = "constant", value_parser = arrivals, requires = "rate")]
     #[arg(help_heading = "How much")]
     pub(super) arrivals: Arrivals,
 
@@ -201,17 +203,17 @@ pub(super) enum Arrivals {
     Constant,
     /// Independent of each other: exponential gaps
     Poisson,
-    /// Gaps by a law, stretched to the rate.
-    Law(Law),
+    /// Gaps that follow a distribution, stretched to the rate.
+    Distribution(Distribution),
 }
 
 fn arrivals(text: &str) -> Result<Arrivals, String> {
     match text {
         "constant" => Ok(Arrivals::Constant),
         "poisson" => Ok(Arrivals::Poisson),
-        _ => {
-            Law::parse(text).map(Arrivals::Law).map_err(|error| format!("write constant or poisson, or a law: {error}"))
-        }
+        _ => Distribution::parse(text)
+            .map(Arrivals::Distribution)
+            .map_err(|error| format!("write constant or poisson, or a distribution: {error}")),
     }
 }
 
@@ -227,7 +229,7 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a share of 0 to 1, as in 0.03".to_owned())
 }
 
-/// A Zipf law's exponent.
+/// The exponent of a Zipf distribution.
 pub(super) fn exponent(text: &str) -> Result<f64, String> {
     let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
     exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())

@@ -9,9 +9,9 @@ use anyhow::{Context, bail, ensure};
 use http::{HeaderName, HeaderValue, Uri};
 use plainweave::net::TcpStream;
 
-use super::draw::{Choice, Draws};
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::{HttpFlags, Method};
+use super::popularity::{Picker, Popularity};
 use super::response::{self, Body, Head};
 use super::tally::Failure;
 use super::target::Target;
@@ -132,9 +132,9 @@ impl Protocol for Http {
         self.keep_alive
     }
 
-    fn draws(&self, worker: usize, workers: usize, seed: u64) -> Draws {
+    fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker {
         let first = self.requests.len() * worker / workers;
-        Draws::new(seed, Choice::new(self.requests.len(), self.zipf, first))
+        Picker::new(seed, Popularity::new(self.requests.len(), self.zipf, first))
     }
 
     fn connect(&self, address: SocketAddr) -> Result<Connection, Failure> {
@@ -146,13 +146,13 @@ impl Protocol for Http {
     fn exchange(
         &self,
         connection: &mut Connection,
-        draws: &RefCell<Draws>,
+        picker: &RefCell<Picker>,
         _depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
         let chosen = {
-            let Draws { random, choice } = &mut *draws.borrow_mut();
-            choice.draw(random)
+            let Picker { random, popularity } = &mut *picker.borrow_mut();
+            popularity.pick(random)
         };
         connection.filled = 0;
         connection.stream.write_all(&self.requests[chosen]).map_err(Broken::before)?;

@@ -6,12 +6,12 @@
 //! counts; [`report`] prints.
 
 mod cache;
-mod draw;
+mod distribution;
 mod engine;
 mod flags;
 mod http;
-mod law;
 mod plan;
+mod popularity;
 mod progress;
 mod reply;
 mod report;

@@ -40,7 +40,7 @@ impl Plan {
             (None, _) => Pace::OnAnswer,
             (Some(rate), Arrivals::Constant) => Pace::Constant(gap(rate)),
             (Some(rate), Arrivals::Poisson) => Pace::Poisson(gap(rate)),
-            (Some(rate), Arrivals::Law(law)) => Pace::law(law, gap(rate))?,
+            (Some(rate), Arrivals::Distribution(distribution)) => Pace::distribution(distribution, gap(rate))?,
         };
         let warm_up = given.warm_up.unwrap_or_default();
         ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");

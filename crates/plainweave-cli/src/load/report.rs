@@ -56,7 +56,7 @@ impl<'a> Report<'a> {
             Pace::OnAnswer => "closed",
             Pace::Constant(_) => "open, constant",
             Pace::Poisson(_) => "open, Poisson",
-            Pace::Law(..) => "open, by a law",
+            Pace::Distribution(..) => "open, by a distribution",
         }
     }
 

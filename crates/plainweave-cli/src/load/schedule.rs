@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 
-use super::law::Law;
+use super::distribution::Distribution;
 
 /// How starts follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -28,16 +28,16 @@ pub(super) enum Pace {
     Constant(f64),
     /// Open loop, exponential gaps of this mean.
     Poisson(f64),
-    /// Open loop, gaps by a law, stretched by this factor.
-    Law(Law, f64),
+    /// Open loop, gaps that follow a distribution, stretched by this factor.
+    Distribution(Distribution, f64),
 }
 
 impl Pace {
-    /// Gaps by a law, stretched so that their mean is `gap` nanoseconds.
-    pub(super) fn law(law: Law, gap: f64) -> anyhow::Result<Self> {
-        let mean = law.mean();
+    /// Makes gaps that follow a distribution, stretched so that their mean is `gap` nanoseconds.
+    pub(super) fn distribution(distribution: Distribution, gap: f64) -> anyhow::Result<Self> {
+        let mean = distribution.mean();
         ensure!(mean.is_finite() && mean > 0.0, "--arrivals: the gaps must have a positive mean");
-        Ok(Pace::Law(law, gap / mean))
+        Ok(Pace::Distribution(distribution, gap / mean))
     }
 
     /// The pace of one of `workers`, which together make this one.
@@ -47,8 +47,8 @@ impl Pace {
             Pace::Constant(gap) => Pace::Constant(gap * workers as f64),
             // Independent Poisson processes add up to one.
             Pace::Poisson(gap) => Pace::Poisson(gap * workers as f64),
-            // As mutilate does: each worker by the law, more slowly.
-            Pace::Law(law, factor) => Pace::Law(law, factor * workers as f64),
+            // As mutilate does: each worker follows the distribution, more slowly.
+            Pace::Distribution(distribution, factor) => Pace::Distribution(distribution, factor * workers as f64),
         }
     }
 
@@ -78,7 +78,7 @@ impl Schedule {
         schedule.next = match pace {
             Pace::OnAnswer => 0.0,
             Pace::Constant(gap) => gap * phase,
-            Pace::Poisson(_) | Pace::Law(..) => schedule.gap(),
+            Pace::Poisson(_) | Pace::Distribution(..) => schedule.gap(),
         };
         schedule
     }
@@ -88,7 +88,9 @@ impl Schedule {
             Pace::OnAnswer => 0.0,
             Pace::Constant(gap) => gap,
             Pace::Poisson(gap) => gap * self.random.sample::<f64, _>(Exp1),
-            Pace::Law(law, factor) => (law.at(self.random.random(), self.random.random()) * factor).max(0.0),
+            Pace::Distribution(distribution, factor) => {
+                (distribution.at(self.random.random(), self.random.random()) * factor).max(0.0)
+            }
         }
     }
 
@@ -150,13 +152,13 @@ mod tests {
 
     #[test]
     fn gaps_by_a_law_make_the_rate_asked_for() {
-        for law in ["fb_ia", "uniform:3", "gev:30,8,0.1", "7"] {
-            let pace = Pace::law(Law::parse(law).unwrap(), 1000.0).unwrap();
+        for text in ["fb_ia", "uniform:3", "gev:30,8,0.1", "7"] {
+            let pace = Pace::distribution(Distribution::parse(text).unwrap(), 1000.0).unwrap();
             let all = starts(Schedule::new(pace, u64::MAX, 100_000, 0.0, 3));
             let mean = *all.last().unwrap() as f64 / all.len() as f64;
-            assert!((970.0..1030.0).contains(&mean), "{law}: {mean}");
+            assert!((970.0..1030.0).contains(&mean), "{text}: {mean}");
         }
-        assert!(Pace::law(Law::Fixed(0.0), 1000.0).is_err());
+        assert!(Pace::distribution(Distribution::Fixed(0.0), 1000.0).is_err());
     }
 
     #[test]

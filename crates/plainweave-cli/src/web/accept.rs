@@ -1,6 +1,6 @@
-//! Who is let in: one listener's connections, each with a seat, and what is said and done while too many come.
+//! Admission: accepts one listener's connections, each with a permit, and reports when too many come.
 //!
-//! Two things may hold a newcomer up, and they are told apart: no seat is free, or the fiber that accepts has no time.
+//! Two things may delay a new connection, and they are told apart: the connection limit, or a busy accepting fiber.
 //! The second one is overload, and shortens the kernel's queue; see `backlog`.
 
 use std::io;
@@ -14,13 +14,13 @@ use plainweave::time::{now, sleep, with_timeout};
 use socket2::SockRef;
 
 use super::backlog::{Backlog, Finding};
+use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::faults::Faults;
-use super::seats::{Seat, Seats};
 
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// While all seats are taken: between two looks at who waits for one.
-const SEATLESS: Duration = Duration::from_secs(1);
+/// Interval between two looks at the queue while the connection limit is reached.
+const FULL_LOOK: Duration = Duration::from_secs(1);
 
 /// With so many connections a newcomer is one of a crowd.
 const CROWD: usize = 256;
@@ -33,22 +33,22 @@ const AHEAD: u32 = 128 << 10;
 pub(super) struct Acceptor {
     listener: TcpListener,
     address: Option<SocketAddr>,
-    seats: Arc<Seats>,
+    connection_limit: Arc<ConnectionLimit>,
     faults: Arc<Faults>,
     backlog: Backlog,
 }
 
 impl Acceptor {
     /// Gives the listener the longest queue.
-    pub(super) fn new(listener: TcpListener, seats: Arc<Seats>, faults: Arc<Faults>) -> Self {
+    pub(super) fn new(listener: TcpListener, connection_limit: Arc<ConnectionLimit>, faults: Arc<Faults>) -> Self {
         let (backlog, address) = (Backlog::new(now()), listener.local_addr().ok());
-        let acceptor = Self { listener, address, seats, faults, backlog };
+        let acceptor = Self { listener, address, connection_limit, faults, backlog };
         acceptor.set_backlog();
         acceptor
     }
 
     /// A fiber. Waits for a connection. `None`: the server stops.
-    pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, Seat)> {
+    pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
         while !stopping() {
             match self.wait() {
                 Ok((stream, peer)) => {
@@ -56,13 +56,13 @@ impl Acceptor {
                     if self.backlog.accepted(now) {
                         self.look(now);
                     }
-                    let mut seat = self.seats.take();
-                    if seat.assign(peer) {
-                        if self.seats.taken() > CROWD {
+                    let mut permit = self.connection_limit.acquire();
+                    if permit.charge(peer) {
+                        if self.connection_limit.connections() > CROWD {
                             // Refused: then it is as for anybody else.
                             let _ = SockRef::from(&stream).set_tcp_notsent_lowat(AHEAD);
                         }
-                        return Some((stream, seat));
+                        return Some((stream, permit));
                     }
                     // Who is served already comes before those that are turned away, too.
                     plainweave::yield_now();
@@ -70,7 +70,7 @@ impl Acceptor {
                 Err(_) if stopping() => break,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
                 Err(error) => {
-                    self.seats.failed.fetch_add(1, Relaxed);
+                    self.connection_limit.failed.fetch_add(1, Relaxed);
                     self.faults.accept(&error);
                     if sleep(BACK_OFF).is_err() {
                         break;
@@ -85,9 +85,9 @@ impl Acceptor {
 
     /// `TimedOut`: it is time for a look.
     fn wait(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        if self.seats.are_taken() {
-            self.seats.full.fetch_add(1, Relaxed);
-            self.wait_for_seat()?;
+        if self.connection_limit.is_reached() {
+            self.connection_limit.full.fetch_add(1, Relaxed);
+            self.wait_for_permit()?;
         }
         match self.backlog.patience() {
             Some(limit) => with_timeout(limit, || self.listener.accept()),
@@ -95,12 +95,12 @@ impl Acceptor {
         }
     }
 
-    fn wait_for_seat(&mut self) -> io::Result<()> {
+    fn wait_for_permit(&mut self) -> io::Result<()> {
         loop {
             let start = now();
-            let waited = with_timeout(SEATLESS, || self.seats.wait_for_one());
+            let waited = with_timeout(FULL_LOOK, || self.connection_limit.wait());
             let now = now();
-            self.backlog.waited_for_seat(now - start);
+            self.backlog.waited_for_permit(now - start);
             match waited {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now),
                 waited => return waited,
@@ -118,7 +118,7 @@ impl Acceptor {
         match finding {
             Finding::Nothing => {}
             Finding::Overload => self.faults.overload(self.backlog.limit()),
-            Finding::NoSeat => self.faults.seats(self.seats.max(), queued),
+            Finding::AtConnectionLimit => self.faults.connection_limit(self.connection_limit.max(), queued),
         }
     }
 
@@ -128,7 +128,7 @@ impl Acceptor {
         if self.listener.set_backlog(limit).is_ok()
             && let Some(address) = self.address
         {
-            self.seats.set_backlog(address, limit);
+            self.connection_limit.set_backlog(address, limit);
         }
     }
 }

@@ -14,8 +14,8 @@
 //! The rate is that of a server which always had somebody to accept. An interval whose connections did not all stand
 //! in the queue at its beginning may have been spent waiting for clients: it shows what the server can do at least.
 //!
-//! A queue in front of a server whose seats are all taken says nothing of its CPU: while the accepting fiber has
-//! waited for a seat for half of the time or more, the bound is left to grow. Those who gave up in that queue cost an
+//! A queue in front of a server at its connection limit says nothing of its CPU: while the accepting fiber has
+//! waited for a permit for half of the time or more, the bound is left to grow. Those who gave up in that queue cost an
 //! accept each, for which there is time.
 //!
 //! The page `docs/overload.md` has what was rejected and what was measured.
@@ -42,8 +42,8 @@ pub(super) struct Backlog {
     looked: Instant,
     /// Since the last look.
     accepted: u32,
-    /// Of the time since the last look, how much was spent waiting for a seat.
-    seatless: Duration,
+    /// Of the time since the last look, how much was spent waiting at the connection limit.
+    at_limit: Duration,
     /// At the last look.
     queued: u32,
     /// Connections a second, smoothed.
@@ -58,14 +58,14 @@ pub(super) enum Finding {
     Nothing,
     /// More come than can be served; the bound was cut.
     Overload,
-    /// There would be time for those who wait, but all seats are taken.
-    NoSeat,
+    /// There would be time for the clients that wait, but the connection limit is reached.
+    AtConnectionLimit,
 }
 
 impl Backlog {
     pub(super) fn new(now: Instant) -> Self {
-        let (accepted, seatless, queued) = (0, Duration::ZERO, 0);
-        Self { limit: MOST, looked: now, accepted, seatless, queued, rate: None, long: false }
+        let (accepted, at_limit, queued) = (0, Duration::ZERO, 0);
+        Self { limit: MOST, looked: now, accepted, at_limit, queued, rate: None, long: false }
     }
 
     /// How many may wait.
@@ -84,20 +84,20 @@ impl Backlog {
         now >= self.looked + LOOK
     }
 
-    /// The accepting fiber has waited for a seat.
-    pub(super) fn waited_for_seat(&mut self, time: Duration) {
-        self.seatless += time;
+    /// Notes that the accepting fiber has waited at the connection limit.
+    pub(super) fn waited_for_permit(&mut self, time: Duration) {
+        self.at_limit += time;
     }
 
     /// Judges a queue of so many, and sets the limit.
     pub(super) fn look(&mut self, now: Instant, queued: u32) -> Finding {
         let (length, count) = (now - std::mem::replace(&mut self.looked, now), std::mem::take(&mut self.accepted));
-        let seatless = std::mem::take(&mut self.seatless);
+        let at_limit = std::mem::take(&mut self.at_limit);
         let busy = count <= std::mem::replace(&mut self.queued, queued);
-        if seatless * 2 >= length {
+        if at_limit * 2 >= length {
             (self.rate, self.long) = (None, false);
             self.grow();
-            return if queued > 0 { Finding::NoSeat } else { Finding::Nothing };
+            return if queued > 0 { Finding::AtConnectionLimit } else { Finding::Nothing };
         }
         if length > QUIET && !busy {
             (self.rate, self.long, self.limit) = (None, false, MOST);
@@ -219,10 +219,10 @@ mod tests {
         for (second, limit) in [(1, 400), (2, 800)] {
             let now = start + LOOK * 2 + QUIET * second;
             assert!(backlog.accepted(now));
-            backlog.waited_for_seat(QUIET * 9 / 10);
-            assert_eq!((backlog.look(now, 4000), backlog.limit), (Finding::NoSeat, limit));
+            backlog.waited_for_permit(QUIET * 9 / 10);
+            assert_eq!((backlog.look(now, 4000), backlog.limit), (Finding::AtConnectionLimit, limit));
         }
-        backlog.waited_for_seat(LOOK * 4 / 10);
+        backlog.waited_for_permit(LOOK * 4 / 10);
         assert_eq!(backlog.look(start + LOOK * 3 + QUIET * 2, 4000), Finding::Nothing, "less than half of the time");
         assert!(backlog.long);
     }

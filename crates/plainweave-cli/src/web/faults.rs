@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(60);
 enum Kind {
     Accept,
     Overload,
-    Seats,
+    ConnectionLimit,
     Log,
     SlowLog,
     Files,
@@ -58,11 +58,11 @@ impl Faults {
         });
     }
 
-    /// There are as many connections as there may be, and others wait.
-    pub(super) fn seats(&self, max: usize, waiting: u32) {
-        self.tell(Kind::Seats, || {
+    /// The connection limit is reached, and more clients wait.
+    pub(super) fn connection_limit(&self, max: usize, waiting: u32) {
+        self.tell(Kind::ConnectionLimit, || {
             format!(
-                "all {max} connections that there may be are taken, and {waiting} wait to be accepted \
+                "the limit of {max} connections is reached, and {waiting} wait to be accepted \
                  (more: --max-connections, ulimit -n; idle ones leave sooner: --idle-timeout)"
             )
         });

@@ -3,6 +3,7 @@
 mod accept;
 mod access;
 mod backlog;
+mod connection_limit;
 mod content;
 mod counters;
 mod faults;
@@ -10,7 +11,6 @@ mod flags;
 mod line;
 mod listen;
 mod observe;
-mod seats;
 mod serve;
 
 use std::io;
@@ -26,10 +26,10 @@ use socket2::SockRef;
 
 use crate::console::say;
 use crate::stop::Stop;
+use connection_limit::ConnectionLimit;
 use faults::Faults;
 pub(crate) use flags::Flags;
 use observe::Observers;
-use seats::Seats;
 
 /// Descriptors that are not connections: drivers, listeners, logs, look-ups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -39,7 +39,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
     let root = &flags.root;
     let caching = flags.caching.caching();
-    let seats = Seats::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
+    let connection_limit =
+        ConnectionLimit::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
     let told = faults.clone();
@@ -53,12 +54,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for listener in &listeners {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
-        seats.set_backlog(listener.local_addr()?, backlog::MOST);
+        connection_limit.set_backlog(listener.local_addr()?, backlog::MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
-    say(io::stdout(), &start_line(flags, &listeners, &engine, &seats, &observers)?);
-    let observation = observers.open(&server, &seats, engine.runtime())?;
-    let finished = engine.run(&server, (&seats, &faults), listeners, stop, flags.grace)?;
+    say(io::stdout(), &start_line(flags, &listeners, &engine, &connection_limit, &observers)?);
+    let observation = observers.open(&server, &connection_limit, engine.runtime())?;
+    let finished = engine.run(&server, (&connection_limit, &faults), listeners, stop, flags.grace)?;
     drop(observation);
     engine.end();
     if !finished {
@@ -87,14 +88,14 @@ fn start_line(
     flags: &Flags,
     listeners: &[TcpListener],
     engine: &serve::Engine,
-    seats: &Seats,
+    connection_limit: &ConnectionLimit,
     observers: &Observers,
 ) -> io::Result<String> {
     let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
     let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
     let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
     let mut line = format!("plainweave web: serving {} on {urls} ({engine}", root.display());
-    line.push_str(&format!(", up to {} connections", seats.max()));
+    line.push_str(&format!(", up to {} connections", connection_limit.max()));
     if let Some(path) = &flags.observation.access_log {
         line.push_str(&format!(", access log {}", path.display()));
     }

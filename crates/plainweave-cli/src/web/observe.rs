@@ -10,10 +10,10 @@ use plainweave_http::{Handler, Server, StatusCode};
 
 use super::access::{AccessLog, Writer};
 use super::backlog::MOST;
+use super::connection_limit::ConnectionLimit;
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
-use super::seats::Seats;
 use crate::admin::{self, Admin, Figures, Page};
 
 /// What is watched with, before the server is built.
@@ -72,18 +72,18 @@ impl Observers {
     pub(super) fn open<H: Handler>(
         self,
         server: &Arc<Server<H>>,
-        seats: &Arc<Seats>,
+        connection_limit: &Arc<ConnectionLimit>,
         runtime: Weak<Runtime>,
     ) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.counters) {
             (Some(listener), Some(counters)) => {
-                let (server, seats, start) = (server.clone(), seats.clone(), Instant::now());
+                let (server, connection_limit, start) = (server.clone(), connection_limit.clone(), Instant::now());
                 let page = move |path: &str| match path {
                     "/metrics" => {
                         let figures = Figures::default();
                         let figures = requests(figures, &counters);
-                        let figures = connections(figures, &seats, log.as_deref());
+                        let figures = connections(figures, &connection_limit, log.as_deref());
                         Ok((Figures::KIND, process(figures, &runtime, start).into_text()))
                     }
                     path => health(path, server.is_stopping()),
@@ -131,19 +131,20 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     figures
 }
 
-fn connections(mut figures: Figures, seats: &Seats, log: Option<&AccessLog>) -> Figures {
-    figures.one("plainweave_connections", "gauge", "Connections now.", seats.taken());
-    figures.one("plainweave_connections_max", "gauge", "Connections at most.", seats.max());
+fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Option<&AccessLog>) -> Figures {
+    figures.one("plainweave_connections", "gauge", "Connections now.", connection_limit.connections());
+    figures.one("plainweave_connections_max", "gauge", "Connections at most.", connection_limit.max());
     for (name, help, count) in [
-        ("accepted", "Connections accepted.", &seats.accepted),
-        ("refused", "Connections closed because their address had its share.", &seats.refused),
-        ("accept_errors", "Failed attempts to accept, each with a pause.", &seats.failed),
-        ("accept_pauses", "Times that there were as many connections as there may be.", &seats.full),
+        ("accepted", "Connections accepted.", &connection_limit.accepted),
+        ("refused", "Connections closed because their address had its share.", &connection_limit.refused),
+        ("accept_errors", "Failed attempts to accept, each with a pause.", &connection_limit.failed),
+        ("accept_pauses", "Times that the connection limit was reached.", &connection_limit.full),
     ] {
         figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count.load(Relaxed));
     }
     let help = format!("Connections that the kernel may hold until they are accepted; less than {MOST}: overload.");
-    let backlogs = seats.backlogs().into_iter().map(|(address, limit)| (format!("listener=\"{address}\""), limit));
+    let backlogs =
+        connection_limit.backlogs().into_iter().map(|(address, limit)| (format!("listener=\"{address}\""), limit));
     let backlogs: Vec<_> = backlogs.collect();
     let backlogs = backlogs.iter().map(|(listener, limit)| (listener.as_str(), limit));
     figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);

@@ -17,9 +17,9 @@ use plainweave_http::{ConnState, Next, Server, Transport};
 use slab::Slab;
 
 use super::accept::Acceptor;
+use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
-use super::seats::{Seat, Seats};
 use crate::engine::{self, Described};
 use crate::stop::Stop;
 
@@ -75,7 +75,7 @@ impl Engine {
     pub(super) fn run(
         &self,
         server: &Arc<WebServer>,
-        (seats, faults): (&Arc<Seats>, &Arc<Faults>),
+        (connection_limit, faults): (&Arc<ConnectionLimit>, &Arc<Faults>),
         listeners: Vec<TcpListener>,
         stop: Stop,
         grace: Duration,
@@ -84,9 +84,10 @@ impl Engine {
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
             let (listener, server) = (listener.try_clone()?, server.clone());
-            let (seats, faults) = (seats.clone(), faults.clone());
+            let (connection_limit, faults) = (connection_limit.clone(), faults.clone());
             let idle = self.fiber_per_connection.then(|| idle.clone());
-            self.runtime.spawn(move || accept(Acceptor::new(listener, seats, faults), &server, idle.as_ref()));
+            self.runtime
+                .spawn(move || accept(Acceptor::new(listener, connection_limit, faults), &server, idle.as_ref()));
         }
         stop.wait()?;
         server.stop();
@@ -99,14 +100,14 @@ impl Engine {
 
 /// Accepts until the server stops. `idle`: a fiber per connection.
 fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, idle: Option<&Arc<Idle>>) {
-    while let Some((stream, seat)) = acceptor.next(|| server.is_stopping()) {
+    while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
         let server = server.clone();
         match idle {
             Some(idle) => {
-                let connection = Connection { stream, idle: idle.clone(), _seat: seat };
+                let connection = Connection { stream, idle: idle.clone(), _permit: permit };
                 plainweave::spawn(move || server.serve(connection));
             }
-            None => first_step(server, Seated { stream, _seat: seat }),
+            None => first_step(server, Admitted { stream, _permit: permit }),
         }
         // Those that are connected come before those that are not; see `backlog`.
         plainweave::yield_now();
@@ -114,12 +115,12 @@ fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, idle: Option<&Arc<Idl
 }
 
 /// A connection without a fiber of its own.
-struct Seated {
+struct Admitted {
     stream: TcpStream,
-    _seat: Seat,
+    _permit: ConnectionPermit,
 }
 
-impl net::HasStream for Seated {
+impl net::HasStream for Admitted {
     fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -128,7 +129,7 @@ impl net::HasStream for Seated {
 /// Opens a connection and waits for its first byte without a fiber. If it is there already, as it is when connections
 /// have queued, it is answered before the next one is accepted: what is accepted and not answered would be a second
 /// queue, without the first one's bound.
-fn first_step(server: Arc<WebServer>, mut connection: Seated) {
+fn first_step(server: Arc<WebServer>, mut connection: Admitted) {
     let Ok(mut state) = server.open(&mut connection.stream) else { return };
     if connection.stream.is_readable() {
         plainweave::spawn(move || {
@@ -144,7 +145,7 @@ fn first_step(server: Arc<WebServer>, mut connection: Seated) {
 
 /// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
 /// stop, drops the connection.
-fn park(server: Arc<WebServer>, connection: Seated, mut state: ConnState, limit: Duration) {
+fn park(server: Arc<WebServer>, connection: Admitted, mut state: ConnState, limit: Duration) {
     net::on_readable(connection, Some(limit), move |mut connection, outcome| {
         if outcome.is_ok()
             && let Next::Park(limit) = server.serve_ready(&mut connection.stream, &mut state)
@@ -191,7 +192,7 @@ impl Idle {
 struct Connection {
     stream: TcpStream,
     idle: Arc<Idle>,
-    _seat: Seat,
+    _permit: ConnectionPermit,
 }
 
 impl Read for Connection {

@@ -65,7 +65,7 @@ fn values_that_are_being_received_have_a_bound_too() {
         client.expect("MN\r\n");
     }
     assert!((1..150).contains(&stored), "{stored}");
-    assert_eq!((other.stat("memory_outside"), other.stat("store_no_memory")), (0, 150 - stored as u64));
+    assert_eq!((other.stat("memory_budget_used"), other.stat("store_no_memory")), (0, 150 - stored as u64));
     let last = &mut clients[149];
     last.send(format!("set k 0 0 {}\r\n", value.len()));
     last.send(&value);

@@ -217,7 +217,7 @@ fn no_input_is_too_strange() {
     let mut rig = Rig::new();
     for number in 0..inputs {
         // Now and then other connections hold all that there is for what is being received.
-        let mut others = rig.cache.outside.nothing();
+        let mut others = rig.cache.memory_budget.reserve();
         others.grow_to(if random.below(4) == 0 { 4 << 20 } else { 0 });
         let mut input = Vec::new();
         if random.below(10) == 0 {
@@ -239,10 +239,10 @@ fn no_input_is_too_strange() {
         assert!(binary || well_formed(&got), "input {number}: {text:?}\nanswered {:?}", String::from_utf8_lossy(&got));
         assert!(rig.piled <= OUTPUT + (80 << 10) && rig.held() <= 1 << 20, "input {number}");
         drop(others);
-        assert!(rig.cache.outside.held() <= 2 << 20, "input {number}");
+        assert!(rig.cache.memory_budget.used() <= 2 << 20, "input {number}");
         assert!(in_step(&mut rig), "input {number} left the connection out of step: {text:?}");
         rig.reconnect();
-        assert_eq!(rig.cache.outside.held(), 0, "input {number}");
+        assert_eq!(rig.cache.memory_budget.used(), 0, "input {number}");
         for key in KEYS {
             let len = rig.cache.store.get(key.as_bytes(), rig.cache.clock.now()).map_or(0, |item| item.len());
             assert!(len < 64 << 10, "input {number}: {text:?} has left {len} bytes");

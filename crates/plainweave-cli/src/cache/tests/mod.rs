@@ -5,8 +5,8 @@ mod script;
 
 use super::Cache;
 use super::exec::{After, Exec};
-use super::lanes::Work;
 use super::reply::{OUTPUT, Replies};
+use super::scratch::Work;
 use super::session::{Session, Step};
 use super::settings::Settings;
 use super::store::Config;

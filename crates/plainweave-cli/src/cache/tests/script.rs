@@ -135,7 +135,7 @@ fn joined_values_have_the_limit_of_whole_ones() {
 fn a_value_for_which_there_is_no_memory_is_swallowed() {
     let mut rig = Rig::new();
     // Other connections hold nearly all that there is for what is being received.
-    let mut others = rig.cache.outside.nothing();
+    let mut others = rig.cache.memory_budget.reserve();
     assert!(others.grow_to((4 << 20) - (20 << 10)));
     let value = "x".repeat(60_000);
     let in_parts = |rig: &mut Rig, head: &str| {
@@ -163,9 +163,9 @@ fn a_value_for_which_there_is_no_memory_is_swallowed() {
     assert_eq!(in_parts(&mut rig, "set a 0 0 60000"), "STORED\r\nHD s60000\r\n");
     // One that goes in the middle of a value gives back what it held.
     rig.feed(format!("set a 0 0 60000\r\n{}", &value[..30_000]).as_bytes());
-    assert!(rig.cache.outside.held() >= 30_000);
+    assert!(rig.cache.memory_budget.used() >= 30_000);
     rig.reconnect();
-    assert_eq!(rig.cache.outside.held(), 0);
+    assert_eq!(rig.cache.memory_budget.used(), 0);
 }
 
 #[test]
@@ -177,9 +177,9 @@ fn a_long_line_and_a_long_answer_need_memory_too() {
     }
     let line = format!("get {}", "key ".repeat(2000));
     assert!(rig.feed(b"stats detail dump\r\n").len() > 100_000 && rig.feed(line.as_bytes()).is_empty());
-    assert!(rig.cache.outside.held() >= 2 * line.len());
-    assert_eq!((rig.feed(b"\r\n"), rig.cache.outside.held()), (b"END\r\n".to_vec(), 0));
-    let mut others = rig.cache.outside.nothing();
+    assert!(rig.cache.memory_budget.used() >= 2 * line.len());
+    assert_eq!((rig.feed(b"\r\n"), rig.cache.memory_budget.used()), (b"END\r\n".to_vec(), 0));
+    let mut others = rig.cache.memory_budget.reserve();
     assert!(others.grow_to(4 << 20));
     let no_room = "SERVER_ERROR out of memory writing stats\r\n";
     let got = rig.feed(b"mn\r\nstats detail dump\r\nmn\r\n");

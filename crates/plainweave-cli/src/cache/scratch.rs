@@ -1,7 +1,7 @@
-//! What a connection borrows while it is busy: buffers, and a tally nobody else writes.
+//! What a connection borrows while it is busy: scratch buffers, and a tally that no other connection writes meanwhile.
 //!
-//! There are about as many lanes as workers, and one for each client that is slow to take its answers. Each CPU has a
-//! place for one idle lane, taken and given back by one exchange; what finds its place taken goes to a common list.
+//! There are about as many as workers, and one for each client that is slow to read its answers. Each CPU has a place
+//! for an idle one, taken and returned by one atomic exchange; when the place is occupied it goes to a shared list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::tally::{Sums, Tally};
 
 /// Bytes of one read.
 const INPUT: usize = 16 << 10;
-/// Idle lanes that the common list keeps.
+/// Idle ones that the shared list keeps.
 const KEPT: usize = 32;
 
 /// Received bytes that are not done with: `bytes[start..end]`.
@@ -24,7 +24,7 @@ pub(crate) struct Input {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// The lane's own buffer, while it has that of a connection.
+    /// Its own buffer, while it has that of a connection.
     own: Vec<u8>,
 }
 
@@ -99,15 +99,15 @@ impl Input {
 
 /// Buffers and tally of one busy connection.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Scratch {
     pub(crate) input: Input,
     pub(crate) work: Work,
     /// Turns so far.
     pub(crate) turns: u32,
 }
 
-/// A lane that nobody else has.
-type Owned = Box<Lane>;
+/// In use by one connection, or idle.
+type Owned = Box<Scratch>;
 
 /// The part that commands write to.
 #[derive(Debug)]
@@ -117,8 +117,8 @@ pub(crate) struct Work {
     pub(crate) sampler: Sampler,
 }
 
-/// All lanes. The locks are never held across anything that waits.
-pub(crate) struct Lanes {
+/// The scratch buffers of all connections. No lock is held across anything that waits.
+pub(crate) struct ScratchPool {
     places: Box<[CachePadded<AtomicCell<Option<Owned>>>]>,
     idle: Mutex<Vec<Owned>>,
     tallies: Mutex<Tallies>,
@@ -127,36 +127,36 @@ pub(crate) struct Lanes {
 #[derive(Debug, Default)]
 struct Tallies {
     live: Vec<Arc<Tally>>,
-    /// Of lanes that are no more.
+    /// Of those that were dropped.
     retired: Sums,
     /// What there was at the last reset.
     base: Sums,
 }
 
-impl fmt::Debug for Lanes {
+impl fmt::Debug for ScratchPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lanes {{ {} places, .. }}", self.places.len())
+        write!(f, "ScratchPool {{ {} places, .. }}", self.places.len())
     }
 }
 
-impl Lanes {
+impl ScratchPool {
     pub(crate) fn new(workers: usize) -> Self {
         let places = std::iter::repeat_with(CachePadded::default).take(workers.max(1)).collect();
         Self { places, idle: Mutex::default(), tallies: Mutex::default() }
     }
 
-    /// Runs `work` with a lane of its own.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Lane) -> T) -> T {
+    /// Runs `work` with scratch buffers that nothing else uses meanwhile.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
         // A hint, no more: the work may suspend and go on elsewhere.
         let place = match &*self.places {
             [only] => only,
             many => &many[rustix::thread::sched_getcpu() % many.len()],
         };
-        let mut lane = place.take().unwrap_or_else(|| self.another());
-        let result = work(&mut lane);
-        lane.input.clear();
-        lane.work.out.clear();
-        if let Some(extra) = place.swap(Some(lane)) {
+        let mut scratch = place.take().unwrap_or_else(|| self.another());
+        let result = work(&mut scratch);
+        scratch.input.clear();
+        scratch.work.out.clear();
+        if let Some(extra) = place.swap(Some(scratch)) {
             self.put_by(extra);
         }
         result
@@ -169,18 +169,18 @@ impl Lanes {
             let tally = Arc::new(Tally::default());
             lock(&self.tallies).live.push(tally.clone());
             let work = Work { out: Replies::default(), tally, sampler: Sampler::default() };
-            Box::new(Lane { input: Input::new(), work, turns: 0 })
+            Box::new(Scratch { input: Input::new(), work, turns: 0 })
         })
     }
 
     #[cold]
-    fn put_by(&self, lane: Owned) {
+    fn put_by(&self, scratch: Owned) {
         let mut idle = lock(&self.idle);
         if idle.len() < KEPT {
-            return idle.push(lane);
+            return idle.push(scratch);
         }
         drop(idle);
-        self.retire(&lane.work.tally);
+        self.retire(&scratch.work.tally);
     }
 
     fn retire(&self, tally: &Arc<Tally>) {
@@ -254,29 +254,29 @@ mod tests {
             input.keep(&mut rest);
             assert_eq!(rest.as_ptr() == buffer, sent.len() >= INPUT, "{} bytes are copied", sent.len());
             input.clear();
-            assert_eq!(input.space().len(), INPUT, "the lane has a buffer of its own again");
+            assert_eq!(input.space().len(), INPUT, "it has a buffer of its own again");
         }
         input.restore(&mut rest);
         assert_eq!(input.filled(), sent);
     }
 
     #[test]
-    fn nothing_counted_is_lost_with_a_lane() {
-        let lanes = Lanes::new(2);
-        fn nested(lanes: &Lanes, depth: usize) {
-            lanes.with(|lane| {
-                lane.work.tally.count(Count::CmdGet);
+    fn nothing_counted_is_lost_with_dropped_scratch() {
+        let pool = ScratchPool::new(2);
+        fn nested(pool: &ScratchPool, depth: usize) {
+            pool.with(|scratch| {
+                scratch.work.tally.count(Count::CmdGet);
                 if depth > 0 {
-                    nested(lanes, depth - 1);
+                    nested(pool, depth - 1);
                 }
             });
         }
-        let many = KEPT + lanes.places.len() + 10;
-        nested(&lanes, many - 1);
-        assert_eq!(lanes.sums().get(Count::CmdGet), many as u64);
-        assert!(lock(&lanes.tallies).live.len() < many);
-        lanes.reset();
-        lanes.with(|lane| lane.work.tally.count(Count::CmdGet));
-        assert_eq!(lanes.sums().get(Count::CmdGet), 1);
+        let many = KEPT + pool.places.len() + 10;
+        nested(&pool, many - 1);
+        assert_eq!(pool.sums().get(Count::CmdGet), many as u64);
+        assert!(lock(&pool.tallies).live.len() < many);
+        pool.reset();
+        pool.with(|scratch| scratch.work.tally.count(Count::CmdGet));
+        assert_eq!(pool.sums().get(Count::CmdGet), 1);
     }
 }

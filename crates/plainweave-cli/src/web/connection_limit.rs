@@ -1,8 +1,8 @@
 //! How many connections there may be, in all and from one address.
 //!
-//! A connection has a seat for as long as it lives. With all seats taken nothing more is accepted: who comes waits in
-//! the kernel's queue, and nobody who is served already suffers. An address that has all of its own is turned away at
-//! once, for it would hold up the others in that queue.
+//! A connection holds a permit for as long as it lives. At the limit nothing more is accepted: new clients wait in the
+//! kernel's queue, and established connections are not affected. A client whose address is at its own limit is refused
+//! at once; in the queue it would hold up the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plainweave::Fiber;
 
-/// All seats of a server.
+/// Connections of a server, counted and limited.
 #[derive(Debug)]
-pub(super) struct Seats {
-    taken: AtomicUsize,
+pub(super) struct ConnectionLimit {
+    open: AtomicUsize,
     max: usize,
     /// For one address; 0: any number.
     max_each: usize,
@@ -26,24 +26,24 @@ pub(super) struct Seats {
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) failed: AtomicU64,
-    /// Times that all seats were taken.
+    /// Times that the limit was reached.
     pub(super) full: AtomicU64,
     /// By listener, how many the kernel may hold until they are accepted; see `backlog`.
     backlogs: Mutex<BTreeMap<SocketAddr, u32>>,
 }
 
-/// One connection's; given back when dropped.
+/// The right of one connection to be open; returned on drop.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct ConnectionPermit {
+    limit: Arc<ConnectionLimit>,
     address: Option<IpAddr>,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(super) fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
-            taken: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
             max,
             max_each,
             by_address: Mutex::default(),
@@ -56,26 +56,29 @@ impl Seats {
         })
     }
 
-    pub(super) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    /// Returns the number of connections.
+    pub(super) fn connections(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(super) fn max(&self) -> usize {
         self.max
     }
 
-    pub(super) fn are_taken(&self) -> bool {
-        self.taken.load(Ordering::SeqCst) >= self.max
+    pub(super) fn is_reached(&self) -> bool {
+        self.open.load(Ordering::SeqCst) >= self.max
     }
 
-    /// A fiber. Waits until there is a free seat. An error: the fiber was cancelled, or ran into its deadline.
-    pub(super) fn wait_for_one(&self) -> io::Result<()> {
-        while self.are_taken() {
+    /// Waits until there are fewer connections than allowed. Fails if the fiber is cancelled or its deadline passes.
+    ///
+    /// Context: a fiber.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        while self.is_reached() {
             let fiber = plainweave::current();
             let id = fiber.id();
             lock(&self.waiting).push(fiber);
-            // One may have been given back before we stood on the list.
-            let parked = if self.are_taken() { plainweave::park() } else { Ok(()) };
+            // A permit may have been returned before this fiber was on the list.
+            let parked = if self.is_reached() { plainweave::park() } else { Ok(()) };
             lock(&self.waiting).retain(|fiber| fiber.id() != id);
             parked?;
         }
@@ -90,26 +93,26 @@ impl Seats {
         lock(&self.backlogs).clone()
     }
 
-    /// A seat for a connection that was accepted. Several listeners may meanwhile have found the same one free: then
-    /// there are so many connections more.
-    pub(super) fn take(self: &Arc<Self>) -> Seat {
-        self.taken.fetch_add(1, Ordering::SeqCst);
+    /// Counts a connection that was accepted. Listeners that saw the same last permit free may exceed the limit, by one
+    /// connection each.
+    pub(super) fn acquire(self: &Arc<Self>) -> ConnectionPermit {
+        self.open.fetch_add(1, Ordering::SeqCst);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Seat { seats: Arc::clone(self), address: None }
+        ConnectionPermit { limit: Arc::clone(self), address: None }
     }
 }
 
-impl Seat {
-    /// Counts the seat for its address. False: the address has all it may have.
-    pub(super) fn assign(&mut self, peer: SocketAddr) -> bool {
-        if self.seats.max_each == 0 {
+impl ConnectionPermit {
+    /// Counts the connection for its address. Returns `false` if the address is at its limit.
+    pub(super) fn charge(&mut self, peer: SocketAddr) -> bool {
+        if self.limit.max_each == 0 {
             return true;
         }
         let address = peer.ip().to_canonical();
-        let mut by_address = lock(&self.seats.by_address);
+        let mut by_address = lock(&self.limit.by_address);
         let count = by_address.entry(address).or_default();
-        if *count >= self.seats.max_each {
-            self.seats.refused.fetch_add(1, Ordering::Relaxed);
+        if *count >= self.limit.max_each {
+            self.limit.refused.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         *count += 1;
@@ -118,11 +121,11 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let seats = &self.seats;
+        let limit = &self.limit;
         if let Some(address) = self.address {
-            let mut by_address = lock(&seats.by_address);
+            let mut by_address = lock(&limit.by_address);
             if let Some(count) = by_address.get_mut(&address) {
                 *count -= 1;
                 if *count == 0 {
@@ -130,9 +133,9 @@ impl Drop for Seat {
                 }
             }
         }
-        // Only with all seats taken can somebody wait.
-        if seats.taken.fetch_sub(1, Ordering::SeqCst) >= seats.max {
-            let waiting = std::mem::take(&mut *lock(&seats.waiting));
+        // Fibers wait only at the limit.
+        if limit.open.fetch_sub(1, Ordering::SeqCst) >= limit.max {
+            let waiting = std::mem::take(&mut *lock(&limit.waiting));
             waiting.iter().for_each(Fiber::unpark);
         }
     }
@@ -147,32 +150,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_gets_its_share() {
-        let seats = Seats::new(10, 2);
+    fn connections_from_one_address_are_limited() {
+        let limit = ConnectionLimit::new(10, 2);
         let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let mut held: Vec<Seat> = (0..4).map(|_| seats.take()).collect();
+        let mut held: Vec<ConnectionPermit> = (0..4).map(|_| limit.acquire()).collect();
         let expected = [("1.2.3.4:1", true), ("[::ffff:1.2.3.4]:2", true), ("1.2.3.4:3", false), ("1.2.3.5:1", true)];
-        for (seat, (address, allowed)) in held.iter_mut().zip(expected) {
-            assert_eq!(seat.assign(peer(address)), allowed, "{address}");
+        for (permit, (address, allowed)) in held.iter_mut().zip(expected) {
+            assert_eq!(permit.charge(peer(address)), allowed, "{address}");
         }
-        assert_eq!((seats.taken(), seats.refused.load(Ordering::Relaxed)), (4, 1));
+        assert_eq!((limit.connections(), limit.refused.load(Ordering::Relaxed)), (4, 1));
         held.clear();
-        assert_eq!(seats.taken(), 0);
-        assert!(lock(&seats.by_address).is_empty());
+        assert_eq!(limit.connections(), 0);
+        assert!(lock(&limit.by_address).is_empty());
     }
 
     #[test]
-    fn who_finds_no_seat_waits_for_one() {
-        let seats = Seats::new(1, 0);
-        let first = seats.take();
+    fn a_listener_at_the_limit_waits_for_a_permit() {
+        let limit = ConnectionLimit::new(1, 0);
+        let first = limit.acquire();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| seats.wait_for_one());
-            while lock(&seats.waiting).is_empty() {
+            let second = scope.spawn(|| limit.wait());
+            while lock(&limit.waiting).is_empty() {
                 std::thread::yield_now();
             }
             drop(first);
             second.join().unwrap().unwrap();
         });
-        assert!(seats.taken() == 0 && lock(&seats.waiting).is_empty());
+        assert!(limit.connections() == 0 && lock(&limit.waiting).is_empty());
     }
 }

@@ -1,13 +1,13 @@
-//! Laws that sizes and gaps follow, in the notation of mutilate (J. Leverich, C. Kozyrakis, EuroSys 2014).
+//! Distributions of sizes and gaps, in the notation of mutilate (J. Leverich, C. Kozyrakis, EuroSys 2014).
 //!
 //! The presets `fb_key`, `fb_value` and `fb_ia` are the fits for Facebook's pool "ETC" in B. Atikoglu et al., Workload
 //! Analysis of a Large-Scale Key-Value Store, SIGMETRICS 2012.
 
 use std::f64::consts::TAU;
 
-/// A law by its inverse distribution function, where it has one.
+/// A distribution by its inverse distribution function, where it has one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Law {
+pub(super) enum Distribution {
     /// Always the same.
     Fixed(f64),
     /// Evenly between 0 and this.
@@ -24,9 +24,9 @@ pub(super) enum Law {
     FacebookValue,
 }
 
-const FACEBOOK_KEY: Law = Law::Gev(30.7984, 8.20449, 0.078688);
-const FACEBOOK_GAP: Law = Law::Pareto(0.0, 16.0292, 0.154971);
-const FACEBOOK_TAIL: Law = Law::Pareto(15.0, 214.476, 0.348238);
+const FACEBOOK_KEY: Distribution = Distribution::Gev(30.7984, 8.20449, 0.078688);
+const FACEBOOK_GAP: Distribution = Distribution::Pareto(0.0, 16.0292, 0.154971);
+const FACEBOOK_TAIL: Distribution = Distribution::Pareto(15.0, 214.476, 0.348238);
 /// Shares of the sizes 0, 1, 2, ... in bytes.
 const FACEBOOK_SMALL: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837, 0.00837, 0.08989,
@@ -39,7 +39,7 @@ const NOTATION: &str = "write fixed:N (or N), uniform:MAX, normal:MEAN,SD, expon
 /// Quantiles that a mean is computed from.
 const STEPS: usize = 100_000;
 
-impl Law {
+impl Distribution {
     /// Reads mutilate's notation.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) = text.split_once(':').unwrap_or(if text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -53,38 +53,38 @@ impl Law {
         if !numbers.iter().all(|n| n.is_finite()) {
             return Err(wrong());
         }
-        let law = match (name, numbers.as_slice()) {
-            ("fixed", [n]) => Law::Fixed(*n),
-            ("uniform", [max]) if *max > 0.0 => Law::Uniform(*max),
-            ("normal", [mean, deviation]) if *deviation >= 0.0 => Law::Normal(*mean, *deviation),
-            ("exponential", [rate]) if *rate > 0.0 => Law::Exponential(*rate),
-            ("pareto", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Law::Pareto(*at, *scale, *shape),
-            ("gev", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Law::Gev(*at, *scale, *shape),
+        let distribution = match (name, numbers.as_slice()) {
+            ("fixed", [n]) => Distribution::Fixed(*n),
+            ("uniform", [max]) if *max > 0.0 => Distribution::Uniform(*max),
+            ("normal", [mean, deviation]) if *deviation >= 0.0 => Distribution::Normal(*mean, *deviation),
+            ("exponential", [rate]) if *rate > 0.0 => Distribution::Exponential(*rate),
+            ("pareto", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Distribution::Pareto(*at, *scale, *shape),
+            ("gev", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Distribution::Gev(*at, *scale, *shape),
             ("fb_key", []) => FACEBOOK_KEY,
-            ("fb_value", []) => Law::FacebookValue,
+            ("fb_value", []) => Distribution::FacebookValue,
             ("fb_ia", []) => FACEBOOK_GAP,
             _ => return Err(wrong()),
         };
-        Ok(law)
+        Ok(distribution)
     }
 
-    /// The value that a share `u` of draws, 0 to 1, lies below. `v` is a second draw, for the normal law alone (Box and
-    /// Muller, 1958).
+    /// Returns the value that a share `u` of samples, 0 to 1, lies below. `v` is a second sample, used by the normal
+    /// distribution alone (Box and Muller, 1958).
     pub(super) fn at(self, u: f64, v: f64) -> f64 {
-        // Neither end is ever drawn, where a law may be infinite.
+        // Neither end, where a distribution may be infinite, is ever drawn.
         let u = u.clamp(1e-12, 1.0 - 1e-12);
         let stretched = |at: f64, scale: f64, shape: f64, x: f64| match shape {
             0.0 => at - scale * x.ln(),
             shape => at + scale * (x.powf(-shape) - 1.0) / shape,
         };
         match self {
-            Law::Fixed(n) => n,
-            Law::Uniform(max) => u * max,
-            Law::Normal(mean, deviation) => mean + deviation * (-2.0 * u.ln()).sqrt() * (TAU * v).cos(),
-            Law::Exponential(rate) => -(1.0 - u).ln() / rate,
-            Law::Pareto(at, scale, shape) => stretched(at, scale, shape, 1.0 - u),
-            Law::Gev(at, scale, shape) => stretched(at, scale, shape, -u.ln()),
-            Law::FacebookValue => {
+            Distribution::Fixed(n) => n,
+            Distribution::Uniform(max) => u * max,
+            Distribution::Normal(mean, deviation) => mean + deviation * (-2.0 * u.ln()).sqrt() * (TAU * v).cos(),
+            Distribution::Exponential(rate) => -(1.0 - u).ln() / rate,
+            Distribution::Pareto(at, scale, shape) => stretched(at, scale, shape, 1.0 - u),
+            Distribution::Gev(at, scale, shape) => stretched(at, scale, shape, -u.ln()),
+            Distribution::FacebookValue => {
                 let mut left = u;
                 for (size, share) in FACEBOOK_SMALL.into_iter().enumerate() {
                     if left < share {
@@ -97,15 +97,15 @@ impl Law {
         }
     }
 
-    /// The mean, numerically where the law has no short formula.
+    /// Returns the mean, numerically where there is no short formula.
     pub(super) fn mean(self) -> f64 {
         match self {
-            Law::Fixed(n) => n,
-            Law::Uniform(max) => max / 2.0,
-            Law::Normal(mean, _) => mean,
-            Law::Exponential(rate) => 1.0 / rate,
-            Law::Pareto(at, scale, shape) => at + scale / (1.0 - shape),
-            Law::Gev(..) | Law::FacebookValue => {
+            Distribution::Fixed(n) => n,
+            Distribution::Uniform(max) => max / 2.0,
+            Distribution::Normal(mean, _) => mean,
+            Distribution::Exponential(rate) => 1.0 / rate,
+            Distribution::Pareto(at, scale, shape) => at + scale / (1.0 - shape),
+            Distribution::Gev(..) | Distribution::FacebookValue => {
                 (0..STEPS).map(|n| self.at((n as f64 + 0.5) / STEPS as f64, 0.0)).sum::<f64>() / STEPS as f64
             }
         }
@@ -118,39 +118,44 @@ mod tests {
 
     #[test]
     fn notation() {
-        assert_eq!(Law::parse("30"), Ok(Law::Fixed(30.0)));
-        assert_eq!(Law::parse("normal:10,2"), Ok(Law::Normal(10.0, 2.0)));
-        assert_eq!(Law::parse("fb_key"), Ok(Law::Gev(30.7984, 8.20449, 0.078688)));
+        assert_eq!(Distribution::parse("30"), Ok(Distribution::Fixed(30.0)));
+        assert_eq!(Distribution::parse("normal:10,2"), Ok(Distribution::Normal(10.0, 2.0)));
+        assert_eq!(Distribution::parse("fb_key"), Ok(Distribution::Gev(30.7984, 8.20449, 0.078688)));
         let wrong =
             ["", "x", "fixed", "fixed:", "fixed:1,2", "uniform:0", "normal:1,-1", "pareto:0,1,1", "gev:nan,1,0"];
-        assert!(wrong.iter().all(|text| Law::parse(text).is_err()));
+        assert!(wrong.iter().all(|text| Distribution::parse(text).is_err()));
     }
 
     #[test]
     fn every_law_has_its_mean() {
         // By midpoints of a grid; a tail of infinite variance needs no more than this. References: mean of GEV is
         // at + scale (gamma(1 - shape) - 1) / shape, and gamma(0.921312) = 1.053115.
-        for (law, mean) in [
-            (Law::Fixed(3.0), 3.0),
-            (Law::Uniform(8.0), 4.0),
-            (Law::Exponential(0.25), 4.0),
-            (Law::Pareto(0.0, 16.0292, 0.154971), 18.9688),
-            (Law::Pareto(1.0, 2.0, 0.0), 3.0),
-            (Law::Gev(30.7984, 8.20449, 0.078688), 36.336),
+        for (distribution, mean) in [
+            (Distribution::Fixed(3.0), 3.0),
+            (Distribution::Uniform(8.0), 4.0),
+            (Distribution::Exponential(0.25), 4.0),
+            (Distribution::Pareto(0.0, 16.0292, 0.154971), 18.9688),
+            (Distribution::Pareto(1.0, 2.0, 0.0), 3.0),
+            (Distribution::Gev(30.7984, 8.20449, 0.078688), 36.336),
         ] {
             let steps = 200_000;
-            let drawn = (0..steps).map(|n| law.at((f64::from(n) + 0.5) / f64::from(steps), 0.0));
+            let drawn = (0..steps).map(|n| distribution.at((f64::from(n) + 0.5) / f64::from(steps), 0.0));
             let drawn = drawn.sum::<f64>() / f64::from(steps);
             let close = |x: f64| (x - mean).abs() < mean * 0.005;
-            assert!(close(drawn) && close(law.mean()), "{law:?}: {drawn}, {}, not {mean}", law.mean());
+            assert!(
+                close(drawn) && close(distribution.mean()),
+                "{distribution:?}: {drawn}, {}, not {mean}",
+                distribution.mean()
+            );
         }
     }
 
     #[test]
     fn a_normal_law_has_its_spread() {
-        let (law, steps) = (Law::Normal(10.0, 2.0), 500);
+        let (distribution, steps) = (Distribution::Normal(10.0, 2.0), 500);
         let draw = |n: i32| (f64::from(n) + 0.5) / f64::from(steps);
-        let drawn: Vec<_> = (0..steps).flat_map(|u| (0..steps).map(move |v| law.at(draw(u), draw(v)))).collect();
+        let drawn: Vec<_> =
+            (0..steps).flat_map(|u| (0..steps).map(move |v| distribution.at(draw(u), draw(v)))).collect();
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
         let deviation = (drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / drawn.len() as f64).sqrt();
         assert!((mean - 10.0).abs() < 0.01 && (deviation - 2.0).abs() < 0.02, "{mean} {deviation}");
@@ -158,9 +163,13 @@ mod tests {
 
     #[test]
     fn small_values_have_their_listed_shares() {
-        assert_eq!(Law::FacebookValue.at(0.001, 0.0), 0.0);
-        assert_eq!(Law::FacebookValue.at(0.1, 0.0), 2.0);
-        assert!((15.0..16.0).contains(&Law::FacebookValue.at(0.442, 0.0)), "{}", Law::FacebookValue.at(0.442, 0.0));
-        assert!(Law::FacebookValue.at(0.999, 0.0) > 1000.0);
+        assert_eq!(Distribution::FacebookValue.at(0.001, 0.0), 0.0);
+        assert_eq!(Distribution::FacebookValue.at(0.1, 0.0), 2.0);
+        assert!(
+            (15.0..16.0).contains(&Distribution::FacebookValue.at(0.442, 0.0)),
+            "{}",
+            Distribution::FacebookValue.at(0.442, 0.0)
+        );
+        assert!(Distribution::FacebookValue.at(0.999, 0.0) > 1000.0);
     }
 }

@@ -1,0 +1,90 @@
+//! The budget for memory that connections take beyond their fixed buffers and outside the store.
+//!
+//! Three things are as long as a client likes: a value that is being received, the line of a get of very many keys, and
+//! a long answer of `stats` that the client does not read. All three reserve from one budget, so their sum is bounded
+//! however many connections there are. When it is used up, a client gets memcached's out-of-memory error. Short data (a
+//! value that came in one read, 2 KiB of a line, 64 KiB of replies) is not counted, so the common path touches nothing
+//! shared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The smallest budget, for a line of a get is up to 1 MiB whatever `-m` says.
+const LEAST: usize = 4 << 20;
+
+/// A bound on memory, and how much of it is in use.
+#[derive(Debug)]
+pub(crate) struct MemoryBudget {
+    max: usize,
+    used: AtomicUsize,
+}
+
+/// A part of the budget; returned on drop.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    budget: Arc<MemoryBudget>,
+    bytes: usize,
+}
+
+impl MemoryBudget {
+    /// Makes the budget beside a store of `memory` bytes with items of up to `item_max`: a quarter of the memory, and at
+    /// least two items.
+    pub(crate) fn new(memory: usize, item_max: usize) -> Arc<Self> {
+        let items = item_max.saturating_mul(2).min(memory);
+        Arc::new(Self { max: (memory / 4).max(items).max(LEAST), used: AtomicUsize::new(0) })
+    }
+
+    /// Returns the bytes in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    /// Returns a reservation of 0 bytes, to be grown.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
+        Reservation { budget: self.clone(), bytes: 0 }
+    }
+}
+
+impl Reservation {
+    /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget does
+    /// not allow it.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let enough = |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max);
+        let grown = more == 0 || self.budget.used.fetch_update(Relaxed, Relaxed, enough).is_ok();
+        if grown {
+            self.bytes += more;
+        }
+        grown
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_has_a_bound_and_all_comes_back() {
+        let budget = MemoryBudget::new(64 << 20, 1 << 20);
+        let (mut one, mut two) = (budget.reserve(), budget.reserve());
+        assert!(one.grow_to(10 << 20) && two.grow_to(6 << 20));
+        assert!(!two.grow_to((6 << 20) + 1) && two.grow_to(6 << 20) && two.grow_to(1));
+        drop(one);
+        assert!(two.grow_to(16 << 20));
+        drop(two);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn one_item_of_the_largest_size_always_fits_unless_the_memory_is_smaller() {
+        for (memory, item_max, max) in [(64, 1, 16), (1024, 1, 256), (8, 4, 8), (8, 1024, 8), (1, 1, 4)] {
+            assert_eq!(MemoryBudget::new(memory << 20, item_max << 20).max, max << 20, "{memory} MB, {item_max} MB");
+        }
+    }
+}
