@@ -4,11 +4,15 @@
 mod block;
 #[cfg(not(loom))]
 mod blocking;
+/// Under loom the lock-free parts, and some with locks, are all there is.
+#[cfg(loom)]
+mod blocking {
+    mod jobs;
+}
 #[cfg(not(loom))]
 mod cancel;
 #[cfg(not(loom))]
 mod fiber;
-/// Under loom the lock-free parts are all there is.
 #[cfg(loom)]
 mod fiber {
     pub(crate) mod join;

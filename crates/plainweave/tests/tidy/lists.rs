@@ -74,6 +74,7 @@ pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
 /// Files that take atomics, cells and locks from `crate::shim` alone, so that loom checks the file that runs.
 pub(crate) const LOCK_FREE: &[&str] = &[
     "crates/plainweave/src/queue/",
+    "crates/plainweave/src/blocking/jobs.rs",
     "crates/plainweave/src/park.rs",
     "crates/plainweave/src/fiber/state.rs",
     "crates/plainweave/src/fiber/state/anchored.rs",
