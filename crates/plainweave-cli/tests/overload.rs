@@ -1,5 +1,5 @@
-//! More clients than there is time for, and more than the connection limit allows: what the server does and what it says, on
-//! both drivers.
+//! More clients than there is time for, and more than the connection limit allows: what the server does and what it
+//! says, on both drivers.
 
 mod common;
 

@@ -7,7 +7,7 @@
 #[cfg(not(loom))]
 mod imp {
     pub(crate) use std::sync::atomic::compiler_fence;
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
     /// A turn of a spinning loop; after `turn` 64 of them the kernel is asked to run somebody else.
     #[inline]
@@ -41,7 +41,7 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard, atomic};
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
     /// Orders nothing in a model, so code that relies on it has to do without there.
     pub(crate) fn compiler_fence(_: atomic::Ordering) {}

@@ -27,8 +27,8 @@ pub(crate) struct Reservation {
 }
 
 impl MemoryBudget {
-    /// Makes the budget beside a store of `memory` bytes with items of up to `item_max`: a quarter of the memory, and at
-    /// least two items.
+    /// Makes the budget beside a store of `memory` bytes with items of up to `item_max`: a quarter of the memory, and
+    /// at least two items.
     pub(crate) fn new(memory: usize, item_max: usize) -> Arc<Self> {
         let items = item_max.saturating_mul(2).min(memory);
         Arc::new(Self { max: (memory / 4).max(items).max(LEAST), used: AtomicUsize::new(0) })
@@ -46,8 +46,8 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget does
-    /// not allow it.
+    /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget
+    /// does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let enough = |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max);
