@@ -47,7 +47,7 @@ impl Metrics {
             finished_fibers: sum(|w| &w.finished),
             switches: sum(|w| &w.switches),
             sleeps: sum(|w| &w.sleeps),
-            sleeping_workers: pool.idle.sleepers(),
+            sleeping_workers: pool.sleepers.count(),
             stacks_in_use,
             stack_high_water,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),

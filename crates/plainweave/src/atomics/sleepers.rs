@@ -46,7 +46,7 @@ use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The sleeping and searching workers of a pool.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct Sleepers {
     /// One bit a worker, 64 to a word.
     asleep: Box<[AtomicU64]>,
     searching: AtomicUsize,
@@ -63,7 +63,7 @@ pub(crate) enum Slept {
     Woken,
 }
 
-impl Idle {
+impl Sleepers {
     pub(crate) fn new(workers: usize) -> Self {
         let asleep = (0..workers.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Self { asleep, searching: AtomicUsize::new(0), max_searching: workers.div_ceil(2) }
@@ -145,7 +145,7 @@ impl Idle {
     }
 
     /// Any thread, for reports.
-    pub(crate) fn sleepers(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.asleep.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
     }
 
@@ -166,7 +166,7 @@ mod loom_models {
 
     /// A pool of workers over one counter of tasks; signals as an eventfd keeps them.
     struct Pool {
-        idle: Idle,
+        sleepers: Sleepers,
         tasks: AtomicUsize,
         signals: Vec<(Mutex<bool>, Condvar)>,
     }
@@ -174,7 +174,7 @@ mod loom_models {
     impl Pool {
         fn new(workers: usize) -> Arc<Self> {
             let signals = (0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect();
-            Arc::new(Self { idle: Idle::new(workers), tasks: AtomicUsize::new(0), signals })
+            Arc::new(Self { sleepers: Sleepers::new(workers), tasks: AtomicUsize::new(0), signals })
         }
 
         fn signal(&self, worker: usize) {
@@ -184,7 +184,7 @@ mod loom_models {
 
         fn push(&self) {
             self.tasks.fetch_add(1, Ordering::Release);
-            if let Some(w) = self.idle.wake_any() {
+            if let Some(w) = self.sleepers.wake_any() {
                 self.signal(w);
             }
         }
@@ -210,26 +210,26 @@ mod loom_models {
                 if self.take() {
                     done += 1;
                     if std::mem::take(&mut searching)
-                        && self.idle.end_search()
+                        && self.sleepers.end_search()
                         && self.tasks.load(Ordering::Acquire) > 0
                     {
-                        if let Some(w) = self.idle.wake_any() {
+                        if let Some(w) = self.sleepers.wake_any() {
                             self.signal(w);
                         }
                     }
                     continue;
                 }
-                self.idle.begin_sleep(worker, searching);
+                self.sleepers.begin_sleep(worker, searching);
                 if self.tasks.load(Ordering::Acquire) > 0 {
-                    self.idle.cancel_sleep(worker);
+                    self.sleepers.cancel_sleep(worker);
                     searching = true;
                     continue;
                 }
                 self.sleep(worker);
-                searching = self.idle.end_sleep(worker) == Slept::Woken;
+                searching = self.sleepers.end_sleep(worker) == Slept::Woken;
             }
             if searching {
-                let _ = self.idle.end_search();
+                let _ = self.sleepers.end_search();
             }
         }
     }
@@ -286,7 +286,7 @@ mod loom_models {
             let p = pool.clone();
             let t = loom::thread::spawn(move || p.run(1, 1));
             pool.tasks.fetch_add(1, Ordering::Release);
-            if pool.idle.wake_worker(1) {
+            if pool.sleepers.wake_worker(1) {
                 pool.signal(1);
             }
             t.join().unwrap();

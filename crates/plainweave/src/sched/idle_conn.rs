@@ -36,8 +36,9 @@ use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::At;
 use crate::timer::TimerKey;
 
-/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading for
-/// each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as much.)
+/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading
+/// for each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as
+/// much.)
 const COARSE: u64 = 1_000_000_000;
 
 /// Of a connection's own state, so much is fetched in advance.

@@ -32,7 +32,7 @@ use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, Door, WorkerShared};
 use crate::atomics::bell::Bell;
-use crate::atomics::sleepers::Idle;
+use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
 use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::fiber_local::Storage;
@@ -46,7 +46,7 @@ pub(crate) struct PoolShared {
     /// Whose thread-local storage its fibers see.
     pub(crate) storage: Storage,
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
-    pub(crate) idle: Idle,
+    pub(crate) sleepers: Sleepers,
     pub(crate) stacks: Arc<StackPool>,
     /// Pools of other stack sizes, made on demand; sizes are powers of two.
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
@@ -106,7 +106,7 @@ impl PoolShared {
             movement: config.movement,
             storage: config.storage,
             workers: (0..config.workers).map(|_| CachePadded::new(WorkerShared::new())).collect(),
-            idle: Idle::new(config.workers),
+            sleepers: Sleepers::new(config.workers),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),
             sized: Mutex::new(HashMap::new()),
             outside,

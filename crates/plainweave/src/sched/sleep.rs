@@ -31,12 +31,12 @@ impl PoolShared {
         match wake {
             Wake::None => {}
             Wake::Any => {
-                if let Some(worker) = self.idle.wake_any() {
+                if let Some(worker) = self.sleepers.wake_any() {
                     self.workers[worker].signal();
                 }
             }
             Wake::Worker(worker) => {
-                if self.idle.wake_worker(worker) {
+                if self.sleepers.wake_worker(worker) {
                     self.workers[worker].signal();
                 }
             }
@@ -55,15 +55,15 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         let mut searching = self.searching.take();
         if pool.workers.len() > 1 {
-            searching = searching || pool.idle.begin_search();
+            searching = searching || pool.sleepers.begin_search();
             if searching && let Some(task) = self.half.pop(Effort::Search) {
                 return self.found(task);
             }
         }
-        pool.idle.begin_sleep(ctx.id(), searching);
+        pool.sleepers.begin_sleep(ctx.id(), searching);
         let work = !self.mail.grants.doze() || self.has_mail() || self.half.policy.maybe_ready(ctx.id());
         if work || pool.is_stopping() || self.end_if_told() {
-            pool.idle.cancel_sleep(ctx.id());
+            pool.sleepers.cancel_sleep(ctx.id());
             self.mail.grants.rouse();
             pool.monitor.notice();
             self.searching.set(true);
@@ -75,7 +75,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.means.tidy(pool, || ctx.last_reading()));
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
-            self.searching.set(pool.idle.end_sleep(ctx.id()) == Slept::Woken);
+            self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
             self.mail.grants.rouse();
             pool.monitor.notice();
         });
@@ -103,7 +103,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let pool = self.ctx.pool();
         // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
         let more = |worker| self.half.policy.maybe_ready(worker);
-        if pool.idle.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
+        if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
             pool.act_on(Wake::Any);
         }
         self.resume(task);

@@ -178,7 +178,7 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
 /// Puts a task into a worker's inbox.
 pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
     // Who finds others' wake-ups leaves it to the first of them.
-    if pool.workers[worker].inbox.push(task) && pool.idle.wake_worker(worker) {
+    if pool.workers[worker].inbox.push(task) && pool.sleepers.wake_worker(worker) {
         pool.workers[worker].signal();
     }
 }

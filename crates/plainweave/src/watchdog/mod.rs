@@ -37,7 +37,7 @@
 //! anchored (`BeforeStart`) can only wait: that is the price of its anchor.
 //!
 //! # Rejected
-//! * *Idle workers look after others*: each would need a period, and there is none for a worker that went to sleep
+//! * *Sleepers workers look after others*: each would need a period, and there is none for a worker that went to sleep
 //!   before the stall began.
 //! * *A shared epoll instance*: a lock or a thundering herd on the way of every request, for the sake of one in a
 //!   thousand.
@@ -163,7 +163,7 @@ impl Monitor {
     }
 
     fn all_asleep(&self) -> bool {
-        self.pool.idle.sleepers() == self.pool.workers.len()
+        self.pool.sleepers.count() == self.pool.workers.len()
     }
 
     /// The workers that are held up.
@@ -172,7 +172,7 @@ impl Monitor {
         let period = self.period(now);
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
-            let (beat, asleep, held) = (worker.beat(), self.pool.idle.is_asleep(id), now - seen.since);
+            let (beat, asleep, held) = (worker.beat(), self.pool.sleepers.is_asleep(id), now - seen.since);
             let stands_still = !asleep && beat == seen.beat;
             if stands_still && held >= period {
                 stalled.push(id); // If it slept then, perhaps it has been held up for most of the time since.
