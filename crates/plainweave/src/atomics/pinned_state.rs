@@ -1,8 +1,8 @@
 //! The state of a fiber that stays with one worker: most fibers, and most of their wake-ups come from that worker.
 //!
 //! # Concepts
-//! An anchored fiber's *place* ([`Local`]: awake, notified, parked, finished) is plain memory that its worker alone
-//! touches. A fiber of the same worker wakes it with a load and a store, and parking is a store: no atomic
+//! An anchored fiber's *place* ([`Local`]: awake, notified, suspended, finished) is plain memory that its worker alone
+//! touches. A fiber of the same worker wakes it with a load and a store, and suspending it is a store: no atomic
 //! read-modify-write where the general protocol ([`super::state`]) has two. Every other thread goes through the word:
 //! it leaves `POSTED` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this one". The
 //! worker empties its inbox, takes what was left in the word, and wakes the fiber as if it had done so by itself.
@@ -13,9 +13,9 @@
 //! 3. A fiber may end, and its runtime with it, while a message about it is between the word and the inbox.
 //!
 //! # Protocol
-//! 1. *Settling.* At its first park, and not before, the worker adds `SETTLED` to the word. Who wakes the fiber earlier
-//!    from elsewhere finds it unsettled and leaves `POSTED`, which that same read-modify-write finds: the fiber then
-//!    does not park. A fiber that never parks never pays.
+//! 1. *Settling.* At its first suspension, and not before, the worker adds `SETTLED` to the word. Who wakes the fiber
+//!    earlier from elsewhere finds it unsettled and leaves `POSTED`, which that same read-modify-write finds: the fiber
+//!    then is not suspended. A fiber that never waits never pays.
 //! 2. *Waking from elsewhere:* `fetch_or(POSTED | what it brings)`. Found `SETTLED` alone: the message is this waker's
 //!    to send. Found `POSTED` as well: one is on its way, and its reader will see what this waker left. Found neither:
 //!    see 1. Found `FINISHED`: too late.
@@ -23,7 +23,7 @@
 //!    then on another message may be sent; the link is free, for the inbox was read before.
 //! 4. *Ending.* A settled fiber's worker swaps in `FINISHED`. Found `POSTED`: a message is on its way. The fiber then
 //!    stays on record, not counted as ended (so its pool stays, and with it the inbox), until that message has come. A
-//!    fiber that never parked has none and ends with a store.
+//!    fiber that never waited has none and ends with a store.
 //!
 //! Every wake-up reaches the fiber: posts and the worker's steps 1, 3 and 4 are read-modify-writes of one word, so each
 //! post is either seen by the next of these steps or belongs to a message that has not been read
@@ -49,7 +49,7 @@ enum Place {
     /// The same, and a wake-up is owed.
     Notified,
     /// Suspended, on no queue.
-    Parked,
+    Suspended,
     /// It has ended, and a message is on its way.
     Finished,
 }
@@ -89,7 +89,7 @@ impl Local {
     #[inline]
     pub(crate) fn wake(&self) -> Call {
         match self.place.get() {
-            Place::Parked => {
+            Place::Suspended => {
                 self.place.set(Place::Awake);
                 Call::Queue
             }
@@ -106,7 +106,7 @@ impl State {
     /// The fiber's worker, which has just switched away from it. False: a wake-up came first; the fiber is still to be
     /// queued.
     #[inline]
-    pub(crate) fn park_anchored(&self, local: &Local) -> bool {
+    pub(crate) fn suspend_pinned(&self, local: &Local) -> bool {
         if local.place.get() == Place::Notified {
             local.place.set(Place::Awake);
             return false;
@@ -114,7 +114,7 @@ impl State {
         if !local.settled.get() && !self.settle(local) {
             return false;
         }
-        local.place.set(Place::Parked);
+        local.place.set(Place::Suspended);
         true
     }
 
@@ -199,10 +199,10 @@ mod loom_models {
             .then(|| m.state.read(local, |brings| *grants += u32::from(brings == Brings::Grant)))
     }
 
-    /// The fiber waits until `flag` says `n`; its worker parks it, and waits for messages while it is parked.
+    /// The fiber waits until `flag` says `n`; its worker suspends it, and waits for messages while it is suspended.
     fn run_until(m: &Model, local: &Local, n: u32, grants: &mut u32) {
         while m.flag.load(Ordering::Relaxed) < n {
-            if m.state.park_anchored(local) {
+            if m.state.suspend_pinned(local) {
                 while read(m, local, grants) != Some(Call::Queue) {
                     loom::thread::yield_now();
                 }
@@ -211,7 +211,7 @@ mod loom_models {
     }
 
     /// Two waits, one wake-up each, the second after the first was seen: neither is lost, whether it comes before the
-    /// fiber has settled, while it runs or when it is parked.
+    /// fiber has settled, while it runs or when it is suspended.
     #[test]
     fn loom_a_post_reaches_the_fiber() {
         loom::model(|| {
@@ -233,7 +233,7 @@ mod loom_models {
             let wakers = [waker(&m, Brings::Grant), waker(&m, Brings::Nothing)];
             while grants == 0 {
                 grants += u32::from(m.state.take(Brings::Grant));
-                if grants == 0 && m.state.park_anchored(&local) {
+                if grants == 0 && m.state.suspend_pinned(&local) {
                     while read(&m, &local, &mut grants) != Some(Call::Queue) {
                         loom::thread::yield_now();
                     }

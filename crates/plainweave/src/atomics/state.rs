@@ -5,22 +5,22 @@
 //!
 //! Blocking is "register where the waker will find me, then suspend". A waker on another core may come between the two,
 //! while the fiber still runs on its stack. So the *worker*, and only after the switch has saved the stack, publishes
-//! `PARKED`; a waker that comes earlier leaves `NOTIFIED` behind and the worker queues the fiber again.
+//! `SUSPENDED`; a waker that comes earlier leaves `NOTIFIED` behind and the worker queues the fiber again.
 //!
 //! | word | stack belongs to | on a queue? |
 //! |---|---|---|
 //! | `AWAKE` (0) | the worker that runs it, or the queue that holds it | maybe |
 //! | `NOTIFIED` | as above; a wake-up is owed | maybe |
-//! | `PARKED` | nobody: whoever takes that bit away owns it now | no |
+//! | `SUSPENDED` | nobody: whoever takes that bit away owns it now | no |
 //! | `FINISHED` | the worker that frees it | no |
 //!
-//! 1. Worker, after the switch: adds `PARKED` (`park`, release: the stack's contents go with it). If the word says
-//!    `NOTIFIED`, it takes the notification instead and queues the fiber.
-//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is parked, it takes `PARKED` away: it
-//!    alone pushes the fiber. In any other state it adds `NOTIFIED`, and somebody else will look.
+//! 1. Worker, after the switch: adds `SUSPENDED` (`suspend`, release: the stack's contents go with it). If the word
+//!    says `NOTIFIED`, it takes the notification instead and queues the fiber.
+//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is suspended, it takes `SUSPENDED`
+//!    away: it alone pushes the fiber. In any other state it adds `NOTIFIED`, and somebody else will look.
 //!
 //! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and the waker finds
-//! `PARKED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
+//! `SUSPENDED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
 //! `loom_two_wakers_push_once`). A waker's last touch of a fiber that it did not win is its exchange.
 //!
 //! # What a wake-up brings
@@ -28,22 +28,23 @@
 //! permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber owns the
 //! fiber's cells and leaves it there, where the fiber takes it without an atomic operation (`Header::take`). A waker
 //! that does not win leaves it in the word, as a bit beside the others, from where [`State::take`] fetches it.
-//! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from parking: it may wait for something else.
+//! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from being suspended: it may wait for something
+//! else.
 
 use crate::shim::atomic::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
-/// A wake-up has come since the fiber last parked.
+/// A wake-up has come since the fiber last suspended.
 const NOTIFIED: u32 = 1;
 /// Suspended, its stack saved, on no queue.
-const PARKED: u32 = 2;
+const SUSPENDED: u32 = 2;
 /// Its body has ended; wake-ups mean nothing.
 pub(super) const FINISHED: u32 = 4;
-/// A token was left while the fiber was not parked.
+/// A token was left while the fiber was not suspended.
 pub(super) const TOKEN: u32 = 8;
-/// A grant was given while the fiber was not parked.
+/// A grant was given while the fiber was not suspended.
 pub(super) const GRANT: u32 = 16;
-/// Anchored fibers only: it has parked once; whoever wakes it from elsewhere tells its worker.
+/// Anchored fibers only: it has been suspended once; whoever wakes it from elsewhere tells its worker.
 pub(super) const SETTLED: u32 = 32;
 /// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
 pub(super) const POSTED: u32 = 64;
@@ -79,17 +80,17 @@ impl State {
         Self(AtomicU32::new(AWAKE))
     }
 
-    /// The worker that has just switched away from the fiber. True: it is parked. False: a wake-up came first, the
+    /// The worker that has just switched away from the fiber. True: it is suspended. False: a wake-up came first, the
     /// caller still owns the fiber and queues it.
     #[inline]
-    pub(crate) fn park(&self) -> bool {
+    pub(crate) fn suspend(&self) -> bool {
         let mut seen = AWAKE;
         loop {
             if seen & NOTIFIED != 0 {
                 self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
                 return false;
             }
-            match self.0.compare_exchange(seen, seen | PARKED, Ordering::AcqRel, Ordering::Acquire) {
+            match self.0.compare_exchange(seen, seen | SUSPENDED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -102,8 +103,8 @@ impl State {
     pub(crate) fn wake(&self, brings: Brings) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
-            let won = seen & PARKED != 0;
-            let next = if won { seen & !PARKED } else { seen | NOTIFIED | brings.bit() };
+            let won = seen & SUSPENDED != 0;
+            let next = if won { seen & !SUSPENDED } else { seen | NOTIFIED | brings.bit() };
             // Also when nothing changes: whoever takes the notification must see what the waker wrote before.
             match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return won,
@@ -158,7 +159,8 @@ mod loom_models {
         }
     }
 
-    /// The fiber looks at its flag, suspends, and the worker parks it: it ends up parked only if nobody set the flag.
+    /// The fiber looks at its flag, suspends, and the worker suspends it: it ends up suspended only if nobody set the
+    /// flag.
     #[test]
     fn loom_wake_is_never_lost() {
         loom::model(|| {
@@ -166,11 +168,11 @@ mod loom_models {
             let other = m.clone();
             let t = loom::thread::spawn(move || waker(&other));
             let seen = m.flag.load(Ordering::Acquire) == 1;
-            if !seen && !m.state.park() {
+            if !seen && !m.state.suspend() {
                 m.queued.fetch_add(1, Ordering::AcqRel);
             }
             t.join().unwrap();
-            assert!(seen || m.queued.load(Ordering::Acquire) == 1, "parked for ever");
+            assert!(seen || m.queued.load(Ordering::Acquire) == 1, "suspended for ever");
         });
     }
 
@@ -184,12 +186,12 @@ mod loom_models {
                     loom::thread::spawn(move || waker(&m))
                 })
                 .collect();
-            let parked = m.state.park();
+            let suspended = m.state.suspend();
             for t in threads {
                 t.join().unwrap();
             }
             let queued = m.queued.load(Ordering::Acquire);
-            assert!(if parked { queued == 1 } else { queued == 0 }, "parked {parked}, queued {queued} times");
+            assert!(if suspended { queued == 1 } else { queued == 0 }, "suspended {suspended}, queued {queued} times");
         });
     }
 
@@ -209,13 +211,13 @@ mod loom_models {
             });
             let other = loom::thread::spawn(move || waker_for_nothing(&other));
             let mut grants = 0;
-            let mut parked = 0;
+            let mut suspended = 0;
             while grants == 0 {
                 grants += u32::from(m.state.take(Brings::Grant));
-                if grants == 0 && m.state.park() {
-                    parked += 1;
+                if grants == 0 && m.state.suspend() {
+                    suspended += 1;
                     // The push is what the fiber runs by.
-                    while m.queued.load(Ordering::Acquire) < parked {
+                    while m.queued.load(Ordering::Acquire) < suspended {
                         loom::thread::yield_now();
                     }
                     grants += m.flag.swap(0, Ordering::Relaxed);

@@ -61,7 +61,7 @@ pub(crate) enum Switch {
     /// It is ready.
     Yield,
     /// It waits to be woken.
-    Park,
+    Suspend,
 }
 
 /// What a suspended fiber waits for: for reports, and for the message when a wait can never end.
@@ -98,7 +98,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 ///
 /// In the order of use, for a line of the cache that another worker changed comes slowly: the first line is for birth
 /// and end and for policies that ask; the second is all that a waker touches, from taking the fiber off a list of
-/// waiters to putting it into an inbox; the third is what else parking and resuming it take, the fourth the rest.
+/// waiters to putting it into an inbox; the third is what else suspending and resuming it take, the fourth the rest.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// First: the overflow handler reads it through the stack's owner word.
@@ -360,10 +360,11 @@ impl Header {
         }
     }
 
-    /// The worker that has just switched away from the fiber. False: it is to be queued again.
+    /// Publishes that the fiber is suspended; its worker calls this when it has just switched away from it. Returns
+    /// false if a wake-up came first: the fiber is to be queued again.
     #[inline]
-    pub(crate) fn park(&self) -> bool {
-        if self.stays() { self.state.park_anchored(&self.own.local) } else { self.state.park() }
+    pub(crate) fn suspended(&self) -> bool {
+        if self.stays() { self.state.suspend_pinned(&self.own.local) } else { self.state.suspend() }
     }
 
     /// The fiber itself: back to the worker.

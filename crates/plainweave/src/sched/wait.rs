@@ -259,7 +259,7 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
 pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     header.own.reason.set(reason);
     if deadline == NEVER {
-        header.switch(Switch::Park);
+        header.switch(Switch::Suspend);
         return false;
     }
     suspend_until(header, deadline)
@@ -275,7 +275,7 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
         let timer = io.timers.borrow_mut().insert(deadline, target);
         header.own.timer.set(Some(timer));
     }
-    header.switch(Switch::Park);
+    header.switch(Switch::Suspend);
     // Only with the worker's claim: a monitor may just be at it. (If it has moved the fiber here, it is done with it.)
     let io = header.worker().io();
     let fired = header.own.timer_fired.get();

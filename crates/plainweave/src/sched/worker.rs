@@ -361,9 +361,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 let wake = self.half.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
-            // If it is parked, another worker may run the fiber from here on, and free it.
-            Some(Switch::Park) if task.header().park() => {}
-            Some(Switch::Park) => ctx.schedule_here(task),
+            // If it is suspended, another worker may run the fiber from here on, and free it.
+            Some(Switch::Suspend) if task.header().suspended() => {}
+            Some(Switch::Suspend) => ctx.schedule_here(task),
             None if task.finish() => self.retire(task),
             // It stays on record until the message that is on its way to it has come.
             None => {}
