@@ -19,11 +19,11 @@ const MAX_TRAILERS: usize = 8 << 10;
 /// What the decoder makes of the bytes at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes (never 0) are body data: the caller takes exactly these.
+    /// This many bytes (never 0) are body data: the caller takes exactly these.
     Data(usize),
-    /// So many bytes (never 0) are framing: drop them and ask again.
+    /// This many bytes (never 0) are framing: drop them and call again.
     Framing(usize),
-    /// Nothing more can be told without input.
+    /// More input is needed.
     More,
     /// The body is complete; what follows belongs to the next request.
     Done,
@@ -74,7 +74,7 @@ enum State {
 }
 
 impl Decoder {
-    /// A decoder for a body framed like this, of at most `limit` bytes of data.
+    /// Makes a decoder for a body framed like this, of at most `limit` bytes of data.
     pub fn new(framing: Framing, limit: u64) -> Result<Self, Error> {
         let state = match framing {
             Framing::Length(len) if len > limit => return Err(too_large()),
@@ -85,12 +85,12 @@ impl Decoder {
         Ok(Self { state, allowed: limit, overhead: 0 })
     }
 
-    /// Whether the whole body has passed.
+    /// Returns whether the whole body has passed.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Bytes still to come, where a length says so.
+    /// Returns the number of bytes still to come, if a length says so.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
@@ -99,7 +99,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of data that come next without framing between them; 0 outside data.
+    /// Returns the number of bytes of data that come next without framing between them; 0 outside data.
     pub fn run(&self) -> u64 {
         match self.state {
             State::Length(left) | State::Data(left) => left,
@@ -141,7 +141,7 @@ impl Decoder {
         };
     }
 
-    /// One byte of framing.
+    /// Takes one byte of framing.
     fn framing(&mut self, byte: u8) -> Result<State, Error> {
         let next = match (self.state, byte) {
             (State::Size { digits, size }, _) if byte.is_ascii_hexdigit() => add_digit(digits, size, byte)?,
@@ -173,7 +173,7 @@ impl Decoder {
         Ok(next)
     }
 
-    /// A chunk begins: checks the limit, and lets its data pay for the framing, so that long streams of modest
+    /// Begins a chunk: checks the limit, and lets its data pay for the framing, so that long streams of modest
     /// chunks pass while a stream of one-byte chunks with long extensions does not.
     fn pay(&mut self, size: u64) -> Result<u64, Error> {
         self.allowed = self.allowed.checked_sub(size).ok_or_else(too_large)?;

@@ -32,7 +32,7 @@ impl Input {
         &self.bytes[self.start..self.end]
     }
 
-    /// Where the next read goes; never empty while a head within the limit is incomplete.
+    /// Returns where the next read goes; never empty while a head within the limit is incomplete.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.is_empty() {
             (self.start, self.end) = (0, 0);
@@ -42,7 +42,7 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// `len` more bytes were read into `space`.
+    /// Notes that `len` more bytes were read into `space`.
     pub(crate) fn extend(&mut self, len: usize) {
         self.end += len;
     }
@@ -63,14 +63,14 @@ impl Input {
         (self.start, self.end) = (0, self.end - self.start);
     }
 
-    /// The head, and the room behind it with what is already there of the body and of later requests.
+    /// Returns the head, and the room behind it with what is already there of the body and of later requests.
     pub(crate) fn split(&mut self, head: usize) -> (&[u8], Room<'_>) {
         let (head, rest) = self.bytes[self.start..].split_at_mut(head);
         let end = self.end - self.start - head.len();
         (head, Room { bytes: rest, start: 0, end })
     }
 
-    /// The request is done: `start..end` of the room behind its head of `head` bytes is left.
+    /// Ends a request: `start..end` of the room behind its head of `head` bytes is left.
     pub(crate) fn finish(&mut self, head: usize, (start, end): (usize, usize)) {
         let room = self.start + head;
         (self.start, self.end) = (room + start, room + end);

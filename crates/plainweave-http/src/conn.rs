@@ -33,7 +33,7 @@ impl<H: Handler> Server<H> {
     /// [`Limits::header_timeout`](crate::Limits::header_timeout).
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
-        set.map_err(|error| Error::io(error, "no write time-out could be set"))?;
+        set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
         let peer = if self.has_exchange_hook() { stream.peer() } else { None };
         Ok(ConnState { served: 0, read_timeout_ms: 0, peer })
     }
@@ -61,7 +61,7 @@ impl<H: Handler> Server<H> {
             let pace = Pace::new(self.limits().write_timeout, self.limits().min_rate);
             let (status, body_bytes) = (None, 0);
             let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
-            Conn { server: self, link, input, readable: true, told: false }.run()
+            Conn { server: self, link, input, readable: true, reported: false }.run()
         })
     }
 }
@@ -73,8 +73,8 @@ struct Conn<'a, S, H> {
     input: &'a mut Input,
     /// There is something to read: true once, at the beginning of a turn.
     readable: bool,
-    /// The hook has been told of the exchange that failed.
-    told: bool,
+    /// The hook was called for the exchange that failed.
+    reported: bool,
 }
 
 /// What becomes of a connection after a request.
@@ -88,11 +88,11 @@ enum Turn {
 }
 
 enum Head {
-    /// In the buffer, so long.
+    /// In the buffer, with this length.
     Complete(usize),
     /// Nothing of it has come.
     Idle,
-    /// Nor will.
+    /// Nothing of it will come.
     End,
 }
 
@@ -115,7 +115,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         }
     }
 
-    /// One request and its response.
+    /// Serves one request.
     fn exchange(&mut self) -> Result<Turn, Error> {
         let len = match self.read_head()? {
             Head::Complete(len) => len,
@@ -130,12 +130,12 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let started = self.server.start();
         let done = respond(self.server, &mut self.link, room, &head);
         if self.server.has_exchange_hook() {
-            self.told = true;
+            self.reported = true;
             let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
             tell(self.server, &self.link, Some(&head), done.as_ref().err(), duration);
         }
         let (rest, keep) = done?;
-        self.told = false;
+        self.reported = false;
 
         self.input.finish(len, rest.range);
         if !keep {
@@ -205,7 +205,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
     fn fail(&mut self, error: &Error) {
         self.server.report(error);
         // A peer that is merely silent between requests has begun no exchange.
-        if !self.told && error.status().is_some() {
+        if !self.reported && error.status().is_some() {
             tell(self.server, &self.link, None, Some(error), Duration::ZERO);
         }
         let Some(status) = error.status().filter(|_| !self.link.broken) else {
@@ -220,7 +220,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
     }
 }
 
-/// The middle of an exchange: the handler's answer is sent, or gathered. Says what is left of the request's body, and
+/// Sends or gathers the handler's response. Returns what is left of the request's body, and
 /// whether the connection stays open.
 fn respond<S: Transport, H: Handler>(
     server: &Server<H>,
@@ -252,7 +252,7 @@ fn tell<S, H: Handler>(
     server.exchanged(&Exchange { peer: link.state.peer, head, status, body_bytes: link.body_bytes, duration, error });
 }
 
-/// Whether a connection that has served so many requests may serve no other.
+/// Returns whether a connection that has served `state.served` requests may serve no more.
 fn is_last<H: Handler>(server: &Server<H>, state: &ConnState) -> bool {
     let bound = server.limits().requests;
     server.is_stopping() || (bound > 0 && state.served >= bound)

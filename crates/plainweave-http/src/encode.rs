@@ -90,7 +90,7 @@ impl Encoder {
     }
 }
 
-/// The text of `Date`, made once a second. It travels with the buffers, so that nobody shares or locks it.
+/// The text of `Date`, made once a second. It travels with the buffers, so it needs no lock.
 #[derive(Debug)]
 struct DateCache {
     second: u64,

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 /// What went wrong on a connection or with a value given to this library.
 ///
-/// An error that was found before the answer began carries the status which the peer is told ([`Error::status`]);
+/// An error that was found before the answer began carries the status that is sent to the peer ([`Error::status`]);
 /// any other ends the connection without a word.
 #[derive(Clone, Debug)]
 pub struct Error {
@@ -62,12 +62,12 @@ impl Error {
         Self::new(Kind::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR), "the handler panicked")
     }
 
-    /// A response body that could not be produced as promised.
+    /// Reports a response body that could not be produced as promised.
     pub(crate) fn body(what: &'static str, source: Option<io::Error>) -> Self {
         Self { source: source.map(Arc::new), ..Self::new(Kind::Body, None, what) }
     }
 
-    /// Sorts a transport's error: its time-outs, its vanished peers, the rest.
+    /// Classifies a transport's error: timeouts, vanished peers, the rest.
     pub(crate) fn io(source: io::Error, what: &'static str) -> Self {
         use io::ErrorKind as E;
         let kind = match source.kind() {
@@ -81,52 +81,53 @@ impl Error {
         Self { source: Some(Arc::new(source)), ..Self::new(kind, None, what) }
     }
 
-    /// The same error with the answer it deserves; `None` when it is too late to answer.
+    /// Returns the same error with the answer it deserves; `None` when it is too late to answer.
     pub(crate) fn with_status(self, status: Option<StatusCode>) -> Self {
         Self { status, ..self }
     }
 
-    /// The status that the peer is told, if it can still be told anything.
+    /// Returns the status that is sent to the peer, if anything can still be sent.
     pub fn status(&self) -> Option<StatusCode> {
         self.status
     }
 
-    /// The peer's bytes are not HTTP as RFC 9110 and RFC 9112 define it, or are a part of it that is not served.
+    /// Returns whether the peer's bytes are not HTTP as RFC 9110 and RFC 9112 define it, or a part of it that is not
+    /// supported.
     pub fn is_parse(&self) -> bool {
         self.kind == Kind::Parse
     }
 
-    /// A limit on the size of a head or a body was passed.
+    /// Returns whether a limit on the size of a head or a body was exceeded.
     pub fn is_too_large(&self) -> bool {
         self.kind == Kind::TooLarge
     }
 
-    /// The peer was slower than a time-out or the minimum rate allows.
+    /// Returns whether the peer was slower than a timeout or the minimum rate allows.
     pub fn is_timeout(&self) -> bool {
         self.kind == Kind::Timeout
     }
 
-    /// The peer went away in the middle of a request or of an answer.
+    /// Returns whether the peer went away in the middle of a request or a response.
     pub fn is_closed(&self) -> bool {
         self.kind == Kind::Closed
     }
 
-    /// The transport failed in another way; cancellation by the runtime is found through `source()`.
+    /// Returns whether the transport failed in another way; cancellation by the runtime is found through `source()`.
     pub fn is_io(&self) -> bool {
         self.kind == Kind::Io
     }
 
-    /// A header name or value that must not be sent (it has CR, LF or NUL, for instance).
+    /// Returns whether it is a header name or value that must not be sent (with CR, LF or NUL, for instance).
     pub fn is_invalid_header(&self) -> bool {
         self.kind == Kind::Header
     }
 
-    /// The handler panicked; the peer got 500.
+    /// Returns whether the handler panicked; the peer got 500.
     pub fn is_panic(&self) -> bool {
         self.kind == Kind::Panic
     }
 
-    /// The response body ended early or its reader failed; the connection was closed to show it.
+    /// Returns whether the response body ended early or its reader failed; the connection was closed to show it.
     pub fn is_response_body(&self) -> bool {
         self.kind == Kind::Body
     }

@@ -1,4 +1,4 @@
-//! What a hook for access logs and metrics is told.
+//! The record of an exchange, passed to a hook for access logs and metrics.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Error, RequestHead};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Exchange<'a> {
-    /// Who asked, where the transport knows.
+    /// The client's address, if the transport knows it.
     pub peer: Option<SocketAddr>,
     /// The request; `None` if what came could not be read as one.
     pub head: Option<&'a RequestHead<'a>>,

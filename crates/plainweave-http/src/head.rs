@@ -37,34 +37,35 @@ pub enum Target<'b> {
 /// How a request's body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes; none when neither length nor coding was given.
+    /// This many bytes; none when neither length nor coding was given.
     Length(u64),
     /// `Transfer-Encoding: chunked`.
     Chunked,
 }
 
 impl<'b> RequestHead<'b> {
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// HTTP/1.0 or HTTP/1.1.
+    /// Returns HTTP/1.0 or HTTP/1.1.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The request-target as sent.
+    /// Returns the request-target as sent.
     pub fn target_text(&self) -> &'b str {
         self.target_text
     }
 
-    /// The request-target by its form.
+    /// Returns the request-target by its form.
     pub fn target(&self) -> Target<'b> {
         self.target
     }
 
-    /// The path, still percent-encoded, without the query: begins with `/`, or is empty for `*` and `host:port`.
+    /// Returns the path, still percent-encoded, without the query: begins with `/`, or is empty for `*` and
+    /// `host:port`.
     pub fn path(&self) -> &'b str {
         let full = self.path_and_query();
         let path = full.split_once('?').map_or(full, |(path, _)| path);
@@ -72,7 +73,7 @@ impl<'b> RequestHead<'b> {
         if path.is_empty() && matches!(self.target, Target::Absolute { .. }) { "/" } else { path }
     }
 
-    /// What follows the first `?`.
+    /// Returns what follows the first `?`.
     pub fn query(&self) -> Option<&'b str> {
         self.path_and_query().split_once('?').map(|(_, query)| query)
     }
@@ -84,7 +85,7 @@ impl<'b> RequestHead<'b> {
         }
     }
 
-    /// Host and port: the target's own in absolute form (RFC 9112, 3.2.2), otherwise those of `Host`.
+    /// Returns host and port: the target's own in absolute form (RFC 9112, 3.2.2), otherwise those of `Host`.
     pub fn host(&self) -> Option<&'b str> {
         match self.target {
             Target::Absolute { authority, .. } | Target::Authority(authority) => Some(authority),
@@ -92,38 +93,38 @@ impl<'b> RequestHead<'b> {
         }
     }
 
-    /// How the body is delimited.
+    /// Returns how the body is delimited.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Whether the peer would use the connection for another request (RFC 9112, 9.3).
+    /// Returns whether the peer would use the connection for another request (RFC 9112, 9.3).
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Whether the peer waits for `100 Continue` before it sends the body.
+    /// Returns whether the peer waits for `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
         self.expects_continue
     }
 
-    /// The fields as sent, in order.
+    /// Returns the fields as sent, in order.
     pub fn headers(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + use<'b> {
         self.headers.iter().map(|header| (header.name, header.value))
     }
 
-    /// The first value of the field with this name, in any case.
+    /// Returns the first value of the field with this name, in any case.
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
         self.header_all(name).next()
     }
 
-    /// All values of the fields with this name, in any case.
+    /// Returns all values of the fields with this name, in any case.
     pub fn header_all<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let same = move |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
         self.headers.iter().filter(same).map(|header| header.value)
     }
 
-    /// The fields copied into a map, for code that wants the `http` crate's types; allocates.
+    /// Returns the fields copied into a map, for code that wants the `http` crate's types; allocates.
     pub fn to_header_map(&self) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.headers.len());
         for (name, value) in self.headers() {

@@ -38,7 +38,7 @@ impl HeaderLines {
         }))
     }
 
-    /// The lines behind the first `start` bytes, shared. `start` is where a line begins.
+    /// Returns the lines behind the first `start` bytes, shared. `start` is where a line begins.
     pub(crate) fn tail(&self, start: usize) -> Self {
         match &self.0 {
             Lines::Own(lines) => Self(Lines::Own(lines[start..].to_vec())),
@@ -54,7 +54,7 @@ impl HeaderLines {
         }
     }
 
-    /// The encoded lines.
+    /// Returns the encoded lines.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Lines::Own(lines) => lines,
@@ -81,7 +81,7 @@ pub(crate) fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The fields that only the connection may write: a handler's own would break the framing.
+/// Returns whether only the connection may write this field: a handler's own would break the framing.
 pub(crate) fn is_ours(name: &HeaderName) -> bool {
     [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TE, header::TRAILER].contains(name)
         || name == "keep-alive"

@@ -73,7 +73,8 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
         }
     }
 
-    /// After the handler: the failure that it met, or what it left unread, less what is there to be dropped.
+    /// Ends the body after its handler. Returns what the handler left unread, less what could be dropped at once, or
+    /// the error that it met.
     pub(crate) fn finish(mut self) -> Result<Rest, Error> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -83,7 +84,7 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
             match self.decoder.step(filled, usize::MAX) {
                 Ok(Step::Data(len) | Step::Framing(len)) => self.room.start += len,
                 Ok(Step::Done) => break false,
-                // Whoever was promised no 100 may or may not send the body.
+                // A peer that was not sent 100 may or may not send the body.
                 Ok(Step::More) if self.source.expects => break true,
                 Ok(Step::More) => break self.decoder.remaining().is_none_or(|left| left > MAX_DRAINED),
                 Err(_) => break true,

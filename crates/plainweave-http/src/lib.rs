@@ -1,6 +1,6 @@
 //! HTTP/1 server library for plain blocking handlers.
 //!
-//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. Any stream with time-outs
+//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. Any stream with timeouts
 //! ([`Transport`]) carries connections: a fiber's, a thread's, a test's.
 //!
 //! ```no_run

@@ -26,7 +26,7 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Longest wait for the peer to take any byte of an answer; with `min_rate`, the start of its allowance.
     pub write_timeout: Duration,
-    /// Bytes a second below which a body's receiver or sender is cut, once its time-out has passed; 0 switches the
+    /// Bytes a second below which a body's receiver or sender is cut, once its timeout has passed; 0 switches the
     /// allowance off: then only silence is bounded.
     pub min_rate: u32,
     /// How long the end of a connection in error waits for the peer to read the answer.

@@ -39,7 +39,7 @@ pub(crate) struct Link<'a, S> {
 }
 
 impl<S: Transport> Link<'_, S> {
-    /// Reads once, after everything that was answered has been sent: who waits for a peer owes it nothing.
+    /// Reads once, after sending everything gathered: a connection that waits for its peer owes it nothing.
     pub(crate) fn read(&mut self, buf: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         self.flush()?;
         self.read_timeout(timeout)?;
@@ -57,7 +57,9 @@ impl<S: Transport> Link<'_, S> {
         let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         if millis != self.state.read_timeout_ms {
             let timeout = Duration::from_millis(millis.into());
-            self.stream.set_read_timeout(timeout).map_err(|error| Error::io(error, "no read time-out could be set"))?;
+            self.stream
+                .set_read_timeout(timeout)
+                .map_err(|error| Error::io(error, "the read timeout could not be set"))?;
             self.state.read_timeout_ms = millis;
         }
         Ok(())
@@ -184,7 +186,7 @@ impl Pace {
         self.bytes += len as u64;
     }
 
-    /// How long the next wait may be; `None` when the transfer is too slow. The clock starts at the first question.
+    /// Returns how long the next wait may be; `None` if the transfer is too slow. The clock starts at the first call.
     pub(crate) fn left(&mut self) -> Option<Duration> {
         let started = *self.started.get_or_insert_with(Instant::now);
         if self.rate == 0 {

@@ -65,7 +65,7 @@ impl<S: Transport> Link<'_, S> {
         Ok(keep)
     }
 
-    /// A body of a promised length; the head goes with its first piece.
+    /// Sends a body of a promised length; the head goes with its first piece.
     fn stream<R: BufRead + ?Sized>(&mut self, source: &mut R, len: u64, mark: usize) -> Result<(), Error> {
         let mut left = len;
         while left > 0 {
@@ -74,7 +74,7 @@ impl<S: Transport> Link<'_, S> {
         Ok(())
     }
 
-    /// One piece of it, of `left` bytes at most.
+    /// Sends one piece of it, of `left` bytes at most.
     fn piece<R: BufRead + ?Sized>(&mut self, source: &mut R, left: u64, mark: usize) -> Result<u64, Error> {
         let piece = match fill(source) {
             Ok([]) => return Err(self.take_back(mark, Error::body("the body ended before its length", None))),
@@ -89,7 +89,7 @@ impl<S: Transport> Link<'_, S> {
         Ok(take as u64)
     }
 
-    /// A part of a file: what the page cache has, from there; what it has not, or where the transport cannot, read.
+    /// Sends a part of a file: from the page cache what is there, otherwise, or if the transport cannot, by reading.
     fn file(&mut self, part: &mut dyn FilePart, len: u64, mark: usize) -> Result<(), Error> {
         if !S::SENDS_FILES {
             return self.stream(part, len, mark);
@@ -118,7 +118,7 @@ impl<S: Transport> Link<'_, S> {
         Ok(())
     }
 
-    /// A body of unknown length. It may be long in coming, so the head does not wait for it.
+    /// Sends a body of unknown length. It may be slow to come, so the head does not wait for it.
     fn stream_open_ended(&mut self, source: &mut dyn BufRead, chunked: bool) -> Result<(), Error> {
         self.flush()?;
         loop {
@@ -142,7 +142,7 @@ impl<S: Transport> Link<'_, S> {
         Ok(())
     }
 
-    /// The body failed. As long as its head has not left, the peer can be told 500.
+    /// Handles a body that failed: as long as its head has not been sent, the peer gets 500.
     fn take_back(&mut self, mark: usize, error: Error) -> Error {
         if self.encoder.out.len() <= mark {
             return error;

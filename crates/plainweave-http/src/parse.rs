@@ -1,7 +1,7 @@
 //! Request heads, sans I/O, as strict as RFC 9112 allows.
 //!
 //! Two steps, because input arrives in pieces. [`HeadScanner`] looks for the empty line, remembers where it stopped
-//! (so that a peer who sends byte by byte costs linear work) and enforces the size limits while there is nothing to
+//! (so that a peer that sends byte by byte costs linear work) and enforces the size limits while there is nothing to
 //! parse yet. [`parse_head`] then sees a complete head exactly once: `httparse` checks the grammar, the rest of this
 //! file checks what makes two readers of one connection disagree on where a request ends.
 //!
@@ -25,7 +25,7 @@ pub struct HeaderSlots<'b> {
     later: Vec<httparse::Header<'b>>,
 }
 
-/// Fresh [`HeaderSlots`].
+/// Makes empty [`HeaderSlots`].
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
     HeaderSlots { slots: [const { MaybeUninit::uninit() }; MAX_HEADERS], later: Vec::new() }
 }
@@ -35,9 +35,9 @@ pub fn header_slots<'b>() -> HeaderSlots<'b> {
 pub enum Scan {
     /// No end yet: read more, then scan the longer buffer.
     More,
-    /// So many bytes of an empty line before the request (RFC 9112, 2.2): drop them, start with a fresh scanner.
+    /// This many bytes of an empty line before the request (RFC 9112, 2.2): drop them, start with a fresh scanner.
     Blank(usize),
-    /// The head is complete and so long, its empty line included.
+    /// The head is complete and has this length, its empty line included.
     Head(usize),
 }
 
@@ -110,7 +110,7 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
     judge(method, target_text, version, raw.headers)
 }
 
-/// A head of a later HTTP/1 is one of HTTP/1.1 (RFC 9110, 2.5). Method and target were found well formed.
+/// Parses the head of a later HTTP/1, as one of HTTP/1.1 (RFC 9110, 2.5). Method and target were found well formed.
 #[cold]
 fn parse_later<'b>(buf: &'b [u8], fields: &'b mut Vec<httparse::Header<'b>>) -> Result<RequestHead<'b>, Error> {
     let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
@@ -150,7 +150,7 @@ fn malformed(error: httparse::Error) -> Error {
     }
 }
 
-/// What makes two readers of one connection disagree is refused.
+/// Refuses what makes two readers of one connection disagree.
 fn judge<'b>(
     method: &'b str,
     target_text: &'b str,
@@ -316,7 +316,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// The non-empty elements of a comma-separated list.
+/// Returns the non-empty elements of a comma-separated list.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }

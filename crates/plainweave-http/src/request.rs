@@ -8,7 +8,7 @@ use crate::head::RequestHead;
 
 /// One request: its head by [`Deref`], its body by [`Read`].
 ///
-/// Reading the body may suspend the fiber, within the body's time-outs. What is not read is dropped by the
+/// Reading the body may suspend the fiber, within the body's timeouts. What is not read is dropped by the
 /// connection.
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
@@ -20,12 +20,12 @@ impl<'a> Request<'a> {
         Self { head, body }
     }
 
-    /// The head, for as long as the request lives, even while the body is read.
+    /// Returns the head, which stays valid as long as the request, even while the body is read.
     pub fn head(&self) -> &'a RequestHead<'a> {
         self.head
     }
 
-    /// The whole body, refused when it is longer than `limit` bytes.
+    /// Returns the whole body; fails if it is longer than `limit` bytes.
     pub fn read_body(&mut self, limit: usize) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         self.take(limit as u64 + 1).read_to_end(&mut body)?;

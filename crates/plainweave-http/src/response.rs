@@ -23,23 +23,23 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response without a body.
+    /// Makes a response without a body.
     pub fn new(status: StatusCode) -> Self {
         Self { status, headers: HeaderMap::new(), lines: HeaderLines::default(), body: Body::Empty }
     }
 
-    /// 200 with this body.
+    /// Makes a 200 with this body.
     pub fn ok(body: impl Into<Body>) -> Self {
         Self::new(StatusCode::OK).with_body(body)
     }
 
-    /// A short plain text.
+    /// Makes a response of a short plain text.
     pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
         let response = Self::new(status).with_body(text.into());
         response.with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))
     }
 
-    /// The status said in words, as a plain text.
+    /// Makes a response that states its status in words, as plain text.
     pub fn plain(status: StatusCode) -> Self {
         Self::text(status, format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default()))
     }
@@ -60,22 +60,22 @@ impl Response {
         Self { lines, ..self }
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The fields that were set one by one.
+    /// Returns the fields that were set one by one.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The fields, to be changed. `Connection: close` is honoured; the body's framing is the connection's own.
+    /// Returns the fields for changing. `Connection: close` is honoured; the body's framing is up to the connection.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
 
-    /// The body.
+    /// Returns the body.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -91,11 +91,11 @@ impl<B: Into<Body>> From<http::Response<B>> for Response {
 
 /// A part of a file. As a reader it gives its bytes; but those that are in memory can be sent from where they are.
 pub trait FilePart: BufRead + Send {
-    /// Where the next bytes are, if sending them from the file would not wait for a disk: the file, the offset, and
-    /// how many, `max` at most. `None`: read them instead.
+    /// Returns where the next bytes are, if they can be sent from the file without waiting for a disk: the file, the
+    /// offset, and how many, `max` at most. `None`: read them instead.
     fn resident(&mut self, max: u64) -> Option<(&File, u64, usize)>;
 
-    /// So many of them were sent.
+    /// Notes that `len` of them were sent.
     fn sent(&mut self, len: usize);
 }
 
@@ -111,9 +111,9 @@ pub enum Body {
     /// Read piece by piece as the peer takes it; chunked (HTTP/1.1) or ended by closing (1.0) when the length is
     /// not known. One that ends before its length closes the connection; what exceeds it is not sent.
     Stream(Box<dyn BufRead + Send>, Option<u64>),
-    /// So many bytes of a file; sent from the page cache without a copy where that can be, read otherwise.
+    /// This many bytes of a file: sent from the page cache without a copy where possible, otherwise read.
     File(Box<dyn FilePart>, u64),
-    /// For answers to HEAD: so long would the body be.
+    /// For responses to HEAD: the length that the body would have.
     Omitted(u64),
 }
 
@@ -123,7 +123,7 @@ impl Body {
         Self::Stream(Box::new(BufReader::with_capacity(PIECE, reader)), len)
     }
 
-    /// The length in bytes, where it is known.
+    /// Returns the length in bytes, where it is known.
     pub fn len(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -133,7 +133,7 @@ impl Body {
         }
     }
 
-    /// Whether it is known to have no bytes.
+    /// Returns whether it is known to have no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }

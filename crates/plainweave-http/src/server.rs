@@ -25,7 +25,7 @@ pub struct Server<H> {
 }
 
 impl<H: Handler> Server<H> {
-    /// A server with the default limits.
+    /// Makes a server with the default limits.
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
@@ -44,7 +44,7 @@ impl<H: Handler> Server<H> {
         Ok(Self { name: Some(name.to_owned()), ..self })
     }
 
-    /// Calls `hook` for each connection that ended in an error, before the peer is told.
+    /// Calls `hook` for each connection that ended in an error, before the peer is notified.
     pub fn on_error(self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         Self { on_error: Some(Box::new(hook)), ..self }
     }
@@ -55,23 +55,23 @@ impl<H: Handler> Server<H> {
         Self { on_exchange: Some(Box::new(hook)), ..self }
     }
 
-    /// Exchanges are told without their duration, which costs two readings of the clock.
+    /// Reports exchanges without their duration, which saves two readings of the clock.
     pub fn without_times(self) -> Self {
         Self { timed: false, ..self }
     }
 
-    /// From now on every answer is its connection's last, and no connection is parked. Connections that are parked
+    /// Makes every answer its connection's last from now on, and parks no connection. Connections that are parked
     /// already are the caller's to close.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Server::stop`] was called.
+    /// Returns whether [`Server::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -92,7 +92,7 @@ impl<H: Handler> Server<H> {
         self.on_exchange.is_some()
     }
 
-    /// The time now, if exchanges are timed.
+    /// Returns the current time, if exchanges are timed.
     pub(crate) fn start(&self) -> Option<Instant> {
         (self.timed && self.on_exchange.is_some()).then(Instant::now)
     }

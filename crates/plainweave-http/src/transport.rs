@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A byte stream with time-outs, in the shape of `std`'s sockets.
+/// A byte stream with timeouts, in the shape of `std`'s sockets.
 ///
-/// A call that outlasts its time-out fails with [`io::ErrorKind::TimedOut`] or, as `std`'s sockets do, with
+/// A call that outlasts its timeout fails with [`io::ErrorKind::TimedOut`] or, as `std`'s sockets do, with
 /// [`io::ErrorKind::WouldBlock`]; the stream stays usable. `write_vectored` should be a real one: heads and bodies
 /// are sent together through it.
 pub trait Transport: Read + Write {
@@ -23,7 +23,7 @@ pub trait Transport: Read + Write {
     /// Whether [`Transport::send_file`] is more than a refusal.
     const SENDS_FILES: bool = false;
 
-    /// A write that another one follows soon, so that the last segment need not leave half full.
+    /// Writes bytes that another write follows soon, so that the last segment need not leave half full.
     fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.write(buf)
     }
@@ -35,7 +35,7 @@ pub trait Transport: Read + Write {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The other end, where it has an address.
+    /// Returns the address of the peer, if it has one.
     fn peer(&self) -> Option<SocketAddr> {
         None
     }

@@ -7,7 +7,7 @@ pub(super) type Weight = u16;
 
 const FULL: Weight = 1000;
 
-/// The elements of a list with their weights, parameters dropped. What cannot be read is left out.
+/// Returns the elements of a list with their weights, parameters dropped. What cannot be read is left out.
 pub(super) fn elements<'b>(head: &RequestHead<'b>, name: &str) -> impl Iterator<Item = (&'b [u8], Weight)> {
     head.header_all(name).flat_map(|value| value.split(|&byte| byte == b',')).filter_map(element)
 }
@@ -34,7 +34,7 @@ fn parse_weight(value: &[u8]) -> Option<Weight> {
     Some(weight).filter(|weight| *weight <= FULL)
 }
 
-/// The weight that Accept gives to a media type by its name; 0 where it names it not, or only by a wildcard.
+/// Returns the weight that Accept gives to a media type by its name; 0 where it names it not, or only by a wildcard.
 pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
     let named = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(essence.as_bytes());
     elements(head, "accept").find(named).map_or(0, |(_, weight)| weight)

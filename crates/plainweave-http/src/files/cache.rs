@@ -8,7 +8,7 @@
 //! for since it was last looked over (second chance, F. J. Corbató, 1968). So a scan through many paths that are
 //! asked once does not drive out those that are asked often.
 //!
-//! The locks are held for a look-up or an insertion, never across a system call or a suspension.
+//! The locks are held for a lookup or an insertion, never across a system call or a suspension.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -41,7 +41,7 @@ pub struct Caching {
     pub file_bytes: u64,
     /// Files kept open at most.
     pub open_files: usize,
-    /// How old what a request is told of a file may be at most, beside the time that looking takes.
+    /// Maximum age of what a request sees of a file, not counting the lookup itself.
     pub staleness: Duration,
 }
 
@@ -118,14 +118,14 @@ struct Shard {
     open: usize,
 }
 
-/// A look that is under way, and who waits for it.
+/// A lookup in progress, and the requests that wait for it.
 #[derive(Debug, Default)]
 struct Flight(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     done: bool,
-    /// `None`, when done: whoever looked was cancelled.
+    /// `None`, when done: the request that looked was cancelled.
     found: Option<Arc<Entry>>,
     fibers: Vec<plainweave::Fiber>,
 }
@@ -149,7 +149,7 @@ impl Cache {
         Arc::new(Self { shards, hasher: RandomState::default(), caching })
     }
 
-    /// What is `wanted`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
+    /// Returns what is `wanted`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
     pub(super) fn find<B: Blocking>(
         self: &Arc<Self>,
         wanted: Wanted<'_>,
@@ -234,8 +234,8 @@ impl Cache {
         Ok(entry)
     }
 
-    /// Files up to this size are read whole, so that one of them cannot drive out everything else. With nothing to
-    /// keep them in, they are still read at once.
+    /// Returns the size up to which files are read whole, so that one of them cannot drive out everything else. With
+    /// nothing to keep them in, they are still read at once.
     fn whole_up_to(&self) -> u64 {
         let part = match self.caching.bytes {
             0 => Caching::default().bytes,

@@ -23,7 +23,7 @@ impl Coding {
         }
     }
 
-    /// What the twin's name has behind the file's.
+    /// Returns the suffix of the twin's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Br => ".br",
@@ -32,7 +32,7 @@ impl Coding {
         }
     }
 
-    /// The coding that an entity tag of ours speaks of.
+    /// Returns the coding that one of our entity tags stands for.
     pub(super) fn of_tag(tag: &[u8]) -> Option<Self> {
         let tag = tag.strip_suffix(b"\"")?;
         let speaks_of =
@@ -110,7 +110,7 @@ impl Accepted {
         self.identity > 0
     }
 
-    /// The best of what there is beside the file itself. The inner `None`: the file as it is; the outer one: nothing.
+    /// Returns the best of the available codings. The inner `None`: the file as it is; the outer one: nothing.
     pub(super) fn best(&self, available: Codings) -> Option<Option<Coding>> {
         let (mut best, mut choice) = (self.identity, self.accepts_identity().then_some(None));
         // From the least preferred on: what comes later wins a tie.

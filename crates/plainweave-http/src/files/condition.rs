@@ -77,7 +77,7 @@ pub(super) struct Validators {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Whole,
-    /// The ranges that the request names, if they can be had.
+    /// The ranges that the request names, if they can be served.
     Ranges,
     /// 304: the client's copy is good.
     NotModified,
@@ -114,7 +114,7 @@ pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators
     }
 }
 
-/// The value of If-Range, where it is one strong entity tag.
+/// Returns the value of If-Range, where it is one strong entity tag.
 pub(super) fn if_range_tag<'b>(head: &RequestHead<'b>) -> Option<&'b [u8]> {
     single(head, "if-range").map(<[u8]>::trim_ascii).filter(|value| value.starts_with(b"\""))
 }
@@ -129,7 +129,7 @@ fn if_range(head: &RequestHead<'_>, current: &Validators) -> bool {
     settled && single(head, "if-range").and_then(parse_date) == Some(current.modified)
 }
 
-/// A date field's value; one that is no date is ignored (13.1.3 and 13.1.4).
+/// Returns a date field's value; an invalid date is ignored (13.1.3 and 13.1.4).
 fn date(head: &RequestHead<'_>, fields: Fields, field: Fields, name: &str) -> Option<SystemTime> {
     if fields.has(field) { single(head, name).and_then(parse_date) } else { None }
 }
@@ -158,7 +158,7 @@ impl Tag<'_> {
     }
 }
 
-/// Whether an element of this list, which may be spread over several fields, is what is asked for.
+/// Returns whether an element of this list, which may be spread over several fields, is what is asked for.
 fn any_tag(head: &RequestHead<'_>, name: &str, is: impl Fn(Tag<'_>) -> bool) -> bool {
     head.header_all(name).flat_map(Tags::of).any(is)
 }

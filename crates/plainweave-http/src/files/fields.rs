@@ -20,7 +20,7 @@ impl Fields {
     /// Those that can make of a file's answer anything but the whole file. If-Range alone means nothing.
     pub(super) const CONDITIONAL: Self = Self(0b1_1111);
 
-    /// The fields of this request.
+    /// Returns the fields of this request.
     pub(super) fn of(head: &RequestHead<'_>) -> Self {
         Self(head.headers().fold(0, |found, (name, _)| found | Self::named(name).0))
     }
@@ -41,13 +41,13 @@ impl Fields {
         if name.eq_ignore_ascii_case(full) { field } else { Self(0) }
     }
 
-    /// Whether one of these is there.
+    /// Returns whether one of these is there.
     pub(super) fn has(self, any: Self) -> bool {
         self.0 & any.0 != 0
     }
 }
 
-/// The value of a field that may stand once only; two of them are as good as none.
+/// Returns the value of a field that may occur only once; two of them count as none.
 pub(super) fn single<'b>(head: &RequestHead<'b>, name: &str) -> Option<&'b [u8]> {
     let mut values = head.header_all(name);
     values.next().filter(|_| values.next().is_none())

@@ -16,7 +16,7 @@ use super::path;
 use super::pieces::{Opened, read_resident};
 use crate::{Bytes, HeaderLines};
 
-/// A file that changes while it is read is read again, so many times.
+/// Attempts at reading a file that changes meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// What was found behind a path.
@@ -59,7 +59,7 @@ impl Found {
         self.file().map(|file| Known { identity: file.identity, twins: file.twins })
     }
 
-    /// Whether both say the same, where there is no content to compare.
+    /// Returns whether both say the same, where there is no content to compare.
     pub(super) fn is_same_absence(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Directory, Self::Directory) => true,
@@ -101,33 +101,33 @@ impl FoundFile {
         &self.identity.version
     }
 
-    /// The fields of an answer with content.
+    /// Returns the fields of an answer with content.
     pub(super) fn lines(&self) -> HeaderLines {
         self.lines.clone()
     }
 
-    /// The same without `Content-Type`.
+    /// Returns the same without `Content-Type`.
     pub(super) fn lines_but_type(&self) -> HeaderLines {
         self.lines.tail(self.type_bytes)
     }
 
-    /// The fields of a 304.
+    /// Returns the fields of a 304.
     pub(super) fn validator_lines(&self) -> HeaderLines {
         self.lines.tail(self.validators_at)
     }
 
-    /// What the preconditions of a request are compared with.
+    /// Returns what the preconditions of a request are compared with.
     pub(super) fn validators(&self) -> Validators {
         Validators { etag: self.version().etag(self.coding), modified: self.version().modified() }
     }
 
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub(super) fn content_type(&self) -> &str {
         let line = &self.lines.as_bytes()["Content-Type: ".len()..self.type_bytes - 2];
         str::from_utf8(line).expect("it was made of text")
     }
 
-    /// Bytes in memory.
+    /// Returns the number of bytes in memory.
     pub(super) fn weight(&self) -> usize {
         let content = if let Content::Whole(bytes) = &self.content { bytes.len() } else { 0 };
         content + self.lines.as_bytes().len()
@@ -171,7 +171,7 @@ impl Job {
         self.examine(file, twins, read_resident).unwrap_or_else(|error| Some(self.failed(error)))
     }
 
-    /// Looks; may wait for a disk.
+    /// Looks the file up. May wait for a disk.
     pub(super) fn run(&self) -> Look {
         let file = match self.root.read(&self.file_name(self.coding)) {
             Ok(file) => file,
@@ -191,7 +191,7 @@ impl Job {
         }
     }
 
-    /// The name with the coding's suffix.
+    /// Returns the name with the coding's suffix.
     fn file_name(&self, coding: Option<Coding>) -> Cow<'_, [u8]> {
         match coding {
             Some(coding) => Cow::Owned([&self.name, coding.suffix().as_bytes()].concat()),
@@ -199,8 +199,8 @@ impl Job {
         }
     }
 
-    /// Which twins there are. `exists` gives `None` where it would have to wait. What they are is found when they are
-    /// asked for.
+    /// Returns which twins there are. `exists` gives `None` where it would have to wait. What they are is found when
+    /// they are asked for.
     fn twins(&self, exists: impl Fn(&[u8]) -> Option<bool>) -> Option<Codings> {
         let mut twins = Codings::default();
         if self.with_twins && self.coding.is_none() {
@@ -270,7 +270,7 @@ impl Job {
     }
 }
 
-/// The first `size` bytes, or fewer at the end of the file.
+/// Returns the first `size` bytes, or fewer at the end of the file.
 fn read_whole(
     file: &File,
     size: usize,

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const WALK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-/// A rename during the look-up makes the kernel give up with EAGAIN.
+/// A rename during the lookup makes the kernel give up with EAGAIN.
 const ATTEMPTS: usize = 8;
 
 /// A directory from which files are opened.
@@ -27,7 +27,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Opens the directory itself; follows links, for whoever configures the root may use them.
+    /// Opens the directory itself; follows links, since the operator may use them for the root.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let directory = openat(CWD, path, WALK, Mode::empty())?;
         let probe = openat2(&directory, c".", WALK, Mode::empty(), ResolveFlags::BENEATH);
@@ -58,7 +58,7 @@ impl Root {
         }
     }
 
-    /// What stands behind a name, links followed as they would be for reading. May wait for the disk.
+    /// Returns the metadata behind a name, links followed as for reading. May wait for the disk.
     pub(super) fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
         let path = OFlags::PATH | OFlags::CLOEXEC;
         let opened = match self.openat2 {
@@ -68,7 +68,7 @@ impl Root {
         fstat(opened)
     }
 
-    /// The directory itself was removed, or what it is on has gone.
+    /// Returns whether the directory itself, or its file system, is gone.
     pub(super) fn is_gone(&self) -> bool {
         fstat(&self.directory).map_or(true, |stat| stat.st_nlink == 0)
     }

@@ -58,7 +58,7 @@ impl Pages {
     }
 }
 
-/// The path of a page, which must be there: a slip in a name should not wait for the first error to show.
+/// Returns the path of a page, which must be there: a slip in a name should not wait for the first error to show.
 fn existing(root: &Root, path: &str) -> io::Result<FilePath<'static>> {
     let wrong = |what: &str| io::Error::new(ErrorKind::InvalidInput, format!("{path}: {what}"));
     let decoded = FilePath::decode(path).ok().filter(|decoded| path.starts_with('/') && !decoded.is_directory());

@@ -13,7 +13,7 @@ use super::pieces::{Blocking, Opened, Pieces, read_piece};
 use super::range::{self, Ranges};
 use crate::{Body, Bytes, Response};
 
-/// The answer to a request for these ranges. `None`: the whole file is to be sent.
+/// Returns the response to a request for these ranges. `None`: the whole file is to be sent.
 pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], blocking: &B) -> Option<Response> {
     let size = file.version().size;
     match range::parse(value, size) {
@@ -35,7 +35,7 @@ fn single<B: Blocking>(file: &FoundFile, range: Range<u64>, blocking: &B) -> Res
     response.with_header(header::CONTENT_RANGE, place).with_body(content(file, range, blocking))
 }
 
-/// The bytes of a file within `range`.
+/// Returns the bytes of a file within `range`.
 pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, blocking: &B) -> Body {
     match &file.content {
         Content::Whole(bytes) => Body::Bytes(slice(bytes, &range)),
@@ -117,7 +117,7 @@ impl<B: Blocking> Multipart<B> {
         Self { left: segments.into_iter(), now: Current::Text { text: Vec::new(), used: 0 }, blocking, file }
     }
 
-    /// Whether the current segment is over. May wait for the disk.
+    /// Returns whether the current segment is over. May wait for the disk.
     fn is_over(&mut self) -> io::Result<bool> {
         match &mut self.now {
             Current::Text { text, used } => Ok(*used == text.len()),
@@ -161,7 +161,7 @@ impl<B: Blocking> Read for Multipart<B> {
     }
 }
 
-/// 128 bits that nobody who writes a file can guess.
+/// 128 bits that the author of a file cannot guess.
 fn boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

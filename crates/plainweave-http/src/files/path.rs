@@ -38,7 +38,7 @@ impl<'a> FilePath<'a> {
         Ok(Self { canonical: Cow::Owned(canonical) })
     }
 
-    /// What two paths to one file have in common.
+    /// Returns the key that all paths to one file share.
     pub(super) fn key(&self) -> &[u8] {
         &self.canonical
     }
@@ -49,13 +49,13 @@ impl<'a> FilePath<'a> {
         name.strip_suffix(b"/").unwrap_or(name)
     }
 
-    /// The path ended in `/`: a directory is meant.
+    /// Returns whether the path ended in `/`, which means a directory.
     pub(super) fn is_directory(&self) -> bool {
         self.canonical.ends_with(b"/")
     }
 
-    /// The same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front and
-    /// no character that a browser could take for another (`\` is `%5C`), so it never names another host.
+    /// Returns the same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front
+    /// and no character that a browser could take for another (`\` is `%5C`), so it never names another host.
     pub(super) fn as_directory(&self) -> String {
         let name = self.name();
         let mut url = String::with_capacity(name.len() + 2);
@@ -67,7 +67,7 @@ impl<'a> FilePath<'a> {
         url
     }
 
-    /// The same path, its own.
+    /// Returns the same path as an owned value.
     pub(super) fn into_owned(self) -> FilePath<'static> {
         FilePath { canonical: Cow::Owned(self.canonical.into_owned()) }
     }
@@ -89,15 +89,15 @@ pub(super) fn push_encoded(url: &mut String, name: &[u8]) {
     }
 }
 
-/// What follows the last dot of the last segment of a name.
+/// Returns what follows the last dot of the last segment of a name.
 pub(super) fn extension(name: &[u8]) -> Option<&str> {
     let last = name.rsplit(|&byte| byte == b'/').next()?;
     let dot = memchr::memrchr(b'.', last).filter(|&dot| dot > 0)?;
     str::from_utf8(&last[dot + 1..]).ok()
 }
 
-/// Whether a path is canonical as it stands, as nearly all are: nothing encoded, no empty segment and none that begins
-/// with a dot. The parser lets no control character through.
+/// Returns whether a path is canonical as it stands, as nearly all are: nothing encoded, no empty segment and none that
+/// begins with a dot. The parser lets no control character through.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = 0;
     path.first() == Some(&b'/')

@@ -17,11 +17,11 @@ pub(super) const PIECE: usize = 64 << 10;
 
 /// Bytes that are looked for in the page cache, and sent from there, at once.
 const WINDOW: u64 = 2 << 20;
-/// For so many milliseconds: pages that were used a moment ago are the last that the kernel drops.
+/// Milliseconds for which a page is assumed to stay: the kernel drops recently used pages last.
 const BELIEVED: u64 = 500;
-/// The same for what another answer from this file was told.
+/// The same for what another response from this file has found.
 const BELIEVED_OF_OTHERS: u64 = 100;
-/// One page of so many bytes is asked whether its content has arrived. Read-ahead fetches at least as many at once.
+/// One page in this many bytes is asked whether its content has arrived. Read-ahead fetches at least as many at once.
 const PROBED: u64 = 64 << 10;
 
 /// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
@@ -87,7 +87,7 @@ impl Opened {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all of `range` is in the page cache, as far as can be told without touching it.
+    /// Returns whether all of `range` is in the page cache, as far as is known without touching it.
     fn has(&self, range: Range<u64>, now: u64) -> bool {
         let seen = self.seen();
         let covered = seen.range.start <= range.start && range.end <= seen.range.end;
@@ -104,8 +104,9 @@ impl Opened {
         true
     }
 
-    /// A page that a read-ahead has begun to fetch counts as cached; a read that must not wait tells. Other pages are
-    /// asked each time: what is asked for is kept longer than its neighbours, so it would be there when these are not.
+    /// Returns whether the content of cached pages has arrived: a page that a read-ahead has begun to fetch counts as
+    /// cached already, and only a read that must not wait can tell. It samples other pages each time, since a sampled
+    /// page is kept longer than its neighbours and would be there when these are not.
     fn has_arrived(&self, range: Range<u64>) -> bool {
         let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
         let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -129,7 +130,7 @@ impl std::ops::Deref for Opened {
 }
 
 /// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
-/// who is cancelled leaves nothing borrowed behind.
+/// a cancelled caller leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     blocking: B,
@@ -151,7 +152,7 @@ impl<B: Blocking> Pieces<B> {
         Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
     }
 
-    /// Whether all of the range was read.
+    /// Returns whether all of the range was read.
     pub(super) fn is_complete(&self) -> bool {
         self.left.is_empty()
     }

@@ -39,14 +39,15 @@ pub struct StaticFiles<B = Inline> {
 }
 
 impl StaticFiles {
-    /// Files beneath `root`, read on the calling threads.
+    /// Makes a handler for the files beneath `root`, read on the calling threads.
     pub fn new(root: impl AsRef<Path>) -> io::Result<Self> {
         Self::with_blocking(root, Inline)
     }
 }
 
 impl<B: Blocking> StaticFiles<B> {
-    /// Files beneath `root`, read on a pool for blocking work. Fails when `root` is not a directory.
+    /// Makes a handler for the files beneath `root`, read on a pool for blocking work. Fails if `root` is not a
+    /// directory.
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(Root::open(root.as_ref())?);
         let cache = Cache::new(Caching::default());
@@ -73,7 +74,7 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and the client accepts
-    /// it. Whoever compresses the files keeps them in step: their times are not compared.
+    /// it. Keeping them in step is up to the tool that compresses them: their times are not compared.
     pub fn with_precompressed(self) -> Self {
         Self { precompressed: true, ..self }
     }
@@ -133,7 +134,7 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
-    /// What stands behind a path, or the compressed twin beside it. An error: the caller was cancelled.
+    /// Returns what stands behind a path, or the compressed twin beside it. Fails if the caller was cancelled.
     pub(super) fn find(&self, path: &FilePath<'_>, coding: Option<Coding>) -> io::Result<Arc<Entry>> {
         self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.blocking)
     }
@@ -169,7 +170,7 @@ impl<B: Blocking> StaticFiles<B> {
         Response::ok(body).with_lines(file.lines())
     }
 
-    /// The answer where there is nothing to be served.
+    /// Returns the response where there is nothing to serve.
     fn absent(&self, status: StatusCode, head: &RequestHead<'_>, fields: Fields) -> Response {
         let Some(path) = self.pages.fallback().filter(|_| status == StatusCode::NOT_FOUND) else {
             return Response::plain(status);
@@ -184,7 +185,7 @@ impl<B: Blocking> StaticFiles<B> {
         Response::plain(status).with_header(header::VARY, VARY)
     }
 
-    /// The same answer with the site's own page, if it has one for it. Where that cannot be had, it stays as it is.
+    /// Returns the response with the site's own page for its status, or unchanged if there is none that can be read.
     fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
         let entry = self.pages.of(response.status()).map(|path| self.find(path, None));
         let Some(Ok(entry)) = entry else { return response };

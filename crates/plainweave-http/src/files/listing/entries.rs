@@ -100,7 +100,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// An entry, if it can be asked for; of a link, what it leads to.
+    /// Returns the row of an entry, if it can be requested; for a link, that of its target.
     fn row(&self, root: &Root, name: &CStr, stat: Stat) -> Option<Row> {
         let kind = |stat: &Stat| FileType::from_raw_mode(stat.st_mode);
         let stat = match kind(&stat) {
@@ -120,7 +120,7 @@ impl Listing {
     }
 }
 
-/// A name for people: what is not UTF-8 or a control character is replaced.
+/// Returns a name for display: control characters and what is not UTF-8 are replaced.
 pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace(char::is_control, "\u{fffd}")
 }

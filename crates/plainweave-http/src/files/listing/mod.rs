@@ -33,7 +33,7 @@ const POLICY: HeaderValue =
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listings(Arc<AtomicUsize>);
 
-/// A turn among [`AT_ONCE`]; it ends when the listing does, even if nobody waits for it any more.
+/// One of the [`AT_ONCE`] permits; returned when the listing ends, even if its request was cancelled.
 struct Turn(Arc<AtomicUsize>);
 
 impl Listings {
@@ -56,7 +56,7 @@ enum Format {
 }
 
 impl Format {
-    /// `?format=` decides; else JSON goes to who accepts it by name and likes it better than HTML.
+    /// `?format=` decides; otherwise clients that accept JSON by name and prefer it to HTML get JSON.
     fn of(head: &RequestHead<'_>, fields: Fields) -> Self {
         let wanted = head.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("format=")));
         match wanted {
