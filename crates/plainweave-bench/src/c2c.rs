@@ -18,7 +18,7 @@ const TRIES: usize = 4;
 const SLICES: usize = 9;
 const ROUNDS: u32 = 5_000;
 
-/// The median of [`SLICES`] slices, in nanoseconds. `None` where there are not two CPUs to bind threads to.
+/// Returns the median of [`SLICES`] slices, in nanoseconds. `None` where there are not two CPUs to bind threads to.
 pub(crate) fn round_trip() -> Option<f64> {
     let line = Arc::new((CachePadded::new(AtomicU32::new(0)), AtomicBool::new(false)));
     let other = line.clone();

@@ -86,7 +86,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (systems, mut absent) = available();
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| wanted(case.name)) {
-        // So many connections that the descriptors suffice for one server at a time: no ratios then.
+        // With this many connections, descriptors suffice for one server at a time only: no ratios then.
         let together = if case.connections == 0 { 1 } else { systems.len().max(1) };
         for some in systems.chunks(together) {
             rows.extend(cost(case, flags, some)?);
@@ -120,7 +120,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Report { experiment: "cache", parameters, rows, absent }.publish(flags.out.as_deref())
 }
 
-/// The systems that can be started here, and why not the others.
+/// Returns the systems that can be started here, and why not the others.
 fn available() -> (Vec<System>, Vec<(String, String)>) {
     let (mut systems, mut absent) = (Vec::new(), Vec::new());
     for system in System::ALL {
@@ -194,7 +194,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One figure of each kind of store. How connections are run makes no difference to it.
+/// Measures one figure of each kind of store. How connections are run makes no difference to it.
 fn kept(
     case: &str,
     metric: &'static str,

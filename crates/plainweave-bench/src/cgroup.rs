@@ -1,6 +1,6 @@
 //! A control group of version 1 around a process: its CPU time with that of kernel threads on its behalf, and a quota.
 //!
-//! Where there is no such group to be had (no rights, version 2), callers fall back to the process's own figures.
+//! Where no such group is available (no rights, version 2), callers fall back to the process's own figures.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A fresh group under this process's own.
+    /// Makes a fresh group under this process's own.
     pub(crate) fn new(name: &str, controllers: &[&'static str]) -> io::Result<Self> {
         let mut group = Self { dirs: Vec::new() };
         for controller in controllers {
@@ -26,7 +26,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The command, to be run in the group from its first instruction on.
+    /// Returns the command, to be run in the group from its first instruction on.
     pub(crate) fn around(&self, command: &Command) -> Command {
         let mut shell = Command::new("sh");
         let enter = self.dirs.iter().map(|(_, dir)| format!("echo 0 >{}/cgroup.procs && ", dir.display()));
@@ -52,8 +52,8 @@ impl Group {
         self.set("cpu", "cpu.cfs_quota_us", &quota.to_string())
     }
 
-    /// A fresh group with so many bytes of memory, and so many bytes a second to read from the disk that `at` lies on.
-    /// `None`: not to be had here.
+    /// Makes a fresh group with this many bytes of memory, and this many bytes a second to read from the disk that `at`
+    /// lies on. `None`: not available here.
     pub(crate) fn confined(name: &str, at: &Path, memory: usize, disk: u64) -> Option<Self> {
         let group = Self::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
         let device = fs::metadata(at).ok()?.dev();

@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// One turn; CPU of the server in microseconds a request.
+    /// Runs one turn; returns the CPU time of the server in microseconds a request.
     fn turn(&mut self, requests: usize) -> anyhow::Result<f64> {
         let before = machine::cpu_ns(self.child.id())?;
         let echoed = self.client.drive(requests)?;
@@ -136,7 +136,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         match Server::start(kind, flags) {
             Ok(server) => servers.push(server),
             Err(_) if kind == Kind::Uring => {
-                absent.push((kind.name().to_owned(), "io_uring is not to be had here".to_owned()))
+                absent.push((kind.name().to_owned(), "io_uring is not available here".to_owned()))
             }
             Err(error) => return Err(error),
         }

@@ -127,7 +127,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
         if values[0][0].is_empty() {
-            absent.push((case.to_owned(), "no cgroups of version 1 for memory and blkio are to be had".to_owned()));
+            absent.push((case.to_owned(), "no cgroups of version 1 for memory and blkio are available".to_owned()));
             continue;
         }
         for (method, values) in Method::value_variants().iter().zip(values) {
@@ -146,7 +146,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Report { experiment: "files", parameters, rows, absent }.publish(flags.out.as_deref())
 }
 
-/// One method in a process of its own; its figures in the order of `FIGURES`.
+/// Runs one method in a process of its own; returns its figures in the order of `FIGURES`.
 fn turn(method: Method, flags: &Flags, dir: &Path, group: Option<&Group>) -> anyhow::Result<Vec<f64>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["files-child", method.name()]).arg(dir);

@@ -21,7 +21,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The machine's, not those that this process is bound to.
+/// Returns the number of CPUs of the machine, not of those that this process is bound to.
 pub(crate) fn cpus() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("processor")).count().max(1)
@@ -76,7 +76,7 @@ pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
     Ok(total)
 }
 
-/// Whether a program can be run by its name.
+/// Returns whether a program can be run by its name.
 pub(crate) fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
@@ -93,7 +93,7 @@ fn output(program: &str, args: &[&str]) -> String {
     output.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
 }
 
-/// A line of `/proc/self/status` in bytes, such as `VmRSS`.
+/// Returns a line of `/proc/self/status` in bytes, such as `VmRSS`.
 pub(crate) fn status_bytes(key: &str) -> f64 {
     let line = first_line_of("/proc/self/status", key);
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0

@@ -40,7 +40,7 @@ impl Mode {
         found.with_context(|| format!("no mode is called '{name}'; there are: {}", known()))
     }
 
-    /// A runtime's settings in this mode.
+    /// Returns a runtime's settings in this mode.
     pub(crate) fn builder(self) -> RuntimeBuilder {
         let builder = Runtime::builder();
         match (self.movement, self.own) {

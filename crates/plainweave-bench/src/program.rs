@@ -47,7 +47,7 @@ impl Program {
         Ok(program)
     }
 
-    /// A command that runs it.
+    /// Returns a command that runs it.
     pub(crate) fn command(&self) -> Command {
         Command::new(self.dir.join("peer"))
     }

@@ -109,14 +109,14 @@ const CASES: [Case; 8] = [
     },
     Case {
         name: "queue",
-        summary: "half of the threads enqueue, half dequeue (1 thread: 64 and 64 by turns)",
+        summary: "half of the threads enqueue, half dequeue (1 thread: 64 and 64 alternately)",
         systems: &shared::SYSTEMS,
         threads: &[1, 2],
         run: shared::queue,
     },
     Case {
         name: "pairs",
-        summary: "a shared queue with 100 items in it: every thread pushes and pops by turns",
+        summary: "a shared queue with 100 items in it: every thread pushes and pops alternately",
         systems: &shared::SYSTEMS,
         threads: &[1, 2],
         run: shared::pairs,
@@ -160,7 +160,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
     let parameters = vec![
-        ("items", format!("{} a repetition, 8 bytes each; a repetition is a process, systems by turns", flags.items)),
+        (
+            "items",
+            format!("{} a repetition, 8 bytes each; a repetition is a process, systems alternately", flags.items),
+        ),
         ("time", "from the first push until all items are out, divided by the items".to_owned()),
         ("near", format!("with 2 threads: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];

@@ -121,7 +121,7 @@ text{font:13px system-ui,sans-serif;fill:currentColor}\
 rect{fill:#3b82c4}\
 line{stroke:currentColor;stroke-width:1.5}";
 
-/// One bar a system: the median, with a line from the least to the greatest value.
+/// Draws one bar for each system: the median, with a line from the least to the greatest value.
 fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
     let greatest = rows.iter().map(|row| row.spread().2).fold(f64::MIN_POSITIVE, f64::max);
     let unit = rows.first().map_or("", |row| row.unit);

@@ -52,7 +52,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "MS", default_value = "50")]
     slow: u64,
 
-    /// One request in so many is slow
+    /// One request in N is slow
     #[arg(long, value_name = "N", default_value = "100")]
     one_in: NonZeroU32,
 

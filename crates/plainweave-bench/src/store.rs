@@ -115,7 +115,7 @@ fn each(count: usize, mut call: impl FnMut(usize)) -> f64 {
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// A fixed walk over `0..len` in no order: its step is a prime that divides no length in use.
+/// Returns a fixed walk over `0..len` in no order: its step is a prime that divides no length in use.
 fn scattered(turn: usize, len: usize) -> usize {
     turn.wrapping_mul(7_368_787) % len
 }

@@ -65,7 +65,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "8000")]
     many: NonZeroUsize,
 
-    /// The mix has one of so many of the published files
+    /// The mix has one in N of the published files
     #[arg(long, value_name = "N", default_value = "10")]
     mix_scale: NonZeroUsize,
 

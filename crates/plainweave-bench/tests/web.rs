@@ -53,7 +53,7 @@ fn every_case_gives_its_rows() {
     if nginx && ours {
         expect("client", "plainweave load epoll", "cpu_us_per_request");
     }
-    if nginx && ours && !text.contains("CPU quota is to be had") {
+    if nginx && ours && !text.contains("CPU quota is available") {
         expect("quota-p99", "plainweave epoll", "p99_us");
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
     }
@@ -61,7 +61,7 @@ fn every_case_gives_its_rows() {
         expect("slow-10000", "plainweave epoll", "p99_us_newcomers");
         expect("slow-10000", "plainweave epoll", "p99_us_beside");
     }
-    if ours && !text.contains("blkio are to be had") {
+    if ours && !text.contains("blkio are available") {
         expect("disk", "plainweave epoll", "cached_p99_us_beside_disk");
     }
 }

@@ -1,4 +1,4 @@
-//! The closed-loop client: so many requests under way on each connection, every reply checked.
+//! The closed-loop client: a fixed number of requests under way on each connection, every reply checked.
 //!
 //! Keys and values have fixed lengths, so the length of a batch's replies is known when it is sent. A reply of another
 //! length, or with other bytes at its ends, stops the measurement.

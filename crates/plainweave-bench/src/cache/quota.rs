@@ -30,7 +30,7 @@ pub(super) fn run(
     for system in systems {
         let group = Group::new(&format!("cache-{}", system.name().replace(' ', "-")), &["cpu", "cpuacct"]);
         let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            return Ok(Err("no cgroup of version 1 with a CPU quota is to be had here"));
+            return Ok(Err("no cgroup of version 1 with a CPU quota is available here"));
         };
         servers.push(Server::start_in(*system, 64, Some(group))?);
     }
@@ -62,7 +62,7 @@ pub(super) fn run(
             report::progress(&format!("cache: {}, {percent} %, round {round} of {}", CASE.0, runs));
             for (server, found) in servers.iter().zip(&mut found) {
                 let figures = load(server, &more)?;
-                // Who cannot keep up, perhaps because the machine gives less than when the peak was found, lets
+                // A server that cannot keep up, perhaps as the machine gives less than when the peak was found, lets
                 // clients wait until they give up: that is a finding.
                 for (name, values) in ["latency_p50", "latency_p99", "errors"].iter().zip(found) {
                     values.push(figure(&figures, name)?);
@@ -85,7 +85,7 @@ pub(super) fn run(
     Ok(Ok(rows))
 }
 
-/// A figure of `plainweave load`, by name.
+/// Returns a figure of `plainweave load`, by name.
 fn figure(csv: &str, metric: &str) -> anyhow::Result<f64> {
     let line = csv.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
     let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());

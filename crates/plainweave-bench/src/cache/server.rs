@@ -11,7 +11,7 @@ use crate::cgroup::Group;
 use crate::machine;
 use crate::sample::Row;
 
-/// Who serves.
+/// A server to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Memcached,
@@ -48,14 +48,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one with so much memory, on CPU 0, and waits until it answers.
+    /// Starts one with this much memory, on CPU 0, and waits until it answers.
     pub(super) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
         Self::start_in(system, megabytes, None)
     }
 
-    /// The same in a control group.
+    /// Starts one in a control group.
     pub(super) fn start_in(system: System, megabytes: usize, group: Option<Group>) -> anyhow::Result<Self> {
-        // The port is free now; should somebody take it meanwhile, the server does not start, and says so.
+        // The port is free now; if another process takes it meanwhile, the server does not start, and reports it.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
         let mut command = match system {
             System::Memcached => {
@@ -112,7 +112,7 @@ impl Drop for Server {
     }
 }
 
-/// The program beside this one.
+/// Returns the program beside this one.
 pub(super) fn plainweave() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("plainweave");
     if !path.exists() {

@@ -50,7 +50,7 @@ impl Caller {
     }
 }
 
-/// Bytes of a key's value: sizes from 32 to 4096, the small ones frequent.
+/// Returns the number of bytes of a key's value: sizes from 32 to 4096, the small ones frequent.
 fn size(key: usize) -> usize {
     let hash = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     32 << (hash.trailing_ones().min(7))

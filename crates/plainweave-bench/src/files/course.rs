@@ -15,12 +15,12 @@ pub(super) const SIZE: usize = 1 << 20;
 /// What is sent at a time, at most.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// The file of this number.
+/// Returns the path of file `number`.
 pub(super) fn path(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("{number:05}"))
 }
 
-/// What a file has at this offset.
+/// Returns the byte at this offset of any file.
 pub(super) fn byte(offset: usize) -> u8 {
     (offset / 4096 * 7 + offset % 13) as u8
 }
@@ -46,7 +46,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// A file drawn at random.
+    /// Opens a file chosen at random.
     pub(super) fn next_file(&mut self) -> anyhow::Result<File> {
         let path = path(&self.dir, self.random.random_range(0..self.files));
         File::open(&path).with_context(|| format!("cannot open {}", path.display()))

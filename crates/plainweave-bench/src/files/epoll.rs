@@ -12,7 +12,7 @@ use super::course::{Course, PIECE, SIZE, Sender};
 
 /// One attempt to send from a stream's file.
 pub(super) trait Send {
-    /// Bytes that have left, or `Errno::AGAIN`.
+    /// Returns the number of bytes sent, or `Errno::AGAIN`.
     fn send(&mut self, number: usize, sender: &Sender) -> Result<usize, Errno>;
 }
 

@@ -22,7 +22,7 @@ struct Ring {
 impl Ring {
     fn new(streams: usize) -> anyhow::Result<Self> {
         let entries = (2 * streams).next_power_of_two() as u32;
-        Ok(Self { ring: IoUring::new(entries).context("no io_uring is to be had here")?, pending: 0 })
+        Ok(Self { ring: IoUring::new(entries).context("io_uring is not available here")?, pending: 0 })
     }
 
     fn push(&mut self, entry: &Entry) -> anyhow::Result<()> {

@@ -57,7 +57,7 @@ pub(super) fn figures(mut command: Command, size: &Size) -> anyhow::Result<Vec<F
     text.lines().map(Figure::parse).collect()
 }
 
-/// The child.
+/// Runs the child.
 pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     let size = Size {
         workers: flags.workers,

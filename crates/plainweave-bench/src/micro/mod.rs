@@ -117,7 +117,7 @@ impl System {
         self.name.starts_with("plainweave")
     }
 
-    /// Whether it has the case, in this size.
+    /// Returns whether it has the case, in this size.
     fn has(&self, case: &Case, workers: usize) -> bool {
         // The programs in other languages have no such case; may's does not come to an end.
         let parks = case.name != "parked-fibers" || (self.peer.is_none() && self.name != "may");
@@ -214,7 +214,7 @@ fn choose(wanted: &[String]) -> anyhow::Result<Vec<&'static Case>> {
     Ok(wanted.iter().filter_map(|name| CASES.iter().find(|case| case.name == name)).collect())
 }
 
-/// All repetitions of a case on a system, as rows.
+/// Runs all repetitions of a case on a system and returns their rows.
 fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
     let fibers = flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get);
     let mut size = Size { workers, seconds: seconds(flags), fibers, clocked: false, heavy: false, baseline: 0.0 };
@@ -236,7 +236,7 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
         report::progress(&format!("{} on {}, {workers} workers: {run} of {}", case.name, system.name, flags.runs));
         let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || system.repetition(case, &size))?;
         let starved = figures.iter().any(|figure| figure.metric == "starved" && figure.value > 0.0);
-        // The first warms up. Whoever starves does so for five seconds: once is enough.
+        // The first warms up. A thread that starves does so for five seconds: once is enough.
         if run > 0 || starved {
             far += usize::from(was_far);
             figures.into_iter().for_each(&mut add);

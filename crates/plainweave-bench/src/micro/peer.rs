@@ -32,7 +32,8 @@ impl Peer {
         Ok(Self { program: Rc::new(Program::go(&GO)?), flag: None })
     }
 
-    /// The same program with the semaphore of Go's own locks, which whoever released it may have again at once.
+    /// Makes the same program with the semaphore of Go's own locks, which a thread that released it can take again at
+    /// once.
     pub(super) fn barging(&self) -> Self {
         Self { flag: Some("-barging"), ..self.clone() }
     }
@@ -52,12 +53,12 @@ impl Peer {
         Ok(Self { program: Rc::new(program), flag: None })
     }
 
-    /// Whether its row of a case would differ from that without the flag.
+    /// Returns whether its row of a case would differ from that without the flag.
     pub(super) fn has(&self, case: &str) -> bool {
         self.flag.is_none() || matches!(case, "churn" | "churn-2")
     }
 
-    /// One repetition.
+    /// Runs one repetition.
     pub(super) fn run(&self, case: &str, size: &Size) -> anyhow::Result<Vec<Figure>> {
         let workers = size.workers;
         let (name, more) = match case {

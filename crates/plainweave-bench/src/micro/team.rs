@@ -17,9 +17,9 @@ pub(super) struct Team<S: Shim> {
     stop: AtomicBool,
     over: OnceLock<Instant>,
     logs: Mutex<Vec<(usize, Log)>>,
-    main: S::Bell,
+    main: S::Signal,
     /// Members wait here until all have begun. Not by yielding: on one of the systems those that yield keep those from
-    /// running that have not begun. Nor by their bells, which the first to begin may be ringing already.
+    /// running that have not begun. Nor by their signals, which the first to begin may already have used.
     gate: S::Semaphore,
 }
 
@@ -43,7 +43,7 @@ impl Log {
         self.delays.is_some()
     }
 
-    /// The time, if it matters.
+    /// Returns the time, if it matters.
     #[inline]
     pub(super) fn now(&self) -> Option<Instant> {
         self.clocked().then(Instant::now)
@@ -64,9 +64,9 @@ impl Log {
 }
 
 impl<S: Shim> Team<S> {
-    /// Starts `members` threads, lets them run for so long, and gives their logs in order, with the time it was.
-    /// `sweep` wakes whoever may still wait when the time is over; it is called until all have ended. `clocked`: each
-    /// operation's delay is measured, which costs more than many an operation.
+    /// Starts `members` threads, lets them run for this long, and returns their logs in order, with the time it took.
+    /// `sweep` wakes threads that still wait when the time is over; it is called until all have ended. With `clocked` the
+    /// delay of each operation is measured, which costs more than some operations do.
     pub(super) async fn run<F: Future<Output = Log> + Send + 'static>(
         members: usize,
         seconds: f64,
@@ -80,7 +80,7 @@ impl<S: Shim> Team<S> {
             stop: AtomicBool::new(false),
             over: OnceLock::new(),
             logs: Mutex::default(),
-            main: S::bell(),
+            main: S::signal(),
             gate: S::semaphore(),
         });
         let mut joins = Vec::with_capacity(members);
@@ -100,7 +100,7 @@ impl<S: Shim> Team<S> {
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs_f64(seconds));
             timer.end();
-            S::ring(&timer.main);
+            S::notify(&timer.main);
         });
         (0..members).for_each(|_| S::release(&team.gate));
         while !team.stopped() {
@@ -123,7 +123,7 @@ impl<S: Shim> Team<S> {
     /// A member, before it begins: all begin at once.
     pub(super) async fn begin(&self) {
         if self.started.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
-            S::ring(&self.main);
+            S::notify(&self.main);
         }
         S::acquire(&self.gate).await;
     }

@@ -26,7 +26,7 @@ const CAPACITY: usize = 1024;
 const BATCH: usize = 32;
 const SPILLED: u64 = 128;
 
-/// A queue for everybody. `turn` is the caller's count of calls, for who wants a part.
+/// A queue shared by all threads. `turn` is the caller's count of calls, for queues that spread their callers.
 trait Shared: Sync {
     /// What a worker takes a batch into.
     type Own: Send;
@@ -34,7 +34,7 @@ trait Shared: Sync {
     fn push(&self, turn: u64, item: u64) -> Result<(), u64>;
     fn pop(&self, turn: u64) -> Option<u64>;
 
-    /// All of them, if there is room; how many.
+    /// Pushes all of them, if there is room; returns how many.
     fn push_all(&self, turn: u64, items: std::ops::RangeInclusive<u64>) -> u64 {
         let first = *items.start();
         items.take_while(|&item| self.push(turn, item).is_ok()).last().map_or(0, |last| last + 1 - first)

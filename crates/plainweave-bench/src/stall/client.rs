@@ -23,7 +23,7 @@ pub(super) struct Turn {
     /// Of each connection.
     pub(super) requests: usize,
     pub(super) think: Duration,
-    /// One request in so many is slow; 0 for none.
+    /// One request in this many is slow; 0 for none.
     pub(super) one_in: u32,
 }
 
@@ -66,7 +66,7 @@ impl Turn {
     }
 }
 
-/// A byte, and when it came: since 1970.
+/// Returns a byte, and when it came: since 1970.
 fn receive(stream: &TcpStream) -> anyhow::Result<(u8, Duration)> {
     let (mut byte, mut space) = ([0], nix::cmsg_space!(TimeSpec));
     let mut parts = [IoSliceMut::new(&mut byte)];

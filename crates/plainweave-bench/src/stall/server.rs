@@ -73,7 +73,7 @@ impl Drop for Program {
 
 impl Server {
     /// # Errors
-    /// The system is not to be had here; why not.
+    /// The system is not available here, and why.
     pub(super) fn start(system: &System, slow: Duration) -> anyhow::Result<Self> {
         match system.kind {
             Kind::Ours(io, mode, parked) => fibers(io, mode, parked, slow),
@@ -131,7 +131,7 @@ fn park(stream: net::TcpStream, slow: Duration) {
     });
 }
 
-/// A thread a connection: the kernel shares the CPUs out.
+/// Starts a server with a thread for each connection: the kernel shares out the CPUs.
 fn threads(slow: Duration) -> anyhow::Result<Server> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;

@@ -13,14 +13,14 @@ use plainweave_cli::cache::store::{Store, Stored, Time, Write};
 /// Nothing expires: the time stands still.
 pub(super) const NOW: Time = Time(100);
 
-/// A cache. Values are told by their length; what they hold does not matter.
+/// A cache. Values are recognised by their length; their content does not matter.
 pub(super) trait Cache {
     fn name(&self) -> &'static str;
-    /// Which of these keys are there.
+    /// Returns which of these keys are there.
     fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>>;
     /// Stores values of these lengths.
     fn set(&mut self, items: &[(&[u8], usize)]) -> anyhow::Result<()>;
-    /// How many items there are.
+    /// Returns how many items there are.
     fn items(&mut self) -> anyhow::Result<u64>;
 }
 

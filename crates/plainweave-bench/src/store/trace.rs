@@ -30,7 +30,7 @@ impl Trace {
         Self { random, zipf, items }
     }
 
-    /// The next request: key and value length.
+    /// Returns the next request: key and value length.
     pub(super) fn next(&mut self) -> (Box<[u8]>, usize) {
         let rank = self.zipf.sample(&mut self.random) as usize;
         self.items[rank.clamp(1, self.items.len()) - 1].clone()

@@ -53,13 +53,13 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The thousand files of 1 KiB that each site has, in turn.
+    /// Returns the thousand files of 1 KiB that each site has, in turn.
     pub(super) fn small() -> Self {
         let item = |number| Item { path: site::path(number), number, len: SIZE };
         Self { items: (0..FILES).map(item).collect(), order: (0..FILES).collect() }
     }
 
-    /// A few files of one size, in turn.
+    /// Makes a few files of one size, in turn.
     pub(super) fn of(site: &Site, files: usize, len: usize) -> anyhow::Result<Self> {
         let item = |number| Item { path: format!("/size{len}/{number:03}.txt"), number, len };
         let items: Vec<_> = (0..files).map(item).collect();
@@ -67,7 +67,7 @@ impl Catalog {
         Ok(Self { order: (0..files).collect(), items })
     }
 
-    /// The mix, with this part of the files.
+    /// Returns the mix, with this part of the files.
     pub(super) fn mix(site: &Site, scale: usize) -> anyhow::Result<Self> {
         let mut random = SmallRng::seed_from_u64(SEED);
         let dirs = (MIX_DIRS / scale as f64).ceil() as usize;
@@ -111,8 +111,8 @@ impl Catalog {
     }
 }
 
-/// The sizes of each class's files: evenly spaced, but for the last class, whose spacing grows by a power such that
-/// the number of all files and their bytes are those of the table.
+/// Returns the sizes of each class's files: evenly spaced, but for the last class, whose spacing grows by a power such
+/// that the number of all files and their bytes are those of the table.
 fn class_sizes(scale: f64) -> Vec<Vec<usize>> {
     let (mut classes, mut least, mut bytes_before, mut files) = (Vec::new(), 100.0, 0.0, 0.0);
     for (n, (_, bytes, most)) in TABLE.iter().enumerate() {

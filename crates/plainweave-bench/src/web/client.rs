@@ -31,7 +31,7 @@ impl Figures {
         value.with_context(|| format!("no {metric} among {}", self.0))
     }
 
-    /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others keep busy, are told of
+    /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others keep busy, are reported
     /// and left out of the figures.
     pub(super) fn check(&self, who: &str) -> anyhow::Result<()> {
         let kinds = self.0.lines().filter_map(|line| line.strip_prefix("errors: ")?.split_once(",1,"));

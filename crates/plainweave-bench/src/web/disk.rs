@@ -62,7 +62,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
         let name = format!("disk-{}", kind.name().replace(' ', "-"));
         let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
-            bench.missing(CASE, "no cgroups of version 1 for memory and blkio are to be had here");
+            bench.missing(CASE, "no cgroups of version 1 for memory and blkio are available here");
             return Ok(());
         };
         let server = Server::start_with(kind, &bench.site, Some(group), &["--cache", "4m"])?;
@@ -96,7 +96,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One server's turn: cached files alone, then beside large ones.
+/// Runs one server's turn: cached files alone, then beside large ones.
 fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, medium: &Catalog) -> anyhow::Result<()> {
     let server = &turns.server;
     let small = Catalog::small();

@@ -1,6 +1,6 @@
 //! Idle keep-alive connections: memory of each, and CPU while nothing happens.
 //!
-//! Every connection has had two requests, the second for a file that nobody had asked for before. So that the caches'
+//! Every connection has had two requests, the second for a file not requested before. So that the caches'
 //! memory is not counted as the connections', they are bounded (ours by `--cache 4m`, nginx's by its open-file cache)
 //! and full before the first measurement.
 
@@ -50,7 +50,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes a connection, and milliseconds of CPU in a second of idleness.
+/// Returns the bytes a connection takes, and milliseconds of CPU in a second of idleness.
 fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyhow::Result<(f64, f64)> {
     let (settle, idleness) = (SETTLE.min(turn), IDLENESS.min(turn * 2));
     let server = Server::start_with(kind, site, None, &SETTINGS)?;
@@ -84,7 +84,7 @@ fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyho
     Ok((bytes, cpu))
 }
 
-/// A path that no other part of the load asks for.
+/// Returns a path that no other part of the load asks for.
 fn cold(number: usize) -> String {
     format!("/cold{:03}/{number:06}.txt", number % 200)
 }

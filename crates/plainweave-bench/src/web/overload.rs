@@ -41,7 +41,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Turn {
     goodput: f64,
-    /// Of those who were answered, if anybody was.
+    /// Of the requests that were answered, if any were.
     p99: Option<f64>,
     /// How late the client's requests started, p99.
     lateness: Option<f64>,
@@ -69,7 +69,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
         let group = Group::new(&format!("over-{}", kind.name().replace(' ', "-")), &["cpu", "cpuacct"]);
         let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is to be had here");
+            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is available here");
             return Ok(());
         };
         servers.push(Server::start(kind, &bench.site, Some(group))?);
@@ -202,7 +202,7 @@ const ESTABLISHED: &str = "01";
 /// The client has closed, the server has not.
 const CLOSE_WAIT: &str = "08";
 
-/// The server's connections in one of these states, accepted or not.
+/// Returns the server's connections in one of these states, accepted or not.
 fn standing(address: SocketAddr, states: &[&str]) -> usize {
     let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let port = format!(":{:04X}", address.port());

@@ -31,7 +31,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
         let group = Group::new(&format!("quota-{}", kind.name().replace(' ', "-")), &["cpu", "cpuacct"]);
         let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is to be had here");
+            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is available here");
             return Ok(());
         };
         servers.push(Server::start(kind, &bench.site, Some(group))?);

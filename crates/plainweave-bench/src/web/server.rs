@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// Why it cannot be measured here.
+    /// Returns why it cannot be measured here.
     pub(super) fn absence(self) -> Option<&'static str> {
         match self {
             Kind::Nginx | Kind::NginxThreads => {
@@ -58,7 +58,7 @@ impl Kind {
             _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
             Kind::Uring | Kind::UringFibers => {
                 let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
-                ring.is_err().then_some("io_uring is not to be had here")
+                ring.is_err().then_some("io_uring is not available here")
             }
             _ => None,
         }
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// The program beside this one.
+/// Returns the program beside this one.
 pub(super) fn plainweave_program() -> Option<PathBuf> {
     let beside = std::env::current_exe().ok()?.with_file_name("plainweave");
     beside.exists().then_some(beside)
@@ -133,7 +133,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where ours says it listens.
+    /// Returns the address that our server reports to listen on.
     fn said(&mut self) -> anyhow::Result<SocketAddr> {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
@@ -167,12 +167,12 @@ impl Server {
         self.processes().iter().map(count).sum()
     }
 
-    /// Whether kernel threads are counted too.
+    /// Returns whether kernel threads are counted too.
     pub(super) fn counts_kernel_threads(&self) -> bool {
         self.group.is_some()
     }
 
-    /// The child and its children.
+    /// Returns the child and its children.
     fn processes(&self) -> Vec<u32> {
         let pid = self.child.id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -207,7 +207,7 @@ fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
     Ok((command, address))
 }
 
-/// One below the ports that the kernel hands to connections, so that none has it by the time it is bound.
+/// Returns a free port below those that the kernel hands to connections, so that none takes it before it is bound.
 fn free_address() -> Option<SocketAddr> {
     let first = 10_000 + (std::process::id() % 10_000) as u16;
     let addresses = (first..30_000).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

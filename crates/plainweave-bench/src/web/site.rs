@@ -51,7 +51,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Where everything lies; servers keep their own files beside the root.
+    /// Returns where everything lies; servers keep their own files beside the root.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -76,12 +76,12 @@ impl Drop for Site {
     }
 }
 
-/// The path of a file that load asks for.
+/// Returns the path of a file that load asks for.
 pub(super) fn path(number: usize) -> String {
     format!("/dir{:02}/file-{number:04}.txt", number % 20)
 }
 
-/// The content of a file: tells which one it is in every line.
+/// Returns the content of a file, which names the file in every line.
 pub(super) fn content(number: usize, len: usize) -> Vec<u8> {
     let line = format!("this is file number {number:04} of them\n");
     line.bytes().cycle().take(len).collect()
@@ -119,13 +119,13 @@ impl Checker {
         Ok(head)
     }
 
-    /// The connection alone, without its buffer.
+    /// Returns the connection alone, without its buffer.
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream.into_inner()
     }
 }
 
-/// A request with these fields.
+/// Returns a request with these fields.
 pub(super) fn request(path: &str, fields: &[(&str, &str)]) -> String {
     let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!("GET {path} HTTP/1.1\r\nHost: www.example.com\r\n{fields}\r\n")

@@ -1,16 +1,16 @@
 //! Slow clients beside fast ones: half of them send a request byte by byte, a byte a second, each at its own time; the
-//! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of those who are neither, and what
+//! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of other clients, and what
 //! does a byte cost the server?
 //!
-//! There are two answers. Right after those who do not read have come, the kernel sends each of them a probe of its
-//! window of zero, and again after twice the time; while there are many, their bundles hold up everybody on the CPU.
-//! Some seconds later there are few. So the fast ones are asked at both times, `newcomers` and `beside`.
+//! There are two answers. Right after the clients that do not read have connected, the kernel sends each of them a probe of
+//! its zero window, and again after twice the time; while there are many, the bursts delay everything on the CPU. Some
+//! seconds later there are few. So the fast clients run at both times, `newcomers` and `beside`.
 //!
-//! The kernel's part is told apart by a witness: a second server of the same kind on the same CPU, which has no slow
+//! The kernel's part is separated by a witness: a second server of the same kind on the same CPU, which has no slow
 //! clients. Both are asked at the same time.
 //!
 //! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there, so that it does not
-//! hold that one up; how late its requests were is told beside their latency, which counts from when they were due.
+//! hold that one up; how late its requests were is reported beside their latency, which counts from when they were due.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,7 +48,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         return Ok(());
     }
     let large = Catalog::of(&bench.site, 4, 1 << 20)?;
-    // nginx's: nobody runs out of time while the others are asked.
+    // nginx's: no client times out while the others are served.
     let patient = ["--header-timeout", "60s", "--write-timeout", "60s"];
     let (servers, witnesses) = (bench.servers(&Kind::ALL, &patient)?, bench.servers(&Kind::ALL, &patient)?);
     for (server, witness) in servers.iter().zip(&witnesses) {
@@ -177,7 +177,7 @@ fn price(server: &Server, dripped: &AtomicU64) -> anyhow::Result<f64> {
     Ok((server.cpu_ns()? - before.0) as f64 / 1e3 / bytes.max(1) as f64)
 }
 
-/// The fast ones, of two servers at the same time.
+/// Runs the fast clients, of two servers at the same time.
 fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
     std::thread::scope(|scope| {
         let second = scope.spawn(|| ask(bench, pair[1], "witness.csv"));
@@ -200,7 +200,7 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
     })
 }
 
-/// The slow ones, on this thread, until `ended`. `sent` counts their bytes.
+/// Runs the slow clients on this thread until `ended`. `sent` counts their bytes.
 fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
     // On Linux, of this thread. Not allowed: then it is in the way a little.
     let _ = rustix::process::nice(19);

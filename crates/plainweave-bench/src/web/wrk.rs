@@ -51,7 +51,7 @@ pub(super) fn script(site: &Site, name: &str, catalog: &Catalog, close: bool) ->
     Ok(path)
 }
 
-/// The command: one thread, on the CPU of the caller.
+/// Returns the command: one thread, on the CPU of the caller.
 pub(super) fn command(address: SocketAddr, path: &str, connections: usize, length: Duration) -> Command {
     let mut command = Command::new("wrk");
     command.args(["-t1", &format!("-c{connections}"), &format!("-d{}", length.as_secs().max(1)), "--timeout", "10"]);
@@ -64,7 +64,7 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<f64> {
     requests(&command.output().context("cannot run wrk")?)
 }
 
-/// How many requests a run came to. Wrong answers are an error; requests without one are told of.
+/// Returns how many requests a run came to. Wrong answers are an error; requests without an answer are reported.
 pub(super) fn requests(output: &Output) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk: {}{text}", String::from_utf8_lossy(&output.stderr));

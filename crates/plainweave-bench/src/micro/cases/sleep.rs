@@ -36,7 +36,7 @@ impl Bed {
         self.took.store(took.max(1), Ordering::Release);
     }
 
-    /// The waker: lets the sleeper fall asleep, wakes it, and says how long it took until it ran.
+    /// Lets the sleeper fall asleep, wakes it, and returns how long it took until it ran.
     fn wake(&self, wake: impl Fn()) -> f64 {
         std::thread::sleep(Duration::from_micros(300));
         self.took.store(0, Ordering::Relaxed);

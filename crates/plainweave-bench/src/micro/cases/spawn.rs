@@ -10,7 +10,7 @@ use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use crate::machine;
 
-/// Spawns, runs and joins empty threads, so many at a time.
+/// Spawns, runs and joins empty threads, `batch` at a time.
 pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let batch = if size.heavy { batch.min(100) } else { batch };
     let mut joins = Vec::with_capacity(batch);
@@ -34,16 +34,16 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
     let n = if size.heavy { size.fibers.div_ceil(100) } else { size.fibers };
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     let (parked, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (send, bells) = std::sync::mpsc::channel();
+    let (send, signals) = std::sync::mpsc::channel();
     let (mapped, started) = (machine::mappings(), Instant::now());
     let mut joins = Vec::with_capacity(n);
     for _ in 0..n {
         let (parked, ended, send) = (parked.clone(), ended.clone(), send.clone());
         joins.push(S::spawn(async move {
-            let bell = Arc::new(S::bell());
-            send.send(bell.clone()).expect("the main thread waits");
+            let signal = Arc::new(S::signal());
+            send.send(signal.clone()).expect("the main thread waits");
             parked.fetch_add(1, Ordering::Relaxed);
-            S::wait(&bell).await;
+            S::wait(&signal).await;
             ended.fetch_add(1, Ordering::Relaxed);
         }));
     }
@@ -54,8 +54,8 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
     let memory = (machine::status_bytes("VmRSS") - size.baseline) / n as f64;
     let mappings = machine::mappings() - mapped;
     let started = Instant::now();
-    for bell in bells.try_iter() {
-        S::ring(&bell);
+    for signal in signals.try_iter() {
+        S::notify(&signal);
     }
     for join in joins {
         S::join(join).await;

@@ -10,7 +10,7 @@ use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use super::super::team::{self, Team};
 use super::random::Random;
-use super::switch::Bells;
+use super::switch::Signals;
 
 /// `s = spots[random]; V(s); P(s)`. The first `spots` threads begin with a P each of a spot of its own, so that one
 /// thread waits at each spot from the beginning to the end, and it is not the first draws that decide how often a P
@@ -57,17 +57,17 @@ pub(super) async fn locality<S: Shim>(
     share: bool,
     size: &Size,
 ) -> anyhow::Result<Vec<Figure>> {
-    let bells = Bells::<S>::new(threads, size.clocked);
+    let signals = Signals::<S>::new(threads, size.clocked);
     let places: Arc<[CachePadded<AtomicUsize>]> = (0..spots).map(|_| CachePadded::default()).collect();
     let arrays: Arc<[CachePadded<[AtomicU64; WORDS]>]> = (0..threads).map(|_| CachePadded::default()).collect();
     let handed: Arc<[CachePadded<AtomicUsize>]> = (0..threads).map(|i| CachePadded::new(i.into())).collect();
-    let (ring, seats, data, gifts) = (bells.clone(), places.clone(), arrays.clone(), handed.clone());
+    let (all_signals, all_places, data, gifts) = (signals.clone(), places.clone(), arrays.clone(), handed.clone());
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let (bells, places, arrays, handed) = (ring.clone(), seats.clone(), data.clone(), gifts.clone());
+        let (signals, places, arrays, handed) = (all_signals.clone(), all_places.clone(), data.clone(), gifts.clone());
         async move {
             let mut random = Random::new(me);
             let mut mine = me;
-            bells.hang(me);
+            signals.register(me);
             team.begin().await;
             while !team.stopped() {
                 for _ in 0..WRITES {
@@ -78,10 +78,10 @@ pub(super) async fn locality<S: Shim>(
                 let found = places[random.below(spots)].swap(me + 1, Ordering::AcqRel);
                 if let Some(other) = found.checked_sub(1) {
                     handed[other].store(mine, Ordering::Release);
-                    bells.ring(other);
+                    signals.notify(other);
                 }
-                bells.wait(me).await;
-                log.ran(bells.since(me));
+                signals.wait(me).await;
+                log.ran(signals.since(me));
                 if share && !team.stopped() {
                     mine = handed[me].load(Ordering::Acquire);
                 }
@@ -92,7 +92,7 @@ pub(super) async fn locality<S: Shim>(
     let sweep = || {
         for place in places.iter() {
             if let Some(other) = place.swap(0, Ordering::AcqRel).checked_sub(1) {
-                bells.ring(other);
+                signals.notify(other);
             }
         }
     };

@@ -26,7 +26,7 @@ pub(super) async fn yields<S: Shim>(threads: usize, size: &Size) -> anyhow::Resu
     team::figures(&logs, elapsed, size.workers)
 }
 
-/// A million yields of the only thread.
+/// Yields a million times from the only thread.
 pub(super) async fn alone<S: Shim>() -> anyhow::Result<Vec<Figure>> {
     const N: u32 = 1_000_000;
     let started = Instant::now();
@@ -37,71 +37,71 @@ pub(super) async fn alone<S: Shim>() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure::new("ns_per_op", ns / f64::from(N)), Figure::new("ops", f64::from(N))])
 }
 
-/// The threads' bells by number, each known when its thread has begun; and when each was last rung.
-pub(super) struct Bells<S: Shim> {
-    bells: Box<[CachePadded<std::sync::OnceLock<S::Bell>>]>,
-    rung: Box<[CachePadded<AtomicU64>]>,
+/// The threads' signals by number, each known when its thread has begun; and when each was last notified.
+pub(super) struct Signals<S: Shim> {
+    signals: Box<[CachePadded<std::sync::OnceLock<S::Signal>>]>,
+    notified: Box<[CachePadded<AtomicU64>]>,
     epoch: Instant,
     clocked: bool,
 }
 
-impl<S: Shim> Bells<S> {
+impl<S: Shim> Signals<S> {
     pub(super) fn new(threads: usize, clocked: bool) -> Arc<Self> {
-        let bells = (0..threads).map(|_| CachePadded::default()).collect();
-        let rung = (0..threads).map(|_| CachePadded::default()).collect();
-        Arc::new(Self { bells, rung, epoch: Instant::now(), clocked })
+        let signals = (0..threads).map(|_| CachePadded::default()).collect();
+        let notified = (0..threads).map(|_| CachePadded::default()).collect();
+        Arc::new(Self { signals, notified, epoch: Instant::now(), clocked })
     }
 
     /// Thread `i`, at its beginning.
-    pub(super) fn hang(&self, i: usize) {
-        assert!(self.bells[i].set(S::bell()).is_ok(), "thread {i} has a bell already");
+    pub(super) fn register(&self, i: usize) {
+        assert!(self.signals[i].set(S::signal()).is_ok(), "thread {i} has a signal already");
     }
 
     #[inline]
-    pub(super) fn ring(&self, i: usize) {
+    pub(super) fn notify(&self, i: usize) {
         if self.clocked {
-            self.rung[i].store(self.epoch.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            self.notified[i].store(self.epoch.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        if let Some(bell) = self.bells[i].get() {
-            S::ring(bell);
+        if let Some(signal) = self.signals[i].get() {
+            S::notify(signal);
         }
     }
 
     /// Thread `i`.
     #[inline]
     pub(super) fn wait(&self, i: usize) -> impl Future<Output = ()> + Send {
-        S::wait(self.bells[i].get().expect("hung at its beginning"))
+        S::wait(self.signals[i].get().expect("registered at its beginning"))
     }
 
-    /// Thread `i`, after a wait: when it was rung.
+    /// Thread `i`, after a wait: when it was notified.
     #[inline]
     pub(super) fn since(&self, i: usize) -> Option<Instant> {
-        self.clocked.then(|| self.epoch + Duration::from_nanos(self.rung[i].load(Ordering::Relaxed)))
+        self.clocked.then(|| self.epoch + Duration::from_nanos(self.notified[i].load(Ordering::Relaxed)))
     }
 }
 
 /// `wait(self); post(next); n++`: rings of five.
 pub(super) async fn cycle<S: Shim>(rings: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
     const RING: usize = 5;
-    let bells = Bells::<S>::new(rings * RING, size.clocked);
-    let shared = bells.clone();
+    let signals = Signals::<S>::new(rings * RING, size.clocked);
+    let shared = signals.clone();
     let body = move |i: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let bells = shared.clone();
+        let signals = shared.clone();
         async move {
-            bells.hang(i);
+            signals.register(i);
             team.begin().await;
             let next = i / RING * RING + (i + 1) % RING;
             if i.is_multiple_of(RING) {
                 // The ring's token.
-                bells.ring(i);
+                signals.notify(i);
             }
             loop {
-                bells.wait(i).await;
-                log.ran(bells.since(i));
-                // Asked while the token is here: who asked after passing it on could end with the next round's in hand.
+                signals.wait(i).await;
+                log.ran(signals.since(i));
+                // Asked while the token is here: after passing it on, a thread could end with the next round's in hand.
                 // So it goes round once more, and each that passes it on ends.
                 let last = team.stopped();
-                bells.ring(next);
+                signals.notify(next);
                 if last {
                     return log;
                 }

@@ -10,9 +10,9 @@ use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
 use super::super::team::{self, Team};
 use super::random::Random;
-use super::switch::Bells;
+use super::switch::Signals;
 
-/// A leader that has waited so long will wait for ever: a thread behind it is not helped.
+/// A leader that has waited this long will wait for ever: a thread behind it is not helped.
 const STARVED: Duration = Duration::from_secs(5);
 
 struct Stage {
@@ -24,7 +24,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The leader: waits until all have seen the epoch, without giving way. False: they cannot.
+    /// Waits as the leader until all have seen the epoch, without yielding. Returns `false` if they cannot.
     fn all_see(&self, epoch: u64) -> bool {
         let began = Instant::now();
         for seen in &self.seen {
@@ -42,28 +42,28 @@ impl Stage {
     }
 }
 
-/// A leader begins an epoch, waits for all to see it, and makes a random thread the leader. Each thread has its own
+/// Has a leader begin an epoch, wait for all to see it, and make a random thread the leader. Each thread has its own
 /// random numbers for good. (In the published source each leader began them anew, so that one led for ever.)
 pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let bells = Bells::<S>::new(threads, false);
+    let signals = Signals::<S>::new(threads, false);
     let stage = Arc::new(Stage {
         epoch: CachePadded::default(),
         leader: CachePadded::default(),
         seen: (0..threads).map(|_| CachePadded::default()).collect(),
         starved: AtomicBool::new(false),
     });
-    let (ring, scene) = (bells.clone(), stage.clone());
+    let (all_signals, scene) = (signals.clone(), stage.clone());
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let (bells, stage) = (ring.clone(), scene.clone());
+        let (signals, stage) = (all_signals.clone(), scene.clone());
         async move {
             let mut random = Random::new(me);
-            bells.hang(me);
+            signals.register(me);
             team.begin().await;
             while !team.stopped() && !stage.starved.load(Ordering::Relaxed) {
                 if stage.leader.load(Ordering::Acquire) != me {
                     stage.seen[me].store(stage.epoch.load(Ordering::Acquire), Ordering::Release);
                     if parking {
-                        bells.wait(me).await;
+                        signals.wait(me).await;
                     } else {
                         S::yield_now().await;
                     }
@@ -72,7 +72,7 @@ pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size
                 let epoch = stage.epoch.fetch_add(1, Ordering::AcqRel) + 1;
                 stage.seen[me].store(epoch, Ordering::Release);
                 if parking {
-                    (0..threads).filter(|i| *i != me).for_each(|i| bells.ring(i));
+                    (0..threads).filter(|i| *i != me).for_each(|i| signals.notify(i));
                 }
                 if stage.all_see(epoch) {
                     log.n += 1;
@@ -80,10 +80,10 @@ pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size
                 let next = random.below(threads);
                 stage.leader.store(next, Ordering::Release);
                 if parking && next != me {
-                    bells.ring(next);
+                    signals.notify(next);
                 }
             }
-            // Whoever leads still must not wait for it.
+            // A thread that still leads must not wait for it.
             stage.seen[me].store(u64::MAX, Ordering::Release);
             log
         }
@@ -91,7 +91,7 @@ pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size
     let sweep = || {
         (0..threads).for_each(|i| {
             if parking {
-                bells.ring(i)
+                signals.notify(i)
             }
         })
     };

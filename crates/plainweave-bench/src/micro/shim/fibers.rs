@@ -12,7 +12,7 @@ pub(in crate::micro) struct Fibers(pub(in crate::micro) Runtime);
 
 impl Shim for Fibers {
     type Join = JoinHandle<()>;
-    type Bell = Fiber;
+    type Signal = Fiber;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
     type Sender = channel::Sender<u64>;
@@ -34,12 +34,12 @@ impl Shim for Fibers {
     fn yield_now() -> impl Future<Output = ()> + Send {
         Yield
     }
-    fn bell() -> Fiber {
+    fn signal() -> Fiber {
         plainweave::current()
     }
     #[inline]
-    fn ring(bell: &Fiber) {
-        bell.unpark();
+    fn notify(signal: &Fiber) {
+        signal.unpark();
     }
     #[inline]
     fn wait(_: &Fiber) -> impl Future<Output = ()> + Send {

@@ -14,7 +14,7 @@ pub(in crate::micro) struct May {
 
 impl Shim for May {
     type Join = JoinHandle<()>;
-    type Bell = Coroutine;
+    type Signal = Coroutine;
     type Semaphore = Semphore;
     type Lock = Mutex<u64>;
     /// It has no bounded channel; two that take turns need none.
@@ -35,11 +35,11 @@ impl Shim for May {
     async fn yield_now() {
         coroutine::yield_now();
     }
-    fn bell() -> Coroutine {
+    fn signal() -> Coroutine {
         coroutine::current()
     }
-    fn ring(bell: &Coroutine) {
-        bell.unpark();
+    fn notify(signal: &Coroutine) {
+        signal.unpark();
     }
     async fn wait(_: &Coroutine) {
         coroutine::park();

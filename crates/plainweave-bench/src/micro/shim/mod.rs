@@ -22,7 +22,7 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     /// Waits for a thread's end.
     type Join: Send + 'static;
     /// A thread's own place to wait at: one token, as `park` and `unpark` have it.
-    type Bell: Send + Sync + 'static;
+    type Signal: Send + Sync + 'static;
     /// A counting semaphore.
     type Semaphore: Send + Sync + 'static;
     /// A lock around a number.
@@ -38,11 +38,11 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     fn join(join: Self::Join) -> impl Future<Output = ()> + Send;
     fn yield_now() -> impl Future<Output = ()> + Send;
 
-    /// The calling thread's.
-    fn bell() -> Self::Bell;
-    fn ring(bell: &Self::Bell);
-    /// The thread whose bell it is.
-    fn wait(bell: &Self::Bell) -> impl Future<Output = ()> + Send;
+    /// Returns the calling thread's.
+    fn signal() -> Self::Signal;
+    fn notify(signal: &Self::Signal);
+    /// Waits; called by the thread that owns it.
+    fn wait(signal: &Self::Signal) -> impl Future<Output = ()> + Send;
 
     fn semaphore() -> Self::Semaphore;
     fn release(semaphore: &Self::Semaphore);

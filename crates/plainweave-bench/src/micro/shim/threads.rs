@@ -9,7 +9,7 @@ pub(in crate::micro) struct Threads;
 
 impl Shim for Threads {
     type Join = JoinHandle<()>;
-    type Bell = Thread;
+    type Signal = Thread;
     /// `std` has none: a count under a lock, and a condition.
     type Semaphore = (Mutex<u64>, Condvar);
     type Lock = Mutex<u64>;
@@ -29,11 +29,11 @@ impl Shim for Threads {
     async fn yield_now() {
         thread::yield_now();
     }
-    fn bell() -> Thread {
+    fn signal() -> Thread {
         thread::current()
     }
-    fn ring(bell: &Thread) {
-        bell.unpark();
+    fn notify(signal: &Thread) {
+        signal.unpark();
     }
     async fn wait(_: &Thread) {
         thread::park();

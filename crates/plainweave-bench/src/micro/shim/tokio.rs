@@ -11,7 +11,7 @@ pub(in crate::micro) struct Tokio {
 
 impl Shim for Tokio {
     type Join = JoinHandle<()>;
-    type Bell = Notify;
+    type Signal = Notify;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
     type Sender = mpsc::Sender<u64>;
@@ -31,14 +31,14 @@ impl Shim for Tokio {
     async fn yield_now() {
         task::yield_now().await;
     }
-    fn bell() -> Notify {
+    fn signal() -> Notify {
         Notify::new()
     }
-    fn ring(bell: &Notify) {
-        bell.notify_one();
+    fn notify(signal: &Notify) {
+        signal.notify_one();
     }
-    async fn wait(bell: &Notify) {
-        bell.notified().await;
+    async fn wait(signal: &Notify) {
+        signal.notified().await;
     }
     fn semaphore() -> Semaphore {
         Semaphore::new(0)
