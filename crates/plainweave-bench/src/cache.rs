@@ -169,7 +169,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
 /// CPU time per request by the share of sets, and its ratio to that of the first share in the same round.
 fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::Parked)) {
+    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::IdleConn)) {
         let server = Server::start(*system, 64)?;
         Client::fill(server.address)?;
         let mut client = Client::connect(server.address, 64)?;
@@ -203,7 +203,7 @@ fn kept(
     measure: impl Fn(&Server) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::Parked)) {
+    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::IdleConn)) {
         report::progress(&format!("cache: {case}, {}", system.name()));
         let server = Server::start(*system, 64)?;
         rows.push(system.row(case, metric, unit, vec![measure(&server)?]));

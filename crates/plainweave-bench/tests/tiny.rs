@@ -121,7 +121,7 @@ fn echo() {
 fn stall() {
     let load = ["--connections", "4", "--requests", "5", "--think", "2", "--slow", "3", "--one-in", "4", "--runs", "1"];
     let rows = rows("stall", &load);
-    for system in ["parked epoll before-start", "fibers epoll anytime", "threads", "tokio"] {
+    for system in ["idle epoll before-start", "fibers epoll anytime", "threads", "tokio"] {
         for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us"] {
             assert!(rows.iter().any(|row| row[2] == system && row[4] == metric), "{system}: {rows:?}");
         }

@@ -13,7 +13,7 @@ pub struct Metrics {
     pub live_fibers: u64,
     /// Idle connections that wait without a fiber. One that is just given to a fiber is counted until that is done,
     /// which may be after the fiber's end on another worker.
-    pub parked_connections: u64,
+    pub idle_connections: u64,
     /// Fibers that have ended.
     pub finished_fibers: u64,
     /// Switches to fibers, counted in strides.
@@ -43,7 +43,7 @@ impl Metrics {
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
         Metrics {
             live_fibers: pool.live(),
-            parked_connections: sum(|w| &w.parked),
+            idle_connections: sum(|w| &w.idle_conns),
             finished_fibers: sum(|w| &w.finished),
             switches: sum(|w| &w.switches),
             sleeps: sum(|w| &w.sleeps),

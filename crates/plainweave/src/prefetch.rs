@@ -1,6 +1,6 @@
 //! Asking the processor for memory before it is needed.
 //!
-//! A server with hundreds of connections finds nothing of a connection in its caches: what drivers, parked connections
+//! A server with hundreds of connections finds nothing of a connection in its caches: what drivers, idle connections
 //! and streams keep of it, and the kernel's own part, have been pushed out since its last request. One batch of events
 //! names many connections at once. Asked for together, their lines come side by side; followed one pointer after the
 //! other, each is waited for. With 512 connections that was a tenth of a small request.

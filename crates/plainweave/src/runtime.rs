@@ -281,7 +281,7 @@ pub struct Runtime {
 /// What a shutdown left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Fibers (and parked connections) that had not ended by the deadline. Their stacks are leaked.
+    /// Fibers (and idle connections) that had not ended by the deadline. Their stacks are leaked.
     pub leaked_fibers: u64,
     /// Workers that were stuck in a fiber; their threads go on.
     pub leaked_workers: usize,
@@ -382,13 +382,13 @@ impl Runtime {
         Metrics::of(&self.pool)
     }
 
-    /// Any thread. Ends every connection that is parked ([`crate::net::on_readable`]), now and from now on: it gets an
+    /// Any thread. Ends every idle connection ([`crate::net::on_readable`]), now and from now on: it gets an
     /// error that [`crate::is_cancelled`] recognises. Fibers go on: the first step of a graceful stop.
-    pub fn end_parking(&self) {
-        self.pool.end_parking();
+    pub fn close_idle_connections(&self) {
+        self.pool.close_idle_connections();
     }
 
-    /// Any thread. Waits until no fiber and no parked connection is left, for at most `limit`; whether it is so.
+    /// Any thread. Waits until no fiber and no idle connection is left, for at most `limit`; whether it is so.
     /// Cancels nothing. The calling thread is held up, so call it outside the runtime's own fibers.
     #[must_use]
     pub fn wait_idle(&self, limit: Duration) -> bool {

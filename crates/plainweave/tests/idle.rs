@@ -84,7 +84,7 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     // A few are for tidying up; one that wakes for nothing does it thousands of times.
     let woken = runtime.metrics().sleeps - sleeps;
     assert!(woken <= 100, "{woken} times");
-    assert_eq!(runtime.metrics().parked_connections, 200);
+    assert_eq!(runtime.metrics().idle_connections, 200);
     listener.close();
     sleeper.cancel();
     assert!(acceptor.join().expect("no panic") && sleeper.join().expect("no panic"));

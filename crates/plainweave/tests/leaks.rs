@@ -24,7 +24,7 @@ on_every_setup!(
 fn at_rest(runtime: &Runtime) {
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     eventually("no stack is in use", || runtime.metrics().stacks_in_use == 0);
-    eventually("nothing is parked", || runtime.metrics().parked_connections == 0);
+    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
 }
 
 /// A little protocol: a length, then so many bytes, answered by as many; the client goes at a random byte of it.

@@ -154,7 +154,7 @@ fn parked_connections_are_told(setup: Setup) {
             });
         }));
     }
-    eventually("all are parked", || runtime.metrics().parked_connections == 50);
+    eventually("all are parked", || runtime.metrics().idle_connections == 50);
     assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
     assert_eq!(*reasons.lock().expect("lock"), vec![Some(CancelReason::Shutdown); 50]);
 }
@@ -216,7 +216,7 @@ fn a_graceful_stop(setup: Setup) {
     });
     let works_on = runtime.spawn(|| time::sleep(ms(40)));
     assert!(!runtime.wait_idle(ms(5)));
-    runtime.end_parking();
+    runtime.close_idle_connections();
     assert!(runtime.wait_idle(Duration::from_secs(20)));
     works_on.join().expect("no panic").expect("not cancelled");
     assert_eq!(told.load(Ordering::SeqCst), 1);

@@ -15,18 +15,19 @@ use crate::sample::Row;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Memcached,
-    Parked,
+    IdleConn,
     FiberPerConnection,
     Uring,
 }
 
 impl System {
-    pub(super) const ALL: [System; 4] = [System::Memcached, System::Parked, System::FiberPerConnection, System::Uring];
+    pub(super) const ALL: [System; 4] =
+        [System::Memcached, System::IdleConn, System::FiberPerConnection, System::Uring];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             System::Memcached => "memcached",
-            System::Parked => "plainweave epoll",
+            System::IdleConn => "plainweave epoll",
             System::FiberPerConnection => "plainweave epoll fibers",
             System::Uring => "plainweave uring",
         }

@@ -65,8 +65,8 @@ impl Log {
 
 impl<S: Shim> Team<S> {
     /// Starts `members` threads, lets them run for this long, and returns their logs in order, with the time it took.
-    /// `sweep` wakes threads that still wait when the time is over; it is called until all have ended. With `clocked` the
-    /// delay of each operation is measured, which costs more than some operations do.
+    /// `sweep` wakes threads that still wait when the time is over; it is called until all have ended. With `clocked`
+    /// the delay of each operation is measured, which costs more than some operations do.
     pub(super) async fn run<F: Future<Output = Log> + Send + 'static>(
         members: usize,
         seconds: f64,

@@ -35,9 +35,9 @@ const fn ours(name: &'static str, io: plainweave::Io, mode: &'static str, parked
 }
 
 pub(super) const SYSTEMS: [System; 9] = [
-    ours("parked epoll before-start", plainweave::Io::Epoll, "before-start/shared", true),
-    ours("parked uring before-start", plainweave::Io::Uring, "before-start/shared", true),
-    ours("parked epoll anytime", plainweave::Io::Epoll, "anytime/own", true),
+    ours("idle epoll before-start", plainweave::Io::Epoll, "before-start/shared", true),
+    ours("idle uring before-start", plainweave::Io::Uring, "before-start/shared", true),
+    ours("idle epoll anytime", plainweave::Io::Epoll, "anytime/own", true),
     ours("fibers epoll anytime", plainweave::Io::Epoll, "anytime/own", false),
     ours("fibers uring anytime", plainweave::Io::Uring, "anytime/own", false),
     ours("fibers epoll before-start", plainweave::Io::Epoll, "before-start/own", false),

@@ -2,9 +2,9 @@
 //! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of other clients, and what
 //! does a byte cost the server?
 //!
-//! There are two answers. Right after the clients that do not read have connected, the kernel sends each of them a probe of
-//! its zero window, and again after twice the time; while there are many, the bursts delay everything on the CPU. Some
-//! seconds later there are few. So the fast clients run at both times, `newcomers` and `beside`.
+//! There are two answers. Right after the clients that do not read have connected, the kernel sends each of them a
+//! probe of its zero window, and again after twice the time; while there are many, the bursts delay everything on the
+//! CPU. Some seconds later there are few. So the fast clients run at both times, `newcomers` and `beside`.
 //!
 //! The kernel's part is separated by a witness: a second server of the same kind on the same CPU, which has no slow
 //! clients. Both are asked at the same time.

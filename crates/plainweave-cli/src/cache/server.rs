@@ -83,7 +83,7 @@ impl Server {
         }
         shared.cache.begin_to_stop();
         open.iter().for_each(net::TcpListener::close);
-        runtime.end_parking();
+        runtime.close_idle_connections();
         shared.cache.clients.end();
         drop(listeners.unix);
         let finished = runtime.wait_idle(grace);

@@ -159,7 +159,7 @@ fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Fig
     let Some(metrics) = runtime.upgrade().map(|runtime| runtime.metrics()) else { return figures };
     for (name, kind, help, value) in [
         ("fibers", "gauge", "Fibers alive.", metrics.live_fibers),
-        ("parked_connections", "gauge", "Idle connections that have no fiber.", metrics.parked_connections),
+        ("idle_connections", "gauge", "Idle connections that have no fiber.", metrics.idle_connections),
         ("fibers_finished_total", "counter", "Fibers that have ended.", metrics.finished_fibers),
         ("worker_sleeps_total", "counter", "Times that a worker found nothing to do.", metrics.sleeps),
         ("stacks_in_use", "gauge", "Stacks of fibers in use.", metrics.stacks_in_use as u64),

@@ -92,7 +92,7 @@ impl Engine {
         stop.wait()?;
         server.stop();
         listeners.iter().for_each(net::TcpListener::close);
-        self.runtime.end_parking();
+        self.runtime.close_idle_connections();
         idle.end();
         Ok(self.runtime.wait_idle(grace))
     }

@@ -316,7 +316,7 @@ impl Epoll {
         let events = &self.events[..count];
         events.iter().filter_map(slot).for_each(|slot| prefetch(slot, size_of::<Slot>()));
         events.iter().filter_map(reader).for_each(|entry| self.waiters.fetch(entry));
-        // A parked connection lies around its operation.
+        // An idle connection lies around its operation.
         let op = |entry| prefetch(self.waiters.op(entry).as_ptr(), OWNER_BYTES);
         events.iter().filter_map(reader).for_each(op);
     }

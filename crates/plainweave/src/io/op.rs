@@ -59,7 +59,7 @@ pub(crate) type RawResult = i32;
 /// largest of them, begins with its operation.
 pub(crate) const OWNER_BYTES: usize = 192;
 
-/// An operation in flight. It lives in the blocked fiber's frame (or in a box, for a parked connection) and neither
+/// An operation in flight. It lives in the blocked fiber's frame (or in a box, for an idle connection) and neither
 /// moves nor dies before the driver has completed it.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -81,8 +81,8 @@ pub(crate) enum Waiter {
     Nobody,
     /// A fiber's header.
     Fiber(NonNull<()>),
-    /// A parked connection's box.
-    Parked(NonNull<()>),
+    /// An idle connection's box.
+    IdleConn(NonNull<()>),
 }
 
 impl Operation {

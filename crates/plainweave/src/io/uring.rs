@@ -193,7 +193,7 @@ impl Uring {
         let mut taken = std::mem::take(&mut self.taken);
         taken.extend(self.ring.completion().take(BATCH));
         for entry in taken.iter().filter(|entry| entry.user_data() >= FIRST_ADDRESS) {
-            // A parked connection lies around its operation.
+            // An idle connection lies around its operation.
             prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), OWNER_BYTES);
         }
         for entry in taken.drain(..) {

@@ -41,11 +41,11 @@ where
     let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::on_readable"));
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::park(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
+    idle_conn::register(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
 }
 
-/// A fiber. As [`on_readable`], time and again: `f` serves what has come and says whether the connection is to be
-/// parked once more. Every call is in a fresh fiber; nothing is allocated between two of them.
+/// A fiber. As [`on_readable`], time and again: `f` serves what has come and says whether the connection is to
+/// wait once more. Every call is in a fresh fiber; nothing is allocated between two of them.
 ///
 /// After [`ControlFlow::Break`], or if `f` panics, `conn` is dropped.
 ///
@@ -59,5 +59,5 @@ where
     let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::each_readable"));
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::park(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
+    idle_conn::register(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
 }

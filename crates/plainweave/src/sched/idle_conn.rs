@@ -1,8 +1,8 @@
-//! A parked connection: an idle connection that needs no stack (DESIGN D13).
+//! An idle connection: an idle connection that needs no stack (DESIGN D13).
 //!
 //! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
-//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime each end the
-//! parking, by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen
+//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime all end the
+//! wait by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen
 //! before it starts, so requests on long-lived connections spread over the workers although started fibers stay where
 //! they are.
 //!
@@ -12,8 +12,8 @@
 //! driver lets go of its operation. If the worker alone may call the driver, it asks for that when it is back
 //! ([`end_taken`]).
 //!
-//! A closure that is called each time (`Resume::Each`) keeps the box: its fiber parks the same box again, and a request
-//! allocates nothing but its fiber, from the worker's kept blocks.
+//! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same box again, and a
+//! request allocates nothing but its fiber, from the worker's kept blocks.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -48,14 +48,14 @@ const FETCHED: usize = 256;
 pub(crate) enum Resume {
     /// And that was all.
     Once(Box<dyn FnOnce(io::Result<()>) + Send>),
-    /// And parks the connection again if told to go on.
+    /// And registers the connection again if it is to go on.
     Each(Box<dyn FnMut(io::Result<()>) -> ControlFlow<()> + Send>),
     /// Nothing: the connection has been taken away.
     Taken,
 }
 
 /// See the module's page. Pinned in its box while the driver has the operation.
-pub(crate) struct Parked {
+pub(crate) struct IdleConn {
     op: Operation,
     /// Keeps the descriptor open while the operation is at the driver.
     source: Arc<Descriptor>,
@@ -66,18 +66,18 @@ pub(crate) struct Parked {
     key: usize,
 }
 
-/// A box on its way from one parking to the next, or to its end.
-struct Serving(Box<Parked>);
+/// A box on its way from one wait to the next, or to its end.
+struct Serving(Box<IdleConn>);
 
 // SAFETY: no driver has its operation, no worker has it on its list, and its timer is gone. What it owns is `Send`.
 unsafe impl Send for Serving {}
 
-/// A worker's parked connections, so that shutdown finds them.
+/// A worker's idle connections, so that shutdown finds them.
 #[derive(Default)]
 pub(crate) struct List {
-    all: Slab<NonNull<Parked>>,
+    all: Slab<NonNull<IdleConn>>,
     /// What was taken, and is still at the driver, which has not been told.
-    taken: Vec<NonNull<Parked>>,
+    taken: Vec<NonNull<IdleConn>>,
 }
 
 impl List {
@@ -85,55 +85,55 @@ impl List {
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
         // SAFETY: on the list, so alive; whoever calls has the worker's claim.
-        some.map(|(key, parked)| (key, unsafe { parked.as_ref() }.source.clone())).collect()
+        some.map(|(key, conn)| (key, unsafe { conn.as_ref() }.source.clone())).collect()
     }
 }
 
-/// A fiber of `ctx`'s worker. Parks the connection until it is readable or `idle_ns` has passed.
-pub(crate) fn park(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
+/// Gives the connection to the driver of `ctx`'s worker until it is readable or `idle_ns` has passed.
+pub(crate) fn register(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
-    again(ctx, Box::new(Parked { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
+    arm(ctx, Box::new(IdleConn { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
 }
 
 /// A fiber of `ctx`'s worker, with a box that is new or whose operation is over.
-fn again(ctx: &WorkerCtx, mut parked: Box<Parked>) {
-    parked.op = Operation::new(Op::Poll(Interest::Read), &parked.source);
-    parked.interrupt = None;
-    let mut parked = NonNull::from(Box::leak(parked));
+fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
+    conn.op = Operation::new(Op::Poll(Interest::Read), &conn.source);
+    conn.interrupt = None;
+    let mut conn = NonNull::from(Box::leak(conn));
     let io = ctx.io();
     // SAFETY: leaked just now; whoever has the claim is alone with it until the operation completes.
-    let p = unsafe { parked.as_mut() };
-    p.op.waiter.set(Waiter::Parked(parked.cast()));
-    p.key = io.parked.borrow_mut().all.insert(parked);
+    let p = unsafe { conn.as_mut() };
+    p.op.waiter.set(Waiter::IdleConn(conn.cast()));
+    p.key = io.idle_conns.borrow_mut().all.insert(conn);
     if p.idle_ns != NEVER {
         let now = if p.idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
         let deadline = now.saturating_add(p.idle_ns);
-        p.timer = Some(io.timers.borrow_mut().insert(deadline, TimerTarget::Parked(parked)));
+        p.timer = Some(io.timers.borrow_mut().insert(deadline, TimerTarget::IdleConn(conn)));
     }
-    bump(&ctx.shared().parked);
+    bump(&ctx.shared().idle_conns);
     let op = NonNull::from(&p.op);
     // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
     let submitted = unsafe { io.driver.borrow_mut().submit(op) };
     match submitted {
         // SAFETY: done, so the driver no longer has the operation.
-        Submitted::Done(result) => unsafe { Parked::completed(parked, result, ctx.at(&io)) },
-        Submitted::Pending if ctx.pool().no_parking() => {
+        Submitted::Done(result) => unsafe { IdleConn::completed(conn, result, ctx.at(&io)) },
+        Submitted::Pending if ctx.pool().refuses_idle() => {
             let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
             // SAFETY: pending.
-            unsafe { Parked::end(parked, shutdown, ctx.at(&io)) };
+            unsafe { IdleConn::end(conn, shutdown, ctx.at(&io)) };
         }
         Submitted::Pending => {}
     }
 }
 
-/// The worker, when its pool parks connections no longer.
+/// Ends all idle connections of a worker whose pool keeps them no longer.
 pub(crate) fn cancel_all(at: At) {
-    let all: Vec<_> = at.io.parked.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
-    for (key, parked) in all {
+    let all: Vec<_> = at.io.idle_conns.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
+    for (key, conn) in all {
         // A completion may have freed it meanwhile; then it is no longer on the list.
-        if at.io.parked.borrow().all.get(key) == Some(&parked) {
+        if at.io.idle_conns.borrow().all.get(key) == Some(&conn) {
             // SAFETY: on the list, so alive and at the driver.
-            unsafe { Parked::end(parked, Interrupt::Cancelled(CancelReason::Shutdown), at) };
+            unsafe { IdleConn::end(conn, Interrupt::Cancelled(CancelReason::Shutdown), at) };
         }
     }
 }
@@ -141,27 +141,27 @@ pub(crate) fn cancel_all(at: At) {
 /// Who may call the driver, before it is looked at again: ends the operations of connections that were taken from it.
 pub(crate) fn end_taken(at: At) {
     loop {
-        let Some(parked) = at.io.parked.borrow_mut().taken.pop() else { return };
+        let Some(conn) = at.io.idle_conns.borrow_mut().taken.pop() else { return };
         // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
-        unsafe { at.cancel(NonNull::from(&parked.as_ref().op)) };
+        unsafe { at.cancel(NonNull::from(&conn.as_ref().op)) };
     }
 }
 
 /// The monitor, in the place of a worker that is held up: the connection under this key was readable a moment ago.
 pub(crate) fn take(at: At, key: usize, source: &Arc<Descriptor>) {
-    let Some(parked) = at.io.parked.borrow().all.get(key).copied() else { return };
+    let Some(conn) = at.io.idle_conns.borrow().all.get(key).copied() else { return };
     // SAFETY: on the list, so alive, and with the claim this caller's.
-    let here = Arc::ptr_eq(unsafe { &parked.as_ref().source }, source);
+    let here = Arc::ptr_eq(unsafe { &conn.as_ref().source }, source);
     // The worker may have been back meanwhile: another has that place now, or the same again, which has been served.
     if here && readable_or_writable(source.as_fd(), Interest::Read) {
-        take_away(at, parked, Ok(()));
+        take_away(at, conn, Ok(()));
     }
 }
 
 /// The monitor. Leaves the driver the empty box, and gives the rest to a fresh fiber.
-fn take_away(at: At, mut parked: NonNull<Parked>, outcome: io::Result<()>) {
+fn take_away(at: At, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     // SAFETY: as in `take`.
-    let p = unsafe { parked.as_mut() };
+    let p = unsafe { conn.as_mut() };
     if p.interrupt.is_some() {
         return; // It is ending anyway.
     }
@@ -170,13 +170,13 @@ fn take_away(at: At, mut parked: NonNull<Parked>, outcome: io::Result<()>) {
     let resume = std::mem::replace(&mut p.resume, Resume::Taken);
     let op = Operation::new(Op::Poll(Interest::Read), &source);
     let serving =
-        Serving(Box::new(Parked { op, source, resume, idle_ns: p.idle_ns, timer: None, interrupt: None, key }));
+        Serving(Box::new(IdleConn { op, source, resume, idle_ns: p.idle_ns, timer: None, interrupt: None, key }));
     if let Some(timer) = p.timer.take() {
         at.io.timers.borrow_mut().remove(timer);
     }
-    let mut list = at.io.parked.borrow_mut();
+    let mut list = at.io.idle_conns.borrow_mut();
     list.all.remove(key);
-    list.taken.push(parked);
+    list.taken.push(conn);
     drop(list);
     let may_call = at.io.driver.borrow().watched().is_some();
     if may_call {
@@ -198,9 +198,9 @@ fn launch(at: At, serving: Serving, outcome: io::Result<()>) {
     at.pool.launch(task, at.here);
 }
 
-impl Parked {
+impl IdleConn {
     /// # Safety
-    /// The connection is parked at this driver.
+    /// The connection waits at this driver.
     unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, at: At) {
         // SAFETY: alive until completed, which takes the claim that the caller has.
         let (op, first) = unsafe {
@@ -216,7 +216,7 @@ impl Parked {
     /// Its idle time is over.
     ///
     /// # Safety
-    /// The connection is parked at this driver, and its timer has just left the wheel.
+    /// The connection waits at this driver, and its timer has just left the wheel.
     pub(crate) unsafe fn expired(mut this: NonNull<Self>, at: At) {
         // SAFETY: alive, by the caller's promise.
         unsafe { this.as_mut().timer = None };
@@ -224,7 +224,7 @@ impl Parked {
             // The monitor, and the driver does what it is told by its worker alone.
             return take_away(at, this, Err(Interrupt::TimedOut.into()));
         }
-        // SAFETY: parked, by the caller's promise.
+        // SAFETY: conn, by the caller's promise.
         unsafe { Self::end(this, Interrupt::TimedOut, at) };
     }
 
@@ -242,31 +242,31 @@ impl Parked {
     /// # Safety
     /// Called once, when the driver has let go of the operation.
     pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, at: At) {
-        // SAFETY: made by `Box::leak` in `again`; nobody else uses it any more.
-        let mut parked = unsafe { Box::from_raw(this.as_ptr()) };
-        parked.fetch();
-        if !matches!(parked.resume, Resume::Taken) {
-            if let Some(timer) = parked.timer.take() {
+        // SAFETY: made by `Box::leak` in `arm`; nobody else uses it any more.
+        let mut conn = unsafe { Box::from_raw(this.as_ptr()) };
+        conn.fetch();
+        if !matches!(conn.resume, Resume::Taken) {
+            if let Some(timer) = conn.timer.take() {
                 at.io.timers.borrow_mut().remove(timer);
             }
-            at.io.parked.borrow_mut().all.remove(parked.key);
-            let outcome = match (result, parked.interrupt) {
+            at.io.idle_conns.borrow_mut().all.remove(conn.key);
+            let outcome = match (result, conn.interrupt) {
                 (0.., _) => Ok(()),
                 (_, Some(interrupt)) => Err(interrupt.into()),
                 (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
             };
-            launch(at, Serving(parked), outcome);
+            launch(at, Serving(conn), outcome);
         }
         // Only now: a closing pool must see the connection or the fiber that has it.
-        lower(&at.pool.workers[at.id].parked);
+        lower(&at.pool.workers[at.id].idle_conns);
     }
 }
 
 impl Serving {
     /// The fresh fiber.
     fn serve(self, outcome: io::Result<()>) {
-        let Self(mut parked) = self;
-        match &mut parked.resume {
+        let Self(mut conn) = self;
+        match &mut conn.resume {
             Resume::Each(resume) => {
                 if resume(outcome).is_break() {
                     return;
@@ -274,7 +274,7 @@ impl Serving {
             }
             Resume::Taken => return,
             Resume::Once(_) => {
-                let Parked { source, resume, .. } = *parked;
+                let IdleConn { source, resume, .. } = *conn;
                 // What the closure has may be the connection's last handle.
                 drop(source);
                 if let Resume::Once(resume) = resume {
@@ -284,7 +284,7 @@ impl Serving {
             }
         }
         if let Some(me) = fiber::current() {
-            again(me.worker(), parked);
+            arm(me.worker(), conn);
         }
     }
 }

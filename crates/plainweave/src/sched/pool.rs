@@ -54,8 +54,8 @@ pub(crate) struct PoolShared {
     pub(super) spawned_outside: AtomicU64,
     next_anchor: AtomicUsize,
     closing: AtomicBool,
-    /// Idle connections are no longer parked; set with `closing`, or before it by a server that stops gracefully.
-    no_parking: AtomicBool,
+    /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
+    refuses_idle: AtomicBool,
     stopping: AtomicBool,
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
@@ -113,7 +113,7 @@ impl PoolShared {
             spawned_outside: AtomicU64::new(0),
             next_anchor: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
-            no_parking: AtomicBool::new(false),
+            refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
@@ -141,20 +141,20 @@ impl PoolShared {
 
     /// Any thread. Fibers spawned and not ended; exact when nothing runs.
     pub(crate) fn live(&self) -> u64 {
-        self.live_and_parked().0
+        self.live_and_idle().0
     }
 
-    /// Any thread. The same, and parked connections. A connection that becomes a fiber, or a fiber that parks it, may
-    /// be seen as both, and never as neither: each is counted as the next before it ceases to be the last, hence the
-    /// order of these looks.
-    fn live_and_parked(&self) -> (u64, u64) {
+    /// Any thread. The same, and idle connections. A connection that becomes a fiber, or a fiber that hands it over,
+    /// may be seen as both, and never as neither: each is counted as the next before it ceases to be the last, hence
+    /// the order of these looks.
+    fn live_and_idle(&self) -> (u64, u64) {
         let sum = |word: fn(&WorkerShared) -> &AtomicU64| -> u64 {
             self.workers.iter().map(|worker| word(worker).load(Ordering::Acquire)).sum()
         };
         let ended = sum(|worker| &worker.finished);
-        let parked = sum(|worker| &worker.parked);
+        let idle = sum(|worker| &worker.idle_conns);
         let spawned = sum(|worker| &worker.spawned) + self.spawned_outside.load(Ordering::Acquire);
-        (spawned.saturating_sub(ended), parked)
+        (spawned.saturating_sub(ended), idle)
     }
 
     #[inline]
@@ -173,15 +173,15 @@ impl PoolShared {
         self.ended.1.notify_all();
     }
 
-    /// Any thread. Ends parked connections, those to come included.
-    pub(crate) fn end_parking(&self) {
-        self.no_parking.store(true, Ordering::SeqCst);
+    /// Any thread. Ends idle connections, those to come included.
+    pub(crate) fn close_idle_connections(&self) {
+        self.refuses_idle.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
     }
 
     #[inline]
-    pub(crate) fn no_parking(&self) -> bool {
-        self.no_parking.load(Ordering::Relaxed)
+    pub(crate) fn refuses_idle(&self) -> bool {
+        self.refuses_idle.load(Ordering::Relaxed)
     }
 
     /// A worker. Puts a fiber that may move on record.
@@ -205,15 +205,15 @@ impl PoolShared {
         };
         let fibers: Vec<FiberHandle> = self.workers.iter().flat_map(handles).collect();
         fibers.iter().for_each(FiberHandle::wake);
-        self.end_parking();
+        self.close_idle_connections();
     }
 
-    /// Waits until no fiber and no parked connection is left, at most until `deadline`.
+    /// Waits until no fiber and no idle connection is left, at most until `deadline`.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
         let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
         loop {
-            let (live, parked) = self.live_and_parked();
-            let left = live + parked;
+            let (live, idle) = self.live_and_idle();
+            let left = live + idle;
             let now = Instant::now();
             if left == 0 || now >= deadline {
                 return left;

@@ -3,7 +3,8 @@
 //! One turn of the loop: 1. when it is due (`mail`), what others put into the inbox goes through the policy. 2. When it
 //! is due, a look at driver and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride
 //! halves its way down to 1), so busy fibers never starve the network. 3. The policy's next task runs until it switches
-//! back. With nothing to run the worker searches (`Effort::Search`), then sleeps in its driver as `park` prescribes.
+//! back. With nothing to run the worker searches (`Effort::Search`), then sleeps in its driver as `sched/sleep`
+//! prescribes.
 //!
 //! Fibers reach their worker through [`WorkerCtx`], which knows neither policy nor task type; the loop itself is
 //! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
@@ -33,7 +34,7 @@ use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
 use crate::fiber_local;
 use crate::io::driver::{Driver, Wait, Watch};
 use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
-use crate::sched::idle_conn::{self, Parked};
+use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::{PoolShared, WorkerShared, bump};
 use crate::stack;
 
@@ -47,8 +48,8 @@ const STRIDE_NS: u64 = 200_000;
 pub(crate) enum TimerTarget {
     /// A fiber that waits in `wait::suspend`, where the timer is removed before it goes on.
     Fiber(NonNull<Header>),
-    /// A parked connection, which removes its timer before it is freed.
-    Parked(NonNull<Parked>),
+    /// An idle connection, which removes its timer before it is freed.
+    IdleConn(NonNull<IdleConn>),
 }
 
 /// What fibers, timers and completions see of their worker. Its thread only.
@@ -57,7 +58,7 @@ pub(crate) struct WorkerCtx {
     pool: Arc<PoolShared>,
     /// Marks sources that this worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
-    /// Driver, timers and parked connections: by [`Self::io`] alone.
+    /// Driver, timers and idle connections: by [`Self::io`] alone.
     reach: Reach,
     /// Stacks and storage for its fibers.
     pub(super) means: Means,
@@ -104,7 +105,7 @@ impl WorkerCtx {
         &self.pool.workers[self.host.id]
     }
 
-    /// Its driver, timers and parked connections, for the length of one call that runs no user code and does not
+    /// Its driver, timers and idle connections, for the length of one call that runs no user code and does not
     /// suspend.
     #[inline]
     pub(crate) fn io(&self) -> Guard<'_, Inside<'_>> {
@@ -184,7 +185,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) last_turn: Cell<u64>,
     pub(super) searching: Cell<bool>,
     pub(super) mail: Mail,
-    pub(super) parking_ended: Cell<bool>,
+    pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
     /// What the monitor is to watch while this worker is held up; for [`Self::run`].
     pub(super) watched: Option<Watch<OwnedFd>>,
@@ -229,7 +230,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             last_turn: Cell::new(0),
             searching: Cell::new(false),
             mail: Mail::new(grants),
-            parking_ended: Cell::new(false),
+            idle_closed: Cell::new(false),
             fibers_told: Cell::new(false),
         })
     }
@@ -327,10 +328,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.end_if_told();
     }
 
-    /// Once each, when the pool says so: parked connections end; fibers wake to find the pool closing. Whether it was
+    /// Once each, when the pool says so: idle connections end; fibers wake to find the pool closing. Whether it was
     /// so.
     pub(super) fn end_if_told(&self) -> bool {
-        let told = self.ctx.pool.no_parking() && !self.parking_ended.replace(true);
+        let told = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
         if told {
             idle_conn::cancel_all(self.ctx.at(&self.ctx.io()));
         }

@@ -1,9 +1,9 @@
-//! A worker's side of the kernel: its driver, its timers, its parked connections, and what happens when one of them has
+//! A worker's side of the kernel: its driver, its timers, its idle connections, and what happens when one of them has
 //! news. It is the worker's; while a fiber holds the worker up, the monitor acts in its place ([`Claim`]).
 //!
 //! Both do the same, at [`At`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
 //! monitor hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
-//! parked connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
+//! idle connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
 //! waits for, and unbound when that has come ([`At::unbind`]).
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ use crate::atomics::biased_lock::{Claim, Claimed, Inside};
 use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
 use crate::io::op::Waiter;
 use crate::policy::WorkerId;
-use crate::sched::idle_conn::{self, Parked};
+use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
 use crate::timer::Wheel;
 
@@ -24,7 +24,7 @@ use crate::timer::Wheel;
 pub(crate) struct Io {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
-    pub(crate) parked: RefCell<idle_conn::List>,
+    pub(crate) idle_conns: RefCell<idle_conn::List>,
     done: RefCell<Vec<Completion>>,
     /// The monitor has taken in a wake-up that was the worker's, which may be on its way to sleep.
     owed: Cell<bool>,
@@ -48,7 +48,7 @@ impl Reach {
         let io = Io {
             driver: RefCell::new(driver),
             timers: RefCell::new(Wheel::new()),
-            parked: RefCell::default(),
+            idle_conns: RefCell::default(),
             done: RefCell::default(),
             owed: Cell::new(false),
         };
@@ -140,7 +140,7 @@ impl At<'_> {
     /// Timers that are due by `now`.
     pub(crate) fn expire(self, now: u64) {
         if self.io.timers.borrow().next_wake().is_some_and(|t| t <= now) {
-            // Waking a fiber pushes and does not touch timers; a parked connection is told after the borrow.
+            // Waking a fiber pushes and does not touch timers; an idle connection is told after the borrow.
             let mut expired = Vec::new();
             self.io.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
             expired.into_iter().for_each(|target| self.expired(target));
@@ -158,7 +158,7 @@ impl At<'_> {
                 self.wake(header, false);
             }
             // SAFETY: it removes its timer before it is freed.
-            TimerTarget::Parked(parked) => unsafe { Parked::expired(parked, self) },
+            TimerTarget::IdleConn(conn) => unsafe { IdleConn::expired(conn, self) },
         }
     }
 
@@ -176,7 +176,7 @@ impl At<'_> {
                 // claim before it looks at the result.
                 Waiter::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
                 // SAFETY: the operation lies in that box, which this call consumes.
-                Waiter::Parked(parked) => unsafe { Parked::completed(parked.cast(), result, self) },
+                Waiter::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
             }
         }
         // Keep the larger buffer: a delivery may itself have cancelled something.

@@ -38,8 +38,8 @@ pub(crate) struct WorkerShared {
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Connections parked in the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
-    pub(crate) parked: AtomicU64,
+    /// Idle connections at the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
+    pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// Its thread, by the kernel's number; 0 before it has started.
     thread: AtomicU32,
@@ -58,7 +58,7 @@ unsafe impl Send for Registered {}
 /// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
 pub(crate) type Beat = (u64, u64);
 
-/// The way to a worker's driver, timers and parked connections.
+/// The way to a worker's driver, timers and idle connections.
 pub(crate) struct Door {
     reach: NonNull<Reach>,
     watched: Option<Arc<Watch<OwnedFd>>>,
@@ -104,7 +104,7 @@ impl WorkerShared {
             dry: AtomicBool::new(true),
             switches: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
+            idle_conns: AtomicU64::new(0),
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
             movable: CachePadded::default(),

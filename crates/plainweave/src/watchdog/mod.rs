@@ -20,9 +20,9 @@
 //! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
 //!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim interrupts it
 //!   (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker that has no
-//!   processor, or waits in the kernel for a disk, cannot be interrupted; so parked connections are looked after as
+//!   processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are looked after as
 //!   below as well.
-//! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Parked
+//! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Idle
 //!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
 //!   are taken away (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay, as they do
 //!   themselves.
@@ -94,7 +94,7 @@ struct Seen {
     turn: timeslice::Turn,
 }
 
-/// Looks at a worker's parked connections, past its driver.
+/// Looks at a worker's idle connections, past its driver.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     /// Where the next one begins.
@@ -102,7 +102,7 @@ struct Round {
     last: Instant,
 }
 
-/// Parked connections: where they are, and what they wait for.
+/// Idle connections: where they are, and what they wait for.
 type Connections = Vec<(usize, Arc<Descriptor>)>;
 
 /// What is waited for while a worker is stalled.
@@ -232,7 +232,7 @@ impl Monitor {
         if door.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
             return;
         }
-        let some = io.parked.borrow().sources(self.rounds[id].cursor, MOST);
+        let some = io.idle_conns.borrow().sources(self.rounds[id].cursor, MOST);
         drop(io);
         self.rounds[id].last = now;
         watched.push(Watched::Connections(self.look_at_connections(door, id, some)));

@@ -47,14 +47,14 @@ fn readable(setup: Setup) {
     let runtime = setup.runtime();
     let (conn, mut theirs) = connected();
     let told = park(&runtime, conn, None);
-    eventually("it is parked", || runtime.metrics().parked_connections == 1);
+    eventually("it is parked", || runtime.metrics().idle_connections == 1);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     assert!(told.recv_timeout(ms(10)).is_err());
     theirs.write_all(b"hello").expect("write");
     let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
     outcome.expect("readable");
     assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 5);
-    eventually("it is no longer parked", || runtime.metrics().parked_connections == 0);
+    eventually("it is no longer parked", || runtime.metrics().idle_connections == 0);
 }
 
 fn readable_at_once(setup: Setup) {
@@ -206,7 +206,7 @@ fn again_and_again(setup: Setup) {
     clients.into_iter().for_each(|c| c.join().expect("served"));
     eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    eventually("nothing is parked", || runtime.metrics().parked_connections == 0);
+    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
 }
 
 fn five_thousand_hold_no_stack(setup: Setup) {
@@ -223,7 +223,7 @@ fn five_thousand_hold_no_stack(setup: Setup) {
         let conn = Echo { stream, served: 0, done: done.clone() };
         drop(runtime.spawn(move || net::on_readable(conn, None, serve)));
     }
-    eventually("all are parked", || runtime.metrics().parked_connections == count);
+    eventually("all are parked", || runtime.metrics().idle_connections == count);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     assert_eq!(runtime.metrics().stacks_in_use, 0);
     clients.iter_mut().for_each(|c| c.write_all(b"you").expect("write"));
@@ -232,7 +232,7 @@ fn five_thousand_hold_no_stack(setup: Setup) {
         client.read_exact(&mut back).expect("read");
         assert_eq!(&back, b"you");
     }
-    eventually("all are parked again", || runtime.metrics().parked_connections == count);
+    eventually("all are parked again", || runtime.metrics().idle_connections == count);
     drop(clients);
     eventually("each has served one", || done.load(Ordering::SeqCst) == count as usize);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
@@ -330,7 +330,7 @@ fn each_time_it_is_readable(setup: Setup) {
         .collect();
     clients.into_iter().for_each(|c| c.join().expect("served"));
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    eventually("nothing is parked", || runtime.metrics().parked_connections == 0);
+    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
     assert!(counts.balanced() && counts.made() == 8);
 }
 
@@ -363,7 +363,7 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
     let mut first: Vec<_> = (0..3).map(|_| outcomes.recv_timeout(A_WHILE).expect("woken")).collect();
     first.sort_by_key(|(n, _)| *n);
     assert_eq!(first, [(0, Err((ErrorKind::TimedOut, false))), (1, Ok(())), (2, Ok(()))]);
-    eventually("one is parked again", || runtime.metrics().parked_connections == 1);
+    eventually("one is parked again", || runtime.metrics().idle_connections == 1);
     assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
     let last = outcomes.recv_timeout(A_WHILE).expect("told of the end");
     assert!(matches!(last, (2, Err((_, true)))), "{last:?}");
