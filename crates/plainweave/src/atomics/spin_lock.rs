@@ -5,8 +5,8 @@
 //! sleeps on this one: whoever finds it taken spins, and after 64 turns asks the kernel to run somebody else, so a
 //! holder that lost its CPU gets it back.
 //!
-//! Only for critical sections that suspend nowhere and run no user code; [`Spin::with`] takes a closure, so that none
-//! is left open. A panic in it leaves the lock, with the state as it is.
+//! Only for critical sections that suspend nowhere and run no user code; [`SpinLock::with`] takes a closure, so that
+//! none is left open. A panic in it leaves the lock, with the state as it is.
 //!
 //! Protocol: 1. enter: compare-and-exchange `held` from false to true (Acquire), looking (Relaxed) between the tries.
 //! 2. leave: store false (Release). Each section therefore happens before the next
@@ -17,16 +17,16 @@ use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{UnsafeCell, relax};
 
 /// A state that one thread at a time looks at and changes.
-pub(crate) struct Spin<S> {
+pub(crate) struct SpinLock<S> {
     held: AtomicBool,
     state: UnsafeCell<S>,
 }
 
 // SAFETY: the state is reached between enter and leave only, by one thread at a time, each seeing what the one before
 // did; so it is sent from thread to thread and never shared.
-unsafe impl<S: Send> Sync for Spin<S> {}
+unsafe impl<S: Send> Sync for SpinLock<S> {}
 
-impl<S> Spin<S> {
+impl<S> SpinLock<S> {
     #[cfg(not(loom))]
     pub(crate) const fn new(state: S) -> Self {
         Self { held: AtomicBool::new(false), state: UnsafeCell::new(state) }
@@ -80,10 +80,10 @@ mod loom_models {
     #[test]
     fn loom_sections_exclude_each_other() {
         loom::model(|| {
-            let lock = loom::sync::Arc::new(Spin::new((0, 0)));
+            let lock = loom::sync::Arc::new(SpinLock::new((0, 0)));
             let other = lock.clone();
             // Each tries once: loom cannot bound a loop that waits for another thread.
-            let count = |lock: &Spin<(u32, u32)>| {
+            let count = |lock: &SpinLock<(u32, u32)>| {
                 lock.enter().is_some_and(|_leave| {
                     // SAFETY: what the model is to show: between enter and leave nobody else is here.
                     lock.state.with_mut(|state| unsafe {

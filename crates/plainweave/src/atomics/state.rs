@@ -56,7 +56,7 @@ pub(crate) enum Brings {
     Nothing,
     /// The token of `park` and `unpark`.
     Token,
-    /// What the fiber is queued for in a `sync::monitor`.
+    /// What the fiber is queued for in a `sync/wait_queue`.
     Grant,
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum Place {
     Front,
 }
 
-/// A waiter's place. Touched under the monitor's lock, and by the waiter while it is in no list.
+/// A waiter's place. Touched under the wait queue's lock, and by the waiter while it is in no list.
 ///
 /// Of one that the list knows as alone `queued` is false, for nobody comes to change it when it is taken off: it is in
 /// the list as long as it is the first. `after` is null and `place` right, for when it is joined.

@@ -27,7 +27,7 @@ use super::mailbox::Mail;
 use super::recycle::Means;
 use super::wake;
 use super::worker_io::{At, Guard, Io, Reach};
-use crate::atomics::biased_lock::Inside;
+use crate::atomics::biased_lock::OwnerGuard;
 pub(crate) use crate::atomics::biased_lock::can_interrupt;
 use crate::fiber::blocks::Blocks;
 use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
@@ -108,8 +108,8 @@ impl WorkerCtx {
     /// Its driver, timers and idle connections, for the length of one call that runs no user code and does not
     /// suspend.
     #[inline]
-    pub(crate) fn io(&self) -> Guard<'_, Inside<'_>> {
-        self.reach.enter()
+    pub(crate) fn io(&self) -> Guard<'_, OwnerGuard<'_>> {
+        self.reach.lock()
     }
 
     /// What happens at `io`, which is this worker's.

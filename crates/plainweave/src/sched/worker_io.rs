@@ -1,5 +1,5 @@
 //! A worker's side of the kernel: its driver, its timers, its idle connections, and what happens when one of them has
-//! news. It is the worker's; while a fiber holds the worker up, the monitor acts in its place ([`Claim`]).
+//! news. It is the worker's; while a fiber holds the worker up, the monitor acts in its place ([`BiasedLock`]).
 //!
 //! Both do the same, at [`At`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
 //! monitor hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
 use super::worker::{TimerTarget, WorkerCtx};
-use crate::atomics::biased_lock::{Claim, Claimed, Inside};
+use crate::atomics::biased_lock::{BiasedLock, OwnerGuard, RemoteGuard};
 use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
 use crate::io::op::Waiter;
 use crate::policy::WorkerId;
@@ -39,7 +39,7 @@ impl Io {
 
 /// An [`Io`] and who may use it.
 pub(crate) struct Reach {
-    claim: Claim,
+    lock: BiasedLock,
     io: Io,
 }
 
@@ -52,12 +52,12 @@ impl Reach {
             done: RefCell::default(),
             owed: Cell::new(false),
         };
-        Self { claim: Claim::new(), io }
+        Self { lock: BiasedLock::new(), io }
     }
 
     /// The worker. As [`Driver::watched`], under another name: what the monitor can wait for in the worker's place.
     pub(crate) fn watched(&self) -> Option<io::Result<Watch<OwnedFd>>> {
-        let io = self.enter();
+        let io = self.lock();
         let driver = io.driver.borrow();
         let Watch { fd, interrupts } = driver.watched()?;
         Some(fd.try_clone_to_owned().map(|fd| Watch { fd, interrupts }))
@@ -65,13 +65,13 @@ impl Reach {
 
     /// The worker.
     #[inline]
-    pub(crate) fn enter(&self) -> Guard<'_, Inside<'_>> {
-        Guard { _held: self.claim.enter(), io: &self.io }
+    pub(crate) fn lock(&self) -> Guard<'_, OwnerGuard<'_>> {
+        Guard { _held: self.lock.lock(), io: &self.io }
     }
 
     /// The monitor. `None`: the worker is using it.
-    pub(crate) fn try_claim(&self) -> Option<Guard<'_, Claimed<'_>>> {
-        Some(Guard { _held: self.claim.try_claim()?, io: &self.io })
+    pub(crate) fn try_lock_remote(&self) -> Option<Guard<'_, RemoteGuard<'_>>> {
+        Some(Guard { _held: self.lock.try_lock_remote()?, io: &self.io })
     }
 }
 

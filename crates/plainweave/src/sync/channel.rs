@@ -18,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::{Grant, Monitor};
+use super::wait_queue::{Grant, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::Place;
 
@@ -26,7 +26,7 @@ use crate::fiber::wait_link::Place;
 const RECEIVERS: usize = 0;
 const SENDERS: usize = 1;
 
-type Shared<T> = Arc<Monitor<State<T>, 2>>;
+type Shared<T> = Arc<WaitQueue<State<T>, 2>>;
 
 struct State<T> {
     queue: VecDeque<T>,
@@ -53,7 +53,7 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Monitor::new(State { queue: VecDeque::new(), bound, senders: 1, receivers: 1 }));
+    let shared = Arc::new(WaitQueue::new(State { queue: VecDeque::new(), bound, senders: 1, receivers: 1 }));
     (Sender(shared.clone()), Receiver(shared))
 }
 
@@ -88,7 +88,7 @@ impl<T> Sender<T> {
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let (mut value, mut place) = (Some(value), Place::Back);
         loop {
-            match self.0.wait_unless((SENDERS, place), true, |inside| try_send(inside, &mut value)) {
+            match self.0.wait_unless((SENDERS, place), true, |locked| try_send(locked, &mut value)) {
                 Ok(Some(Ok(receiver))) => {
                     give(receiver);
                     return Ok(());
@@ -107,7 +107,7 @@ impl<T> Sender<T> {
     /// There is none, or all receivers are gone. The error has the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
-        match self.0.with(|inside| try_send(inside, &mut value)) {
+        match self.0.with(|locked| try_send(locked, &mut value)) {
             Some(Ok(receiver)) => {
                 give(receiver);
                 Ok(())
@@ -118,11 +118,11 @@ impl<T> Sender<T> {
     }
 }
 
-type Inside<T> = super::wait_queue::Inside<State<T>, 2>;
+type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 
 /// `None`: full. With the receiver to wake, if one waits.
-fn try_send<T>(inside: &mut Inside<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {
-    let state = &mut inside.state;
+fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {
+    let state = &mut locked.state;
     if state.receivers == 0 {
         return Some(Err(Why::Closed));
     }
@@ -130,14 +130,14 @@ fn try_send<T>(inside: &mut Inside<T>, value: &mut Option<T>) -> Option<Result<O
         return None;
     }
     state.queue.extend(value.take());
-    Some(Ok(inside.take_first(RECEIVERS)))
+    Some(Ok(locked.take_first(RECEIVERS)))
 }
 
 /// `None`: empty. With the sender to wake, if one waits.
-fn try_recv<T>(inside: &mut Inside<T>) -> Option<Result<(T, Option<Grant>), Why>> {
-    match inside.state.queue.pop_front() {
-        Some(value) => Some(Ok((value, inside.take_first(SENDERS)))),
-        None if inside.state.senders == 0 => Some(Err(Why::Closed)),
+fn try_recv<T>(locked: &mut Locked<T>) -> Option<Result<(T, Option<Grant>), Why>> {
+    match locked.state.queue.pop_front() {
+        Some(value) => Some(Ok((value, locked.take_first(SENDERS)))),
+        None if locked.state.senders == 0 => Some(Err(Why::Closed)),
         None => None,
     }
 }
@@ -183,7 +183,7 @@ impl<T> Receiver<T> {
     /// Any thread. Values sent and not received, at the moment.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.with(|inside| inside.state.queue.len())
+        self.0.with(|locked| locked.state.queue.len())
     }
 
     /// Any thread. Whether there are none.
@@ -195,23 +195,23 @@ impl<T> Receiver<T> {
 
 /// Lets all that wait in a list go on, one at a time: a section allocates nothing.
 fn give_all<T>(shared: &Shared<T>, list: usize) {
-    while let Some(grant) = shared.with(|inside| inside.take_first(list)) {
+    while let Some(grant) = shared.with(|locked| locked.take_first(list)) {
         grant.give();
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        self.0.with(|inside| inside.state.senders += 1);
+        self.0.with(|locked| locked.state.senders += 1);
         Self(self.0.clone())
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let last = self.0.with(|inside| {
-            inside.state.senders -= 1;
-            inside.state.senders == 0
+        let last = self.0.with(|locked| {
+            locked.state.senders -= 1;
+            locked.state.senders == 0
         });
         if last {
             give_all(&self.0, RECEIVERS);
@@ -221,16 +221,16 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        self.0.with(|inside| inside.state.receivers += 1);
+        self.0.with(|locked| locked.state.receivers += 1);
         Self(self.0.clone())
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let left = self.0.with(|inside| {
-            inside.state.receivers -= 1;
-            (inside.state.receivers == 0).then(|| std::mem::take(&mut inside.state.queue))
+        let left = self.0.with(|locked| {
+            locked.state.receivers -= 1;
+            (locked.state.receivers == 0).then(|| std::mem::take(&mut locked.state.queue))
         });
         if let Some(values) = left {
             give_all(&self.0, SENDERS);

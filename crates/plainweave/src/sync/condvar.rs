@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::mutex::MutexGuard;
-use super::wait_queue::{Grant, Monitor};
+use super::wait_queue::{Grant, WaitQueue};
 use crate::fiber::wait_link::Place;
 
 /// Waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain threads.
@@ -27,13 +27,13 @@ use crate::fiber::wait_link::Place;
 ///     });
 /// });
 /// ```
-pub struct Condvar(Monitor<()>);
+pub struct Condvar(WaitQueue<()>);
 
 impl Condvar {
     /// Nobody waits.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Monitor::new(()))
+        Self(WaitQueue::new(()))
     }
 
     /// Any thread or fiber; suspends. Releases the lock, waits for a notification, and takes the lock again, whatever
@@ -68,7 +68,7 @@ impl Condvar {
 
     /// Any thread. Lets the one that has waited longest go on.
     pub fn notify_one(&self) {
-        if let Some(first) = self.0.with(|inside| inside.take_first(0)) {
+        if let Some(first) = self.0.with(|locked| locked.take_first(0)) {
             first.give();
         }
     }
@@ -76,7 +76,7 @@ impl Condvar {
     /// Any thread. Lets all that wait now go on.
     pub fn notify_all(&self) {
         // Taken in one section: those that wait again meanwhile are not among them.
-        let all: Vec<Grant> = self.0.with(|inside| std::iter::from_fn(|| inside.take_first(0)).collect());
+        let all: Vec<Grant> = self.0.with(|locked| std::iter::from_fn(|| locked.take_first(0)).collect());
         all.into_iter().for_each(Grant::give);
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-use super::wait_queue::Monitor;
+use super::wait_queue::WaitQueue;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::Place;
 use crate::sched::wait;
@@ -48,7 +48,7 @@ struct Word {
 /// });
 /// ```
 pub struct Mutex<T: ?Sized> {
-    word: Monitor<Word>,
+    word: WaitQueue<Word>,
     data: UnsafeCell<T>,
 }
 
@@ -68,7 +68,7 @@ impl<T> Mutex<T> {
     /// A free lock.
     #[must_use]
     pub const fn new(data: T) -> Self {
-        Self { word: Monitor::new(Word { locked: false, told: false }), data: UnsafeCell::new(data) }
+        Self { word: WaitQueue::new(Word { locked: false, told: false }), data: UnsafeCell::new(data) }
     }
 
     /// The data.
@@ -104,7 +104,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Any thread. Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let free = self.word.with(|inside| !std::mem::replace(&mut inside.state.locked, true));
+        let free = self.word.with(|locked| !std::mem::replace(&mut locked.state.locked, true));
         // Not `then_some`: a guard that is made is dropped.
         free.then(|| MutexGuard(self))
     }
@@ -120,11 +120,11 @@ impl<T: ?Sized> Mutex<T> {
         }
         let mut place = Place::Back;
         loop {
-            let took = self.word.wait_unless((0, place), heed, |inside| {
+            let took = self.word.wait_unless((0, place), heed, |locked| {
                 if place == Place::Front {
-                    inside.state.told = false;
+                    locked.state.told = false;
                 }
-                (!std::mem::replace(&mut inside.state.locked, true)).then_some(())
+                (!std::mem::replace(&mut locked.state.locked, true)).then_some(())
             })?;
             // Who waits in front is given the lock itself.
             if took.is_some() || place == Place::Front {
@@ -147,15 +147,15 @@ impl<T: ?Sized> Mutex<T> {
 
     #[inline]
     fn unlock(&self) {
-        let grant = self.word.with(|inside| match inside.first(0) {
+        let grant = self.word.with(|locked| match locked.first(0) {
             // It lost before: the lock stays locked, and is its.
-            Some(Place::Front) => inside.take_first(0),
-            Some(Place::Back) if !inside.state.told => {
-                inside.state = Word { locked: false, told: true };
-                inside.take_first(0)
+            Some(Place::Front) => locked.take_first(0),
+            Some(Place::Back) if !locked.state.told => {
+                locked.state = Word { locked: false, told: true };
+                locked.take_first(0)
             }
             _ => {
-                inside.state.locked = false;
+                locked.state.locked = false;
                 None
             }
         });

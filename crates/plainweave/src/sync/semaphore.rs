@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::Monitor;
+use super::wait_queue::WaitQueue;
 use crate::fiber::wait_link::Place;
 
 /// Permits that are taken and given back; who finds none waits.
@@ -21,7 +21,7 @@ use crate::fiber::wait_link::Place;
 ///     assert_eq!(two.available(), 2);
 /// });
 /// ```
-pub struct Semaphore(Monitor<usize>);
+pub struct Semaphore(WaitQueue<usize>);
 
 /// One permit; dropping it gives it back.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Semaphore {
     /// With so many permits.
     #[must_use]
     pub const fn new(permits: usize) -> Self {
-        Self(Monitor::new(permits))
+        Self(WaitQueue::new(permits))
     }
 
     /// Any thread or fiber; may suspend. Takes a permit.
@@ -44,8 +44,8 @@ impl Semaphore {
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
         // The list is empty whenever there are permits: `release` sees to it.
-        self.0.wait_unless((0, Place::Back), true, |inside| {
-            inside.state = inside.state.checked_sub(1)?;
+        self.0.wait_unless((0, Place::Back), true, |locked| {
+            locked.state = locked.state.checked_sub(1)?;
             Some(())
         })?;
         Ok(Permit(self))
@@ -53,8 +53,8 @@ impl Semaphore {
 
     /// Any thread. Takes a permit if there is one.
     pub fn try_acquire(&self) -> Option<Permit<'_>> {
-        self.0.with(|inside| {
-            inside.state = inside.state.checked_sub(1)?;
+        self.0.with(|locked| {
+            locked.state = locked.state.checked_sub(1)?;
             Some(Permit(self))
         })
     }
@@ -65,10 +65,10 @@ impl Semaphore {
     /// There are `usize::MAX` permits.
     #[inline]
     pub fn release(&self) {
-        let first = self.0.with(|inside| {
-            let first = inside.take_first(0);
+        let first = self.0.with(|locked| {
+            let first = locked.take_first(0);
             if first.is_none() {
-                inside.state = inside.state.checked_add(1).expect("a semaphore counts to usize::MAX");
+                locked.state = locked.state.checked_add(1).expect("a semaphore counts to usize::MAX");
             }
             first
         });
@@ -80,7 +80,7 @@ impl Semaphore {
     /// Any thread. Permits that nobody holds, at the moment.
     #[must_use]
     pub fn available(&self) -> usize {
-        self.0.with(|inside| inside.state)
+        self.0.with(|locked| locked.state)
     }
 }
 

@@ -35,13 +35,13 @@
 //!
 //! # Rejected
 //! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
-//! `std` mutex around the state: see [`Spin`].
+//! `std` mutex around the state: see [`SpinLock`].
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::atomics::spin_lock::Spin;
+use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::Brings;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::{Place, Waiter};
@@ -52,10 +52,10 @@ use crate::sched::wait::{self, ThreadEntry};
 use crate::sched::wake;
 
 /// A state and `LISTS` lists of waiters.
-pub(super) struct Monitor<S, const LISTS: usize = 1>(Spin<Inside<S, LISTS>>);
+pub(super) struct WaitQueue<S, const LISTS: usize = 1>(SpinLock<Locked<S, LISTS>>);
 
 /// What a critical section sees.
-pub(super) struct Inside<S, const LISTS: usize> {
+pub(super) struct Locked<S, const LISTS: usize> {
     pub(super) state: S,
     lists: [List; LISTS],
 }
@@ -72,7 +72,7 @@ struct List {
 }
 
 /// Who calls, with its place.
-enum Who<'a> {
+enum Caller<'a> {
     Fiber(&'a Header),
     Thread(ThreadWaiter),
 }
@@ -85,7 +85,7 @@ struct ThreadWaiter {
     entry: Arc<ThreadEntry>,
 }
 
-// SAFETY: the pointers are followed under the monitor's lock only, and lead to places that stay until taken off.
+// SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay until taken off.
 unsafe impl Send for List {}
 
 /// The right and the duty to let one waiter go on. Without [`Grant::give`] it waits for ever.
@@ -97,16 +97,16 @@ enum Granted {
     Thread(NonNull<ThreadWaiter>, Arc<ThreadEntry>),
 }
 
-impl<S, const LISTS: usize> Monitor<S, LISTS> {
+impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
         let lists =
             [const { List { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: Place::Back } }; LISTS];
-        Self(Spin::new(Inside { state, lists }))
+        Self(SpinLock::new(Locked { state, lists }))
     }
 
     /// Any thread. A critical section: short, no user code.
     #[inline(always)]
-    pub(super) fn with<R>(&self, section: impl FnOnce(&mut Inside<S, LISTS>) -> R) -> R {
+    pub(super) fn with<R>(&self, section: impl FnOnce(&mut Locked<S, LISTS>) -> R) -> R {
         self.0.with(section)
     }
 
@@ -117,7 +117,7 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         &self,
         (list, place): (usize, Place),
         heed: bool,
-        section: impl FnOnce(&mut Inside<S, LISTS>) -> Option<R>,
+        section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
     ) -> Result<Option<R>, Interrupt> {
         self.wait_after((list, place), heed, section, || ())
     }
@@ -128,20 +128,20 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         &self,
         (list, place): (usize, Place),
         heed: bool,
-        section: impl FnOnce(&mut Inside<S, LISTS>) -> Option<R>,
+        section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
-        let who = wait::suspendable().map_or_else(|| Who::Thread(ThreadWaiter::new()), Who::Fiber);
-        let (waiter, home) = match &who {
-            Who::Fiber(header) if header.stays() => (header.waiter(), ptr::from_ref(header.worker().shared())),
-            Who::Fiber(header) => (header.waiter(), ptr::null()),
-            Who::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
+        let caller = wait::suspendable().map_or_else(|| Caller::Thread(ThreadWaiter::new()), Caller::Fiber);
+        let (waiter, home) = match &caller {
+            Caller::Fiber(header) if header.stays() => (header.waiter(), ptr::from_ref(header.worker().shared())),
+            Caller::Fiber(header) => (header.waiter(), ptr::null()),
+            Caller::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
         };
-        let decided = self.with(|inside| {
-            let decided = section(inside);
+        let decided = self.with(|locked| {
+            let decided = section(locked);
             if decided.is_none() {
                 // SAFETY: the caller's own, which stays where it is until it is off the list.
-                unsafe { inside.lists[list].enter(waiter, place, home) };
+                unsafe { locked.lists[list].enter(waiter, place, home) };
             }
             decided
         });
@@ -150,14 +150,14 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         }
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
-        let waited = match &who {
-            Who::Fiber(header) => Self::wait_on_fiber(header, heed),
-            Who::Thread(node) => Self::wait_on_thread(node, heed),
+        let waited = match &caller {
+            Caller::Fiber(header) => Self::wait_on_fiber(header, heed),
+            Caller::Thread(node) => Self::wait_on_thread(node, heed),
         };
         let Err(interrupt) = waited else { return Ok(None) };
-        self.give_up(list, waiter, interrupt, || match &who {
-            Who::Fiber(header) => Self::wait_on_fiber(header, false),
-            Who::Thread(node) => Self::wait_on_thread(node, false),
+        self.give_up(list, waiter, interrupt, || match &caller {
+            Caller::Fiber(header) => Self::wait_on_fiber(header, false),
+            Caller::Thread(node) => Self::wait_on_thread(node, false),
         })?;
         Ok(None)
     }
@@ -185,11 +185,11 @@ impl<S, const LISTS: usize> Monitor<S, LISTS> {
         again: impl FnOnce() -> Result<(), Interrupt>,
     ) -> Result<(), Interrupt> {
         // SAFETY: the caller's own; under the lock.
-        if self.with(|inside| inside.lists[list].leave(unsafe { &*waiter })) { Err(interrupt) } else { again() }
+        if self.with(|locked| locked.lists[list].leave(unsafe { &*waiter })) { Err(interrupt) } else { again() }
     }
 }
 
-impl<S, const LISTS: usize> Inside<S, LISTS> {
+impl<S, const LISTS: usize> Locked<S, LISTS> {
     /// The first waiter of a list, taken off it: the caller gives the grant when it has left the section.
     #[inline]
     pub(super) fn take_first(&mut self, list: usize) -> Option<Grant> {

@@ -218,7 +218,7 @@ impl Monitor {
         let Some(door) = door.as_ref() else { return };
         self.seen[id].turn.stalled(pool.workers[id].thread(), Instant::now());
         // Without the claim whatever the driver has would still be there: that is no reason not to wait.
-        let Some(io) = door.reach().try_claim() else { return };
+        let Some(io) = door.reach().try_lock_remote() else { return };
         let (at, now) = (At { io: &io, pool: &pool, id, here: None }, Instant::now());
         if let Some(driver) = door.watched() {
             at.look(pool.nanos(now));
@@ -244,7 +244,7 @@ impl Monitor {
         self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);
         if ready.contains(&true)
-            && let Some(io) = door.reach().try_claim()
+            && let Some(io) = door.reach().try_lock_remote()
         {
             let at = At { io: &io, pool: &self.pool, id, here: None };
             let taken = some.iter().zip(&ready).filter(|(_, ready)| **ready);
