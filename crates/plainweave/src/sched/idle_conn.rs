@@ -1,16 +1,14 @@
 //! An idle connection: an idle connection that needs no stack (DESIGN D13).
 //!
-//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
-//! receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime all end the
-//! wait by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen
-//! before it starts, so requests on long-lived connections spread over the workers although started fibers stay where
-//! they are.
+//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at [`IoCx`]he driver:
+//! no receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime all end the wait
+//! by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before it
+//! starts, so requests on long-lived connections spread over the workers although started fibers stay where they are.
 //!
 //! A worker that a fiber holds up hears of none of this. Then the monitor looks at its connections in its place: on
-//! epoll at the driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes** the
-//! connection: what it consists of goes into a new box, and the old one stays behind, empty, until the
-//! driver lets go of its operation. If the worker alone may call the driver, it asks for that when it is back
-//! ([`end_taken`]).
+//! epoll at [`IoCx`]he driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes**
+//! the connection: what it consists of goes into a new box, and the old one stays behind, empty, until the driver lets
+//! go of its operation. If the worker alone may call the driver, it asks for that when it is back ([`end_taken`]).
 //!
 //! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same box again, and a
 //! request allocates nothing but its fiber, from the worker's kept blocks.
@@ -33,12 +31,12 @@ use crate::sched::closure;
 use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{bump, lower};
 use crate::sched::worker::{TimerTarget, WorkerCtx};
-use crate::sched::worker_io::At;
+use crate::sched::worker_io::IoCx;
 use crate::timer::TimerKey;
 
-/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a reading
-/// for each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by as
-/// much.)
+/// Idle times from this on are counted from the worker's last look at [`IoCx`]he clock, some microseconds ago: a
+/// reading for each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by
+/// as much.)
 const COARSE: u64 = 1_000_000_000;
 
 /// Of a connection's own state, so much is fetched in advance.
@@ -57,7 +55,7 @@ pub(crate) enum Resume {
 /// See the module's page. Pinned in its box while the driver has the operation.
 pub(crate) struct IdleConn {
     op: Operation,
-    /// Keeps the descriptor open while the operation is at the driver.
+    /// Keeps the descriptor open while the operation is at [`IoCx`]he driver.
     source: Arc<Descriptor>,
     resume: Resume,
     idle_ns: u64,
@@ -76,12 +74,12 @@ unsafe impl Send for Serving {}
 #[derive(Default)]
 pub(crate) struct List {
     all: Slab<NonNull<IdleConn>>,
-    /// What was taken, and is still at the driver, which has not been told.
+    /// What was taken, and is still at [`IoCx`]he driver, which has not been told.
     taken: Vec<NonNull<IdleConn>>,
 }
 
 impl List {
-    /// At most `most` of them: where they are and what they wait for. `from`: the key to begin with.
+    /// At most `most` of them: where they are and what [`IoCx`]hey wait for. `from`: the key to begin with.
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
         // SAFETY: on the list, so alive; whoever calls has the worker's claim.
@@ -116,50 +114,50 @@ fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
     let submitted = unsafe { io.driver.borrow_mut().submit(op) };
     match submitted {
         // SAFETY: done, so the driver no longer has the operation.
-        Submitted::Done(result) => unsafe { IdleConn::completed(conn, result, ctx.at(&io)) },
+        Submitted::Done(result) => unsafe { IdleConn::completed(conn, result, ctx.io_cx(&io)) },
         Submitted::Pending if ctx.pool().refuses_idle() => {
             let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
             // SAFETY: pending.
-            unsafe { IdleConn::end(conn, shutdown, ctx.at(&io)) };
+            unsafe { IdleConn::end(conn, shutdown, ctx.io_cx(&io)) };
         }
         Submitted::Pending => {}
     }
 }
 
 /// Ends all idle connections of a worker whose pool keeps them no longer.
-pub(crate) fn cancel_all(at: At) {
-    let all: Vec<_> = at.io.idle_conns.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
+pub(crate) fn cancel_all(cx: IoCx) {
+    let all: Vec<_> = cx.io.idle_conns.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
     for (key, conn) in all {
         // A completion may have freed it meanwhile; then it is no longer on the list.
-        if at.io.idle_conns.borrow().all.get(key) == Some(&conn) {
-            // SAFETY: on the list, so alive and at the driver.
-            unsafe { IdleConn::end(conn, Interrupt::Cancelled(CancelReason::Shutdown), at) };
+        if cx.io.idle_conns.borrow().all.get(key) == Some(&conn) {
+            // SAFETY: on the list, so alive and at [`IoCx`]he driver.
+            unsafe { IdleConn::end(conn, Interrupt::Cancelled(CancelReason::Shutdown), cx) };
         }
     }
 }
 
 /// Who may call the driver, before it is looked at again: ends the operations of connections that were taken from it.
-pub(crate) fn end_taken(at: At) {
+pub(crate) fn end_taken(cx: IoCx) {
     loop {
-        let Some(conn) = at.io.idle_conns.borrow_mut().taken.pop() else { return };
+        let Some(conn) = cx.io.idle_conns.borrow_mut().taken.pop() else { return };
         // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
-        unsafe { at.cancel(NonNull::from(&conn.as_ref().op)) };
+        unsafe { cx.cancel(NonNull::from(&conn.as_ref().op)) };
     }
 }
 
 /// The monitor, in the place of a worker that is held up: the connection under this key was readable a moment ago.
-pub(crate) fn take(at: At, key: usize, source: &Arc<Descriptor>) {
-    let Some(conn) = at.io.idle_conns.borrow().all.get(key).copied() else { return };
+pub(crate) fn take(cx: IoCx, key: usize, source: &Arc<Descriptor>) {
+    let Some(conn) = cx.io.idle_conns.borrow().all.get(key).copied() else { return };
     // SAFETY: on the list, so alive, and with the claim this caller's.
     let here = Arc::ptr_eq(unsafe { &conn.as_ref().source }, source);
     // The worker may have been back meanwhile: another has that place now, or the same again, which has been served.
     if here && readable_or_writable(source.as_fd(), Interest::Read) {
-        take_away(at, conn, Ok(()));
+        take_away(cx, conn, Ok(()));
     }
 }
 
 /// The monitor. Leaves the driver the empty box, and gives the rest to a fresh fiber.
-fn take_away(at: At, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
+fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     // SAFETY: as in `take`.
     let p = unsafe { conn.as_mut() };
     if p.interrupt.is_some() {
@@ -172,63 +170,63 @@ fn take_away(at: At, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     let serving =
         Serving(Box::new(IdleConn { op, source, resume, idle_ns: p.idle_ns, timer: None, interrupt: None, key }));
     if let Some(timer) = p.timer.take() {
-        at.io.timers.borrow_mut().remove(timer);
+        cx.io.timers.borrow_mut().remove(timer);
     }
-    let mut list = at.io.idle_conns.borrow_mut();
+    let mut list = cx.io.idle_conns.borrow_mut();
     list.all.remove(key);
     list.taken.push(conn);
     drop(list);
-    let may_call = at.io.driver.borrow().watched().is_some();
+    let may_call = cx.io.driver.borrow().watched().is_some();
     if may_call {
         // At once: the monitor may see its completion before the worker comes by.
-        end_taken(at);
+        end_taken(cx);
     }
-    launch(at, serving, outcome);
+    launch(cx, serving, outcome);
 }
 
 /// The connection's fresh fiber.
-fn launch(at: At, serving: Serving, outcome: io::Result<()>) {
-    if at.here.is_none() {
-        at.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
+fn launch(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
+    if cx.here.is_none() {
+        cx.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
     }
-    let birth = at.pool.birth(at.here, None, NEVER);
+    let birth = cx.pool.birth(cx.here, None, NEVER);
     // SAFETY: the closure is 'static and Send.
     let task =
-        unsafe { closure::create_detached(birth, at.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
-    at.pool.launch(task, at.here);
+        unsafe { closure::create_detached(birth, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
+    cx.pool.launch(task, cx.here);
 }
 
 impl IdleConn {
     /// # Safety
-    /// The connection waits at this driver.
-    unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, at: At) {
-        // SAFETY: alive until completed, which takes the claim that the caller has.
+    /// The connection waits at [`IoCx`]his driver.
+    unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, cx: IoCx) {
+        // SAFETY: alive until completed, which takes the claim that [`IoCx`]he caller has.
         let (op, first) = unsafe {
             let p = this.as_mut();
             (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
         };
         if first {
             // SAFETY: pending, by the caller's promise; cancelled once.
-            unsafe { at.cancel(op) };
+            unsafe { cx.cancel(op) };
         }
     }
 
     /// Its idle time is over.
     ///
     /// # Safety
-    /// The connection waits at this driver, and its timer has just left the wheel.
-    pub(crate) unsafe fn expired(mut this: NonNull<Self>, at: At) {
+    /// The connection waits at [`IoCx`]his driver, and its timer has just left the wheel.
+    pub(crate) unsafe fn expired(mut this: NonNull<Self>, cx: IoCx) {
         // SAFETY: alive, by the caller's promise.
         unsafe { this.as_mut().timer = None };
-        if at.here.is_none() && at.io.driver.borrow().watched().is_none() {
+        if cx.here.is_none() && cx.io.driver.borrow().watched().is_none() {
             // The monitor, and the driver does what it is told by its worker alone.
-            return take_away(at, this, Err(Interrupt::TimedOut.into()));
+            return take_away(cx, this, Err(Interrupt::TimedOut.into()));
         }
         // SAFETY: conn, by the caller's promise.
-        unsafe { Self::end(this, Interrupt::TimedOut, at) };
+        unsafe { Self::end(this, Interrupt::TimedOut, cx) };
     }
 
-    /// Has what the fresh fiber will need fetched from memory: its turn comes after the others of this batch.
+    /// Has what [`IoCx`]he fresh fiber will need fetched from memory: its turn comes after the others of this batch.
     fn fetch(&self) {
         prefetch(Arc::as_ptr(&self.source), size_of::<Descriptor>());
         if let Resume::Each(resume) = &self.resume {
@@ -241,24 +239,24 @@ impl IdleConn {
     ///
     /// # Safety
     /// Called once, when the driver has let go of the operation.
-    pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, at: At) {
+    pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, cx: IoCx) {
         // SAFETY: made by `Box::leak` in `arm`; nobody else uses it any more.
         let mut conn = unsafe { Box::from_raw(this.as_ptr()) };
         conn.fetch();
         if !matches!(conn.resume, Resume::Taken) {
             if let Some(timer) = conn.timer.take() {
-                at.io.timers.borrow_mut().remove(timer);
+                cx.io.timers.borrow_mut().remove(timer);
             }
-            at.io.idle_conns.borrow_mut().all.remove(conn.key);
+            cx.io.idle_conns.borrow_mut().all.remove(conn.key);
             let outcome = match (result, conn.interrupt) {
                 (0.., _) => Ok(()),
                 (_, Some(interrupt)) => Err(interrupt.into()),
                 (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
             };
-            launch(at, Serving(conn), outcome);
+            launch(cx, Serving(conn), outcome);
         }
         // Only now: a closing pool must see the connection or the fiber that has it.
-        lower(&at.pool.workers[at.id].idle_conns);
+        lower(&cx.pool.workers[cx.id].idle_conns);
     }
 }
 
@@ -275,7 +273,7 @@ impl Serving {
             Resume::Taken => return,
             Resume::Once(_) => {
                 let IdleConn { source, resume, .. } = *conn;
-                // What the closure has may be the connection's last handle.
+                // What [`IoCx`]he closure has may be the connection's last handle.
                 drop(source);
                 if let Resume::Once(resume) = resume {
                     resume(outcome);

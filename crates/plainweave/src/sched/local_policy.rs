@@ -7,7 +7,7 @@ use crate::fiber::{FiberTask, Movement};
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::sched::worker::WorkerCtx;
 
-/// The door through which fibers push, whatever the policy.
+/// The push of a policy for fibers, whichever policy it is.
 pub(crate) trait PushLocal {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
     fn set_now(&self, now: u64);

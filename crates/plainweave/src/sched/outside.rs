@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::fiber::FiberTask;
 use crate::policy::{Cx, Policy, Ready, Wake};
 
-/// A policy's door for threads outside the pool.
+/// The push of a policy for threads outside the pool, whichever policy it is.
 pub(crate) trait PushOutside: Send + Sync {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
 }

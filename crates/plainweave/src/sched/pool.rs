@@ -30,7 +30,7 @@ use super::blocking_pool::BlockingPool;
 use super::outside::{Outside, PushOutside};
 use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
-pub(crate) use super::worker_shared::{Beat, Door, WorkerShared};
+pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
 use crate::atomics::bell::Bell;
 use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
@@ -64,7 +64,7 @@ pub(crate) struct PoolShared {
     pub(crate) counts: Counts,
 }
 
-/// What the monitor has counted.
+/// What [`IoCx`]he monitor has counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Workers that were found held up.
@@ -195,8 +195,8 @@ impl PoolShared {
         self.workers[key % self.workers.len()].movable().remove(key / self.workers.len());
     }
 
-    /// Cancels every fiber, those to come included: each blocking call looks at `closing`. Who is blocked is woken, by
-    /// this call if it may move, else by its worker.
+    /// Cancels every fiber, those to come included: each blocking call looks at [`IoCx`]closing`. Who is blocked is
+    /// woken, by this call if it may move, else by its worker.
     pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
@@ -265,7 +265,7 @@ impl PoolShared {
     }
 }
 
-/// The pool that the calling fiber runs on.
+/// The pool that [`IoCx`]he calling fiber runs on.
 pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
@@ -283,7 +283,7 @@ pub(crate) fn no_runtime(what: &str) -> ! {
 }
 
 impl Header {
-    /// Returns the fiber's pool, to whoever knows that the fiber has not ended.
+    /// Returns the fiber's pool, to whoever knows that [`IoCx`]he fiber has not ended.
     #[inline]
     pub(super) fn pool(&self) -> NonNull<PoolShared> {
         self.pool_ptr().cast()

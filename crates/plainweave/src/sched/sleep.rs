@@ -2,9 +2,9 @@
 //! this file says what a worker looks at where that says "last look", and who signals.
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
-//!    search already. 2. It announces its sleep, and has its **last look**: grants (whose queue it marks, so that the
-//!    next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until a
-//!    completion, a timer or a signal. 4. What it finds afterwards it runs; if it was woken by a push, it counts as
+//!    search already. 2. It announces its sleep, and has its **last look**: grants (whose queue it marks, so that
+//!    [`IoCx`]he next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until
+//!    a completion, a timer or a signal. 4. What it finds afterwards it runs; if it was woken by a push, it counts as
 //!    searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
 //!    next worker.
 //!
@@ -67,7 +67,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.mail.grants.rouse();
             pool.monitor.notice();
             self.searching.set(true);
-            // What the look saw may be in another thief's hands: let it finish.
+            // What [`IoCx`]he look saw may be in another thief's hands: let it finish.
             std::hint::spin_loop();
             self.settle();
             return;

@@ -10,7 +10,7 @@
 //! The words are `atomics/state` and `atomics/pinned_state`, the messages of the last row go by `queue/mpsc`.
 //!
 //! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for whoever holds a reference, [`grant`] for wait
-//! queues, [`At::wake`] for timers and completions, [`PoolShared::launch`] for a new fiber. Whoever has won a fiber
+//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::launch`] for a new fiber. Whoever has won a fiber
 //! calls [`schedule`], which knows three places: this worker's own queues ([`WorkerCtx::schedule_here`]), another
 //! worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. What comes out of an inbox goes
 //! through [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use super::pool::{PoolShared, WorkerShared, bump};
 use super::worker::{WorkerCtx, current_worker};
-use super::worker_io::At;
+use super::worker_io::IoCx;
 use crate::atomics::pinned_state::Call;
 use crate::atomics::state::Brings;
 use crate::fiber::cancel::{CancelReason, Node};
@@ -49,7 +49,8 @@ impl Node {
     }
 }
 
-/// Wakes a fiber that the caller has a right to refer to; `here` is the worker that the caller runs on, if any.
+/// Wakes a fiber that [`IoCx`]he caller has a right to refer to; `here` is the worker that [`IoCx`]he caller runs on,
+/// if any.
 #[inline]
 pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
     wake_with(header, Brings::Nothing, here);
@@ -87,7 +88,7 @@ fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
     }
 }
 
-/// Gives a fiber the grant that it waits for; `home` is the worker that the fiber is pinned to, or null.
+/// Gives a fiber the grant that it waits for; `home` is the worker that [`IoCx`]he fiber is pinned to, or null.
 ///
 /// # Safety
 /// The fiber has started and waits for the grant, so it is alive until it has it. If `home` is not null the fiber is
@@ -130,8 +131,8 @@ impl PoolShared {
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Tells the worker at `home`, from another worker of this pool, that a fiber which is pinned there and waits has
-    /// got its grant. Returns false if it has not: `home` is another pool's or has no room.
+    /// Tells the worker at [`IoCx`]home`, from another worker of this pool, that a fiber which is pinned there and
+    /// waits has got its grant. Returns false if it has not: `home` is another pool's or has no room.
     #[inline]
     fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
         if !self.workers.as_ptr_range().contains(&home.cast()) {
@@ -147,7 +148,8 @@ impl PoolShared {
     }
 }
 
-/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on, if any.
+/// Queues a fiber that [`IoCx`]he caller has the right to queue. `here` is the worker that [`IoCx`]he caller runs on,
+/// if any.
 #[inline]
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
@@ -156,7 +158,7 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
         (Some(ctx), Some(anchor)) if anchor != ctx.id() => send_to(ctx.pool(), anchor, task),
         (Some(ctx), anchor) => {
             if anchor.is_some() && !task.header().stays() {
-                ctx.at(&ctx.io()).release(task.header());
+                ctx.io_cx(&ctx.io()).release(task.header());
             }
             ctx.push(task, why);
         }
@@ -211,7 +213,7 @@ impl WorkerCtx {
     pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
         let header = task.header();
         if !header.own.local.is_settled() {
-            self.at(&self.io()).release(header);
+            self.io_cx(&self.io()).release(header);
             self.schedule_here(task);
             return None;
         }
@@ -224,7 +226,7 @@ impl WorkerCtx {
     }
 }
 
-impl At<'_> {
+impl IoCx<'_> {
     /// Wakes a fiber that waits for this worker's timers or driver. `over`: its operation is.
     #[inline]
     pub(super) fn wake(self, header: &Header, over: bool) {
@@ -261,7 +263,7 @@ impl At<'_> {
 
     /// Unpins a fiber from this worker's inbox, which somebody has woken, if it may move.
     pub(super) fn release(self, header: &Header) {
-        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
+        // Whoever waits for a descriptor may have an operation at [`IoCx`]his driver, which it has to see the end of.
         if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
         {
             self.unbind(header);

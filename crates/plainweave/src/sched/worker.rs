@@ -26,7 +26,7 @@ use super::local_policy::{Half, PushLocal};
 use super::mailbox::Mail;
 use super::recycle::Means;
 use super::wake;
-use super::worker_io::{At, Guard, Io, Reach};
+use super::worker_io::{IoCx, IoGuard, IoState, WorkerIo};
 use crate::atomics::biased_lock::OwnerGuard;
 pub(crate) use crate::atomics::biased_lock::can_interrupt;
 use crate::fiber::blocks::Blocks;
@@ -40,7 +40,7 @@ use crate::stack;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
-/// A stride that took longer than this is halved.
+/// A stride that [`IoCx`]ook longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
 /// What an expired timer wakes.
@@ -56,10 +56,10 @@ pub(crate) enum TimerTarget {
 pub(crate) struct WorkerCtx {
     pub(super) host: Host,
     pool: Arc<PoolShared>,
-    /// Marks sources that this worker's driver keeps state for; unique in the process.
+    /// Marks sources that [`IoCx`]his worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
     /// Driver, timers and idle connections: by [`Self::io`] alone.
-    reach: Reach,
+    worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
     pub(super) means: Means,
     /// As the pool knows it.
@@ -108,14 +108,14 @@ impl WorkerCtx {
     /// Its driver, timers and idle connections, for the length of one call that runs no user code and does not
     /// suspend.
     #[inline]
-    pub(crate) fn io(&self) -> Guard<'_, OwnerGuard<'_>> {
-        self.reach.lock()
+    pub(crate) fn io(&self) -> IoGuard<'_, OwnerGuard<'_>> {
+        self.worker_io.lock()
     }
 
-    /// What happens at `io`, which is this worker's.
+    /// What happens at [`IoCx`]io`, which is this worker's.
     #[inline]
-    pub(crate) fn at<'a>(&'a self, io: &'a Io) -> At<'a> {
-        At { io, pool: &self.pool, id: self.host.id, here: Some(self) }
+    pub(crate) fn io_cx<'a>(&'a self, io: &'a IoState) -> IoCx<'a> {
+        IoCx { io, pool: &self.pool, id: self.host.id, here: Some(self) }
     }
 
     /// Nanoseconds since the pool's epoch, read now.
@@ -131,11 +131,11 @@ impl WorkerCtx {
     }
 
     /// Looks at driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Whatever has happened
-    /// becomes ready after that, so that those who are woken for it are others.
+    /// becomes ready after that, so that [`IoCx`]hose who are woken for it are others.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
-        idle_conn::end_taken(self.at(&io));
+        idle_conn::end_taken(self.io_cx(&io));
         let (rests, wants_poll) = {
             let driver = io.driver.borrow();
             (driver.rests(), driver.wants_poll())
@@ -147,7 +147,7 @@ impl WorkerCtx {
             });
             awake();
         } else if wait != Wait::No || wants_poll {
-            self.at(&io).poll(wait, awake);
+            self.io_cx(&io).poll(wait, awake);
         } else {
             awake();
         }
@@ -155,7 +155,7 @@ impl WorkerCtx {
         let now = self.now();
         self.half.set_now(now);
         self.clock.set(now);
-        self.at(&io).expire(now);
+        self.io_cx(&io).expire(now);
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) mail: Mail,
     pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
-    /// What the monitor is to watch while this worker is held up; for [`Self::run`].
+    /// What [`IoCx`]he monitor is to watch while this worker is held up; for [`Self::run`].
     pub(super) watched: Option<Watch<OwnedFd>>,
 }
 
@@ -213,7 +213,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let ctx = WorkerCtx {
             host: Host { id, home, blocks: Blocks::default() },
             driver_tag,
-            reach: Reach::new(driver),
+            worker_io: WorkerIo::new(driver),
             means: Means::new(&pool),
             dry: Cell::new(true),
             anchored: RefCell::default(),
@@ -222,7 +222,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pool,
         };
         Ok(Self {
-            watched: ctx.reach.watched().transpose()?,
+            watched: ctx.worker_io.watched().transpose()?,
             ctx,
             half,
             budget: Cell::new(STRIDE),
@@ -239,7 +239,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(crate) fn run(mut self) -> usize {
         let pool = self.ctx.pool.clone();
         let watched = self.watched.take();
-        let door = self.ctx.shared().open_door(&self.ctx.reach, watched);
+        let remote_io = self.ctx.shared().open_remote_io(&self.ctx.worker_io, watched);
         while !pool.is_stopping() {
             self.look_if_due();
             match self.half.pop(Effort::Quick) {
@@ -249,7 +249,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
         }
         // The monitor looks in no longer: everything is about to go.
-        drop(door);
+        drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
         let Self { ctx, half, .. } = self;
         drop(ctx);
@@ -266,10 +266,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
         !self.mail.is_empty(self.ctx.shared().inbox())
     }
 
-    /// Queues those that have been granted what they waited for.
+    /// Queues those that have been granted what [`IoCx`]hey waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mail.grants.pop() {
-            // SAFETY: from the queue that `wake::grant` sends by.
+            // SAFETY: from the queue that [`IoCx`]wake::grant` sends by.
             unsafe { self.ctx.deliver_grant(header) };
         }
     }
@@ -333,7 +333,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
         if told {
-            idle_conn::cancel_all(self.ctx.at(&self.ctx.io()));
+            idle_conn::cancel_all(self.ctx.io_cx(&self.ctx.io()));
         }
         let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
         if closing {

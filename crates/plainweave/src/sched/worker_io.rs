@@ -4,7 +4,7 @@
 //! Both do the same, at [`At`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
 //! monitor hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
 //! idle connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
-//! waits for, and unbound when that has come ([`At::unbind`]).
+//! waits for, and unbound when that has come ([`IoCx::unbind`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,7 +21,7 @@ use crate::sched::pool::PoolShared;
 use crate::timer::Wheel;
 
 /// See the module's page. Each `RefCell` is borrowed for the length of one call that runs no user code.
-pub(crate) struct Io {
+pub(crate) struct IoState {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) idle_conns: RefCell<idle_conn::List>,
@@ -30,22 +30,22 @@ pub(crate) struct Io {
     owed: Cell<bool>,
 }
 
-impl Io {
+impl IoState {
     /// The worker, which has the claim and is about to sleep. Whether it was woken before it could.
     pub(crate) fn was_woken(&self) -> bool {
         self.owed.take()
     }
 }
 
-/// An [`Io`] and who may use it.
-pub(crate) struct Reach {
+/// An [`IoState`] and who may use it.
+pub(crate) struct WorkerIo {
     lock: BiasedLock,
-    io: Io,
+    io: IoState,
 }
 
-impl Reach {
+impl WorkerIo {
     pub(crate) fn new(driver: Box<dyn Driver>) -> Self {
-        let io = Io {
+        let io = IoState {
             driver: RefCell::new(driver),
             timers: RefCell::new(Wheel::new()),
             idle_conns: RefCell::default(),
@@ -55,7 +55,8 @@ impl Reach {
         Self { lock: BiasedLock::new(), io }
     }
 
-    /// The worker. As [`Driver::watched`], under another name: what the monitor can wait for in the worker's place.
+    /// The worker. As [`Driver::watched`], under another name: what [`IoCx`]he monitor can wait for in the worker's
+    /// place.
     pub(crate) fn watched(&self) -> Option<io::Result<Watch<OwnedFd>>> {
         let io = self.lock();
         let driver = io.driver.borrow();
@@ -65,36 +66,36 @@ impl Reach {
 
     /// The worker.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, OwnerGuard<'_>> {
-        Guard { _held: self.lock.lock(), io: &self.io }
+    pub(crate) fn lock(&self) -> IoGuard<'_, OwnerGuard<'_>> {
+        IoGuard { _held: self.lock.lock(), io: &self.io }
     }
 
     /// The monitor. `None`: the worker is using it.
-    pub(crate) fn try_lock_remote(&self) -> Option<Guard<'_, RemoteGuard<'_>>> {
-        Some(Guard { _held: self.lock.try_lock_remote()?, io: &self.io })
+    pub(crate) fn try_lock_remote(&self) -> Option<IoGuard<'_, RemoteGuard<'_>>> {
+        Some(IoGuard { _held: self.lock.try_lock_remote()?, io: &self.io })
     }
 }
 
-/// The right to use an [`Io`], by way of `H`.
-pub(crate) struct Guard<'a, H> {
+/// The right to use an [`IoState`], by way of `H`.
+pub(crate) struct IoGuard<'a, H> {
     _held: H,
-    io: &'a Io,
+    io: &'a IoState,
 }
 
-impl<H> Deref for Guard<'_, H> {
-    type Target = Io;
+impl<H> Deref for IoGuard<'_, H> {
+    type Target = IoState;
 
     #[inline]
-    fn deref(&self) -> &Io {
+    fn deref(&self) -> &IoState {
         self.io
     }
 }
 
 /// Where something happens: at whose driver, and on whose thread.
 #[derive(Clone, Copy)]
-pub(crate) struct At<'a> {
+pub(crate) struct IoCx<'a> {
     /// In the caller's hands.
-    pub(crate) io: &'a Io,
+    pub(crate) io: &'a IoState,
     pub(crate) pool: &'a PoolShared,
     /// The worker whose it is.
     pub(crate) id: WorkerId,
@@ -102,9 +103,9 @@ pub(crate) struct At<'a> {
     pub(crate) here: Option<&'a WorkerCtx>,
 }
 
-impl At<'_> {
-    /// Looks at the driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes ready
-    /// after that. Whether a wake-up had come.
+impl IoCx<'_> {
+    /// Looks at [`IoCx`]he driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes
+    /// ready after that. Whether a wake-up had come.
     pub(crate) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
         let mut done = self.io.done.take();
         let woken = self.io.driver.borrow_mut().poll(wait, &mut done).unwrap_or_else(|error| {
@@ -129,7 +130,7 @@ impl At<'_> {
         self.deliver(done);
     }
 
-    /// The monitor. What the worker would do at its next look.
+    /// The monitor. What [`IoCx`]he worker would do at its next look.
     pub(crate) fn look(self, now: u64) {
         if self.poll(Wait::No, || ()) {
             self.io.owed.set(true);
@@ -173,7 +174,7 @@ impl At<'_> {
             match waiter {
                 Waiter::Nobody => {}
                 // SAFETY: the operation lies in the frame of that fiber, which has not ended: it enters this worker's
-                // claim before it looks at the result.
+                // claim before it looks at [`IoCx`]he result.
                 Waiter::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
                 // SAFETY: the operation lies in that box, which this call consumes.
                 Waiter::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },

@@ -15,7 +15,7 @@ use crate::io::eventfd::Wakeup;
 use crate::io::release::Released;
 use crate::queue::inbox::Inbox;
 use crate::queue::mpsc::{Mpsc, Reader, mpsc};
-use crate::sched::worker_io::Reach;
+use crate::sched::worker_io::WorkerIo;
 
 /// Grants to a worker's fibers that may be on their way to it; those beyond it go through its inbox.
 const GRANTS: usize = 256;
@@ -23,7 +23,7 @@ const GRANTS: usize = 256;
 /// What all threads may touch of a worker.
 pub(crate) struct WorkerShared {
     pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
-    /// Fibers that stay there and have been granted what they wait for.
+    /// Fibers that stay there and have been granted what [`IoCx`]hey wait for.
     pub(crate) granted: CachePadded<Arc<Mpsc<Header>>>,
     /// For the worker, when it starts.
     reader: Mutex<Option<Reader<Header>>>,
@@ -38,7 +38,7 @@ pub(crate) struct WorkerShared {
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Idle connections at the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
+    /// Idle connections at [`IoCx`]he worker's driver; written by whoever has its claim (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// Its thread, by the kernel's number; 0 before it has started.
@@ -47,7 +47,7 @@ pub(crate) struct WorkerShared {
     /// list.)
     movable: CachePadded<Mutex<Slab<Registered>>>,
     /// While the worker's loop runs.
-    door: Mutex<Option<Door>>,
+    remote_io: Mutex<Option<RemoteIo>>,
 }
 
 /// A fiber on record: alive, because it is removed under the same lock before it is freed.
@@ -59,19 +59,20 @@ unsafe impl Send for Registered {}
 pub(crate) type Beat = (u64, u64);
 
 /// The way to a worker's driver, timers and idle connections.
-pub(crate) struct Door {
-    reach: NonNull<Reach>,
+pub(crate) struct RemoteIo {
+    worker_io: NonNull<WorkerIo>,
     watched: Option<Arc<Watch<OwnedFd>>>,
 }
 
-// SAFETY: whoever has it holds the lock that the worker needs to end the `Reach`, which hands its content to one thread
-// at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses nothing.
-unsafe impl Send for Door {}
+// SAFETY: whoever has it holds the lock that [`IoCx`]he worker needs to end the `WorkerIo`, which hands its content to
+// one thread at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses
+// nothing.
+unsafe impl Send for RemoteIo {}
 
-impl Door {
-    pub(crate) fn reach(&self) -> &Reach {
+impl RemoteIo {
+    pub(crate) fn worker_io(&self) -> &WorkerIo {
         // SAFETY: open, so the worker's loop runs, and does not end before the lock is given back.
-        unsafe { self.reach.as_ref() }
+        unsafe { self.worker_io.as_ref() }
     }
 
     /// With another name of the driver's descriptor, if others may poll the driver.
@@ -80,12 +81,12 @@ impl Door {
     }
 }
 
-/// Closes the door of a worker when dropped.
-pub(crate) struct OpenDoor<'a>(&'a WorkerShared);
+/// Takes the remote access to a worker's I/O back when dropped.
+pub(crate) struct OpenRemoteIo<'a>(&'a WorkerShared);
 
-impl Drop for OpenDoor<'_> {
+impl Drop for OpenRemoteIo<'_> {
     fn drop(&mut self) {
-        *self.0.door() = None;
+        *self.0.remote_io() = None;
     }
 }
 
@@ -108,19 +109,19 @@ impl WorkerShared {
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
             movable: CachePadded::default(),
-            door: Mutex::default(),
+            remote_io: Mutex::default(),
         }
     }
 
-    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`Reach::watched`].
-    pub(crate) fn open_door(&self, reach: &Reach, watched: Option<Watch<OwnedFd>>) -> OpenDoor<'_> {
-        *self.door() = Some(Door { reach: NonNull::from(reach), watched: watched.map(Arc::new) });
-        OpenDoor(self)
+    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`WorkerIo::watched`].
+    pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<Watch<OwnedFd>>) -> OpenRemoteIo<'_> {
+        *self.remote_io() = Some(RemoteIo { worker_io: NonNull::from(worker_io), watched: watched.map(Arc::new) });
+        OpenRemoteIo(self)
     }
 
     /// The monitor. The worker's loop does not end while it holds this.
-    pub(crate) fn door(&self) -> MutexGuard<'_, Option<Door>> {
-        self.door.lock().unwrap_or_else(|e| e.into_inner())
+    pub(crate) fn remote_io(&self) -> MutexGuard<'_, Option<RemoteIo>> {
+        self.remote_io.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The worker, before its loop: which thread it is.

@@ -1,27 +1,27 @@
-//! The monitor: a thread that notices a worker held up in a fiber, and does for the others what that worker cannot
-//! (DESIGN D10, D13).
+//! The monitor: a thread that notices a worker held up in a fiber, and does for the others what [`IoCx`]hat worker
+//! cannot (DESIGN D10, D13).
 //!
 //! A fiber that computes for 50 ms holds up more than its own queue, which others can steal from. Only its worker hears
 //! from the kernel that a connection has become readable, so whoever waits there waits on, however idle the other
 //! workers are. The monitor listens in its place.
 //!
 //! # How a stall is seen
-//! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart while fibers are short) and
-//! sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`] is
-//! stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor
+//! Every worker counts switches (at its regular looks at [`IoCx`]he driver, some 0.2 ms apart while fibers are short)
+//! and sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`]
+//! is stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor
 //! looks every [`CLOSE`], and stands in for a worker as early. It does so too, without counting, for one that slept at
-//! the look before and is awake at this one: to make sure would take another period, in which requests wait. While all
-//! workers sleep so does the monitor, without a time-out; the first to wake calls it ([`Bell`]).
+//! the look before and is awake at [`IoCx`]his one: to make sure would take another period, in which requests wait.
+//! While all workers sleep so does the monitor, without a time-out; the first to wake calls it ([`Bell`]).
 //!
 //! # What is done about it
 //! With the worker's claim (`atomics/biased_lock`), which it has to itself while the worker is in user code:
 //! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`sched/worker_io`). Until the
 //!   worker is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
-//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
-//!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim interrupts it
-//!   (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker that has no
-//!   processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are looked after as
-//!   below as well.
+//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what [`IoCx`]he
+//!   worker has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim
+//!   interrupts it (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker
+//!   that has no processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are looked
+//!   after as below as well.
 //! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Idle
 //!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
 //!   are taken away (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay, as they do
@@ -29,9 +29,9 @@
 //! * *The inbox*: fibers that may move go to others.
 //! * *Its processor*: who wakes there goes before it (`slice`).
 //!
-//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the worker
-//! and reports (`watchdog/reporter`), and another each time the stall has become ten times as long: what was the first
-//! few milliseconds' fault need not be that of the first second.
+//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at [`IoCx`]he
+//! worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long: what was the
+//! first few milliseconds' fault need not be that of the first second.
 //!
 //! What comes of it is pushed as from outside the pool, so any free worker runs it. A **started** fiber that is
 //! anchored (`BeforeStart`) can only wait: that is the price of its anchor.
@@ -60,8 +60,8 @@ use crate::io::driver::Watch;
 use crate::policy::WorkerId;
 use crate::sched::idle_conn;
 use crate::sched::io_call::Descriptor;
-use crate::sched::pool::{Beat, Door, PoolShared};
-use crate::sched::worker_io::At;
+use crate::sched::pool::{Beat, PoolShared, RemoteIo};
+use crate::sched::worker_io::IoCx;
 use crate::sys::{self, PollFd, PollFlags};
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
@@ -81,7 +81,7 @@ const QUIET: u32 = 3;
 /// Connections that one look asks poll(2) about; more take their turns.
 const MOST: usize = 2048;
 
-/// What the monitor last saw of a worker.
+/// What [`IoCx`]he monitor last saw of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     beat: Beat,
@@ -102,7 +102,7 @@ struct Round {
     last: Instant,
 }
 
-/// Idle connections: where they are, and what they wait for.
+/// Idle connections: where they are, and what [`IoCx`]hey wait for.
 type Connections = Vec<(usize, Arc<Descriptor>)>;
 
 /// What is waited for while a worker is stalled.
@@ -180,10 +180,10 @@ impl Monitor {
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                // Its thread lives as long as the door is open.
+                // Its thread lives as long as its `RemoteIo` is there.
                 if !stands_still
                     && let Some(usual) = seen.turn.end()
-                    && let Some(_open) = worker.door().as_ref()
+                    && let Some(_open) = worker.remote_io().as_ref()
                 {
                     timeslice::restore(worker.thread(), usual);
                 }
@@ -207,48 +207,48 @@ impl Monitor {
         stalled
     }
 
-    /// Does what a worker would do at its driver, and adds what to wait for until the next time. `others`: somebody is
-    /// there to take what comes of it.
+    /// Does what a worker would do at its driver, and adds what [`IoCx`]o wait for until the next time. `others`:
+    /// somebody is there to take what comes of it.
     fn stand_in(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
         if self.pool.workers.len() == 1 {
             return;
         }
         let pool = self.pool.clone();
-        let door = pool.workers[id].door();
-        let Some(door) = door.as_ref() else { return };
+        let remote_io = pool.workers[id].remote_io();
+        let Some(remote_io) = remote_io.as_ref() else { return };
         self.seen[id].turn.stalled(pool.workers[id].thread(), Instant::now());
         // Without the claim whatever the driver has would still be there: that is no reason not to wait.
-        let Some(io) = door.reach().try_lock_remote() else { return };
-        let (at, now) = (At { io: &io, pool: &pool, id, here: None }, Instant::now());
-        if let Some(driver) = door.watched() {
-            at.look(pool.nanos(now));
+        let Some(io) = remote_io.worker_io().try_lock_remote() else { return };
+        let (cx, now) = (IoCx { io: &io, pool: &pool, id, here: None }, Instant::now());
+        if let Some(driver) = remote_io.watched() {
+            cx.look(pool.nanos(now));
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
             watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
         } else {
-            at.expire(pool.nanos(now));
+            cx.expire(pool.nanos(now));
         }
-        at.empty_inbox();
-        if door.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
+        cx.empty_inbox();
+        if remote_io.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
             return;
         }
         let some = io.idle_conns.borrow().sources(self.rounds[id].cursor, MOST);
         drop(io);
         self.rounds[id].last = now;
-        watched.push(Watched::Connections(self.look_at_connections(door, id, some)));
+        watched.push(Watched::Connections(self.look_at_connections(remote_io, id, some)));
     }
 
     /// Takes those of the connections that are readable; gives the others.
-    fn look_at_connections(&mut self, door: &Door, id: WorkerId, some: Connections) -> Connections {
+    fn look_at_connections(&mut self, remote_io: &RemoteIo, id: WorkerId, some: Connections) -> Connections {
         // The last of them was the last of all, or there are more.
         self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);
         if ready.contains(&true)
-            && let Some(io) = door.reach().try_lock_remote()
+            && let Some(io) = remote_io.worker_io().try_lock_remote()
         {
-            let at = At { io: &io, pool: &self.pool, id, here: None };
+            let cx = IoCx { io: &io, pool: &self.pool, id, here: None };
             let taken = some.iter().zip(&ready).filter(|(_, ready)| **ready);
-            taken.for_each(|((key, source), _)| idle_conn::take(at, *key, source));
+            taken.for_each(|((key, source), _)| idle_conn::take(cx, *key, source));
         }
         some.into_iter().zip(ready).filter(|(_, ready)| !ready).map(|(waiting, _)| waiting).collect()
     }
