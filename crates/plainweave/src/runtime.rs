@@ -167,7 +167,7 @@ impl RuntimeBuilder {
         let mut runtime = Runtime {
             pool,
             threads: Vec::with_capacity(workers),
-            monitor: None,
+            watchdog: None,
             reporter: None,
             shutdown: self.shutdown,
             driver: "none",
@@ -176,7 +176,7 @@ impl RuntimeBuilder {
         };
         self.start_workers(&mut runtime, choice, seed, &policy)?;
         if !config.virtual_time {
-            self.start_monitor(&mut runtime)?;
+            self.start_watchdog(&mut runtime)?;
         }
         Ok(runtime)
     }
@@ -269,8 +269,8 @@ impl Visitor<FiberTask> for Named {
 pub struct Runtime {
     pool: Arc<PoolShared>,
     threads: Vec<OsJoinHandle<usize>>,
-    monitor: Option<OsJoinHandle<()>>,
-    /// It ends after the monitor.
+    watchdog: Option<OsJoinHandle<()>>,
+    /// It ends after the watchdog.
     reporter: Option<OsJoinHandle<()>>,
     shutdown: Duration,
     driver: &'static str,
@@ -417,10 +417,10 @@ impl Runtime {
         self.pool.cancel_all();
         let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
         self.pool.stop();
-        if let Some(monitor) = self.monitor.take() {
-            monitor.thread().unpark();
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.thread().unpark();
             // If it has panicked it has said so.
-            let _ = monitor.join();
+            let _ = watchdog.join();
         }
         self.pool.blocking.close();
         for thread in self.threads.drain(..) {

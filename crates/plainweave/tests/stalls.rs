@@ -283,14 +283,14 @@ fn without_membarrier_stalls_end_by_themselves_at_worst() {
     }
 }
 
-/// The monitor does not sit out its period.
+/// The watchdog does not sit out its period.
 #[test]
 fn an_idle_runtime_ends_at_once_however_long_a_stall_may_be() {
     let start = Instant::now();
     let builder = Runtime::builder().workers(2).stall_after(Some(Duration::from_secs(60)));
     drop(builder.build().expect("a runtime"));
     let short = Runtime::builder().workers(2).stall_after(Some(STALL)).build().expect("a runtime");
-    std::thread::sleep(STALL * 20); // Its monitor sleeps by now.
+    std::thread::sleep(STALL * 20); // Its watchdog sleeps by now.
     drop(short);
     assert!(start.elapsed() < PATIENCE);
 }
@@ -365,5 +365,5 @@ fn a_limit_out_of_range_is_refused() {
     let error =
         Runtime::builder().workers(2).stall_after(Some(Duration::from_micros(10))).build().expect_err("refused");
     assert!(error.to_string().contains("stall_after") && error.to_string().contains("1 ms to 60 s"), "{error}");
-    Runtime::builder().workers(2).stall_after(None).build().expect("no monitor").run(|| ());
+    Runtime::builder().workers(2).stall_after(None).build().expect("no watchdog").run(|| ());
 }

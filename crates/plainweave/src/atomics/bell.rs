@@ -1,9 +1,9 @@
-//! How the monitor sleeps while all workers do, and how the first of them to wake calls it.
+//! How the watchdog sleeps while all workers do, and how the first of them to wake calls it.
 //!
-//! It is Dekker's once more: the monitor says that it sleeps and then looks whether a worker is awake; a worker that
-//! has woken says so (its bit in `park` is clear) and then looks whether the monitor sleeps. Each has a full fence in
+//! It is Dekker's once more: the watchdog says that it sleeps and then looks whether a worker is awake; a worker that
+//! has woken says so (its bit in `park` is clear) and then looks whether the watchdog sleeps. Each has a full fence in
 //! between, so one of them sees the other (`loom_the_first_to_wake_is_heard`). Whoever takes `asleep` back owes the
-//! monitor the call; a call that comes before it has gone to sleep is kept, as `unpark` keeps it.
+//! watchdog the call; a call that comes before it has gone to sleep is kept, as `unpark` keeps it.
 
 use std::sync::OnceLock;
 use std::thread::Thread;
@@ -14,21 +14,21 @@ use crate::shim::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct Bell {
     asleep: AtomicBool,
-    monitor: OnceLock<Thread>,
+    watchdog: OnceLock<Thread>,
 }
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self { asleep: AtomicBool::new(false), monitor: OnceLock::new() }
+        Self { asleep: AtomicBool::new(false), watchdog: OnceLock::new() }
     }
 
     /// A worker that has slept, or has been about to, after it has cleared its bit.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.owes_call()
-            && let Some(monitor) = self.monitor.get()
+            && let Some(watchdog) = self.watchdog.get()
         {
-            monitor.unpark();
+            watchdog.unpark();
         }
     }
 
@@ -38,10 +38,10 @@ impl Bell {
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
     }
 
-    /// The monitor. Until a worker calls; not at all unless `quiet` is true of them all, which is asked after every
+    /// The watchdog. Until a worker calls; not at all unless `quiet` is true of them all, which is asked after every
     /// call of `unpark` as well.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
-        let _ = self.monitor.set(std::thread::current());
+        let _ = self.watchdog.set(std::thread::current());
         self.sleep_by(quiet, std::thread::park);
     }
 
@@ -61,7 +61,7 @@ mod loom_models {
     use loom::sync::atomic::AtomicUsize;
     use loom::sync::{Arc, Condvar, Mutex};
 
-    /// Two workers wake while the monitor goes to sleep: it does not sleep on. (Loom reports a deadlock if it does.)
+    /// Two workers wake while the watchdog goes to sleep: it does not sleep on. (Loom reports a deadlock if it does.)
     #[test]
     fn loom_the_first_to_wake_is_heard() {
         loom::model(|| {

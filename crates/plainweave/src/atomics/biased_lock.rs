@@ -180,7 +180,7 @@ mod loom_models {
             let shared = Arc::new((BiasedLock::new(), AtomicU32::new(0)));
             let add = |cell: &AtomicU32| cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let other = shared.clone();
-            let monitor = loom::thread::spawn(move || {
+            let watchdog = loom::thread::spawn(move || {
                 let claimed = other.0.try_lock_remote();
                 if claimed.is_some() {
                     add(&other.1);
@@ -192,7 +192,7 @@ mod loom_models {
                 let _nested = shared.0.lock();
                 add(&shared.1);
             }
-            let claimed = monitor.join().unwrap();
+            let claimed = watchdog.join().unwrap();
             let _inside = shared.0.lock();
             assert_eq!(shared.1.load(Ordering::Relaxed), 2 + u32::from(claimed));
         });

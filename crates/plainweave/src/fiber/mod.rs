@@ -8,7 +8,7 @@
 //! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
 //!   at a time; the state word hands the fiber over (`atomics/state`). Two of its cells, `timer` and `timer_fired`, go
 //!   with the timer on the wheel of the worker that it is bound to, and to whoever has that worker's claim
-//!   (`atomics/biased_lock`), be it the worker, the fiber itself or the monitor;
+//!   (`atomics/biased_lock`), be it the worker, the fiber itself or the watchdog;
 //! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`), and in none the fiber itself;
 //! * result and joiner: as `atomics/join` says.
 //!
@@ -179,8 +179,8 @@ pub(crate) struct VTable {
 }
 
 // SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire), its `timer` and
-// `timer_fired` through the claim on the worker that the fiber is bound to; `waiter` under the lock of the monitor that
-// the fiber waits at, and a grant comes between one monitor and the next; all else is atomic or immutable.
+// `timer_fired` through the claim on the worker that the fiber is bound to; `waiter` under the lock of the watchdog
+// that the fiber waits at, and a grant comes between one wait queue and the next; all else is atomic or immutable.
 unsafe impl Sync for Header {}
 
 /// What a fiber is born with.

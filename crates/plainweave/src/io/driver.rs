@@ -1,7 +1,7 @@
 //! What a driver is: it takes operations, reports each one's single completion, and sleeps for the worker.
 //!
 //! One driver belongs to one worker and is called on that worker's thread, or under its claim (`atomics/biased_lock`)
-//! on the monitor's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed buffers
+//! on the watchdog's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed buffers
 //! sound, and that the common test list checks for every driver:
 //!
 //! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).

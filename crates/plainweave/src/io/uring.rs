@@ -26,7 +26,7 @@
 //! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the
 //!    TASKRUN and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system
 //!    call. A ring for any thread ([`Users::Any`]) has COOP_TASKRUN instead: they appear when the thread that submitted
-//!    the operation next returns from the kernel, be it from an interrupt. An operation that the monitor has submitted
+//!    the operation next returns from the kernel, be it from an interrupt. An operation that the watchdog has submitted
 //!    completes on its thread, also while it sleeps, and is cancelled when that ends: nobody has asked for it, so it is
 //!    submitted anew. The TASKRUN flag is cleared when either thread has done its part: the worker may overlook what it
 //!    would find until it next enters the kernel, at the latest for the clock's tick.

@@ -12,7 +12,7 @@ use crate::io::driver::Users;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
 use crate::watchdog::report::Stall;
-use crate::watchdog::{self, Monitor, OnStall, Reporter};
+use crate::watchdog::{self, OnStall, Reporter, Watchdog};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
 /// For the report that is on its way when a runtime ends.
@@ -21,10 +21,10 @@ const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Durati
 
 impl RuntimeBuilder {
     /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
-    /// monitor thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that may
-    /// move at any time go on elsewhere. (Started fibers that do not move wait.) 1 ms to 60 s; `None` for no monitor,
-    /// and there is none on virtual time, nor with one worker (unless [`Self::on_stall`] is to be told). Default:
-    /// 10 ms. [`Metrics::stalls`] counts, [`Self::on_stall`] tells what it was.
+    /// watchdog thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that
+    /// may move at any time go on elsewhere. (Started fibers that do not move wait.) 1 ms to 60 s; `None` for no
+    /// watchdog, and there is none on virtual time, nor with one worker (unless [`Self::on_stall`] is to be told).
+    /// Default: 10 ms. [`Metrics::stalls`] counts, [`Self::on_stall`] tells what it was.
     ///
     /// A worker that is held up in a computation lets others go first (sched_setattr(2), from Linux 6.12 on) until it
     /// goes on. Threads and programs that it starts meanwhile inherit that.
@@ -61,15 +61,15 @@ impl RuntimeBuilder {
         Ok(())
     }
 
-    /// Who calls the workers' drivers: the monitor as well, if it can give to others what it finds there, and
+    /// Who calls the workers' drivers: the watchdog as well, if it can give to others what it finds there, and
     /// interrupt a worker so that there is something to be found.
     pub(super) fn users_of_drivers(&self, pool: &PoolShared) -> Users {
         let rescues = pool.movement == Movement::Anytime && pool.workers.len() > 1 && self.stall_after.is_some();
         if rescues && worker::can_interrupt() { Users::Any } else { Users::Maker }
     }
 
-    /// The monitor, if somebody has use for it: other workers, or who wants to be told.
-    pub(super) fn start_monitor(self, runtime: &mut Runtime) -> io::Result<()> {
+    /// The watchdog, if somebody has use for it: other workers, or who wants to be told.
+    pub(super) fn start_watchdog(self, runtime: &mut Runtime) -> io::Result<()> {
         let told = self.on_stall.is_some();
         let Some(limit) = self.stall_after.filter(|_| told || runtime.workers() > 1) else { return Ok(()) };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
@@ -80,8 +80,8 @@ impl RuntimeBuilder {
             runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
             notes = Some(sender);
         }
-        let monitor = Monitor::new(runtime.pool.clone(), limit, notes);
-        runtime.monitor = Some(thread("monitor").spawn(|| monitor.run())?);
+        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes);
+        runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
         Ok(())
     }
 }

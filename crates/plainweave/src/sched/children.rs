@@ -20,7 +20,7 @@ pub(crate) struct ScopeData {
 }
 
 impl ScopeData {
-    /// Makes the data of a scope that [`IoCx`]he calling fiber or thread owns.
+    /// Makes the data of a scope that the calling fiber or thread owns.
     pub(crate) fn new(node: Arc<Node>) -> Arc<Self> {
         Arc::new(Self { node, running: AtomicUsize::new(0), owner: Waker::current(), panic: Mutex::new(None) })
     }

@@ -64,7 +64,7 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
 }
 
-/// The same for a fiber that nobody waits for. `here`: what [`IoCx`]he calling thread's worker keeps, if it is one's.
+/// The same for a fiber that nobody waits for. `here`: what the calling thread's worker keeps, if it is one's.
 ///
 /// # Safety
 /// As for [`create`].
@@ -134,7 +134,7 @@ unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Block
     }
 }
 
-/// Keeps what [`IoCx`]he closure gave and tells whoever waits.
+/// Keeps what the closure gave and tells whoever waits.
 #[inline(always)]
 fn end<T>(packet: &Packet<T>, result: std::thread::Result<T>) {
     // Two calls, so that each writes what it knows to where it stays.
@@ -157,7 +157,7 @@ fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
     unsafe { packet.result.get().write(Some(result)) };
 }
 
-/// Tells whoever waits that [`IoCx`]here is a result. Nothing of `'scope` is touched after the scope has been told.
+/// Tells whoever waits that there is a result. Nothing of `'scope` is touched after the scope has been told.
 fn tell<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}

@@ -1,12 +1,12 @@
 //! An idle connection: an idle connection that needs no stack (DESIGN D13).
 //!
-//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at [`IoCx`]he driver:
+//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver:
 //! no receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime all end the wait
 //! by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before it
 //! starts, so requests on long-lived connections spread over the workers although started fibers stay where they are.
 //!
-//! A worker that a fiber holds up hears of none of this. Then the monitor looks at its connections in its place: on
-//! epoll at [`IoCx`]he driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes**
+//! A worker that a fiber holds up hears of none of this. Then the watchdog looks at its connections in its place: on
+//! epoll at the driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes**
 //! the connection: what it consists of goes into a new box, and the old one stays behind, empty, until the driver lets
 //! go of its operation. If the worker alone may call the driver, it asks for that when it is back ([`end_taken`]).
 //!
@@ -34,7 +34,7 @@ use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::IoCx;
 use crate::timer::TimerKey;
 
-/// Idle times from this on are counted from the worker's last look at [`IoCx`]he clock, some microseconds ago: a
+/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a
 /// reading for each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by
 /// as much.)
 const COARSE: u64 = 1_000_000_000;
@@ -55,7 +55,7 @@ pub(crate) enum Resume {
 /// See the module's page. Pinned in its box while the driver has the operation.
 pub(crate) struct IdleConn {
     op: Operation,
-    /// Keeps the descriptor open while the operation is at [`IoCx`]he driver.
+    /// Keeps the descriptor open while the operation is at the driver.
     source: Arc<Descriptor>,
     resume: Resume,
     idle_ns: u64,
@@ -74,12 +74,12 @@ unsafe impl Send for Serving {}
 #[derive(Default)]
 pub(crate) struct List {
     all: Slab<NonNull<IdleConn>>,
-    /// What was taken, and is still at [`IoCx`]he driver, which has not been told.
+    /// What was taken, and is still at the driver, which has not been told.
     taken: Vec<NonNull<IdleConn>>,
 }
 
 impl List {
-    /// At most `most` of them: where they are and what [`IoCx`]hey wait for. `from`: the key to begin with.
+    /// At most `most` of them: where they are and what they wait for. `from`: the key to begin with.
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
         // SAFETY: on the list, so alive; whoever calls has the worker's claim.
@@ -130,7 +130,7 @@ pub(crate) fn cancel_all(cx: IoCx) {
     for (key, conn) in all {
         // A completion may have freed it meanwhile; then it is no longer on the list.
         if cx.io.idle_conns.borrow().all.get(key) == Some(&conn) {
-            // SAFETY: on the list, so alive and at [`IoCx`]he driver.
+            // SAFETY: on the list, so alive and at the driver.
             unsafe { IdleConn::end(conn, Interrupt::Cancelled(CancelReason::Shutdown), cx) };
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn end_taken(cx: IoCx) {
     }
 }
 
-/// The monitor, in the place of a worker that is held up: the connection under this key was readable a moment ago.
+/// The watchdog, in the place of a worker that is held up: the connection under this key was readable a moment ago.
 pub(crate) fn take(cx: IoCx, key: usize, source: &Arc<Descriptor>) {
     let Some(conn) = cx.io.idle_conns.borrow().all.get(key).copied() else { return };
     // SAFETY: on the list, so alive, and with the claim this caller's.
@@ -156,7 +156,7 @@ pub(crate) fn take(cx: IoCx, key: usize, source: &Arc<Descriptor>) {
     }
 }
 
-/// The monitor. Leaves the driver the empty box, and gives the rest to a fresh fiber.
+/// The watchdog. Leaves the driver the empty box, and gives the rest to a fresh fiber.
 fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     // SAFETY: as in `take`.
     let p = unsafe { conn.as_mut() };
@@ -178,7 +178,7 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     drop(list);
     let may_call = cx.io.driver.borrow().watched().is_some();
     if may_call {
-        // At once: the monitor may see its completion before the worker comes by.
+        // At once: the watchdog may see its completion before the worker comes by.
         end_taken(cx);
     }
     launch(cx, serving, outcome);
@@ -198,9 +198,9 @@ fn launch(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
 
 impl IdleConn {
     /// # Safety
-    /// The connection waits at [`IoCx`]his driver.
+    /// The connection waits at this driver.
     unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, cx: IoCx) {
-        // SAFETY: alive until completed, which takes the claim that [`IoCx`]he caller has.
+        // SAFETY: alive until completed, which takes the claim that the caller has.
         let (op, first) = unsafe {
             let p = this.as_mut();
             (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
@@ -214,19 +214,19 @@ impl IdleConn {
     /// Its idle time is over.
     ///
     /// # Safety
-    /// The connection waits at [`IoCx`]his driver, and its timer has just left the wheel.
+    /// The connection waits at this driver, and its timer has just left the wheel.
     pub(crate) unsafe fn expired(mut this: NonNull<Self>, cx: IoCx) {
         // SAFETY: alive, by the caller's promise.
         unsafe { this.as_mut().timer = None };
         if cx.here.is_none() && cx.io.driver.borrow().watched().is_none() {
-            // The monitor, and the driver does what it is told by its worker alone.
+            // The watchdog, and the driver does what it is told by its worker alone.
             return take_away(cx, this, Err(Interrupt::TimedOut.into()));
         }
         // SAFETY: conn, by the caller's promise.
         unsafe { Self::end(this, Interrupt::TimedOut, cx) };
     }
 
-    /// Has what [`IoCx`]he fresh fiber will need fetched from memory: its turn comes after the others of this batch.
+    /// Has what the fresh fiber will need fetched from memory: its turn comes after the others of this batch.
     fn fetch(&self) {
         prefetch(Arc::as_ptr(&self.source), size_of::<Descriptor>());
         if let Resume::Each(resume) = &self.resume {
@@ -273,7 +273,7 @@ impl Serving {
             Resume::Taken => return,
             Resume::Once(_) => {
                 let IdleConn { source, resume, .. } = *conn;
-                // What [`IoCx`]he closure has may be the connection's last handle.
+                // What the closure has may be the connection's last handle.
                 drop(source);
                 if let Resume::Once(resume) = resume {
                     resume(outcome);

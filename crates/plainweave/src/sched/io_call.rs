@@ -6,7 +6,7 @@
 //! the driver to cancel, and goes on waiting for the one completion. Only then may it touch its buffer again.
 //!
 //! **Completion wins** (D5): bytes received or a descriptor accepted are delivered even if the cancellation came first;
-//! it surfaces at [`IoCx`]he next call.
+//! it surfaces at the next call.
 //!
 //! A plain thread, or a fiber that panics: the non-blocking system call and `poll(2)`.
 
@@ -26,7 +26,7 @@ use crate::sched::wait::{self, Pin};
 use crate::sched::worker::current_worker;
 use crate::sys::{self, PollFlags};
 
-/// A [`Source`] that [`IoCx`]ells the drivers which keep state for it when it goes.
+/// A [`Source`] that tells the drivers which keep state for it when it goes.
 #[derive(Debug)]
 pub(crate) struct Descriptor(Source);
 
@@ -58,7 +58,7 @@ impl Drop for Descriptor {
         if tags == 0 {
             return;
         }
-        // The driver of the calling fiber's own worker is told at once; the others at [`IoCx`]heir next look, by a list
+        // The driver of the calling fiber's own worker is told at once; the others at their next look, by a list
         // that takes a lock.
         if let Some(ctx) = current_worker()
             && tags == 1 << (ctx.driver_tag % 64)
@@ -132,12 +132,12 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
 }
 
 /// # Safety
-/// The operation is at [`IoCx`]he driver of the fiber's worker.
+/// The operation is at the driver of the fiber's worker.
 unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io::Result<u32> {
     let mut interrupt = None;
     let mut late = false;
     loop {
-        // Look and cancellation in one: a monitor may complete the operation in between.
+        // Look and cancellation in one: a watchdog may complete the operation in between.
         let io = header.worker().io();
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);

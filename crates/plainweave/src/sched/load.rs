@@ -1,7 +1,7 @@
-//! How busy a worker is, as the others see it: what [`IoCx`]Policy::place` decides by.
+//! How busy a worker is, as the others see it: what `Policy::place` decides by.
 //!
 //! Two words in `sched/worker_shared`, written by the worker alone and only when they change: how many live fibers are
-//! pinned to it, and whether it is out of fibers. Others read them without ordering, so what [`IoCx`]hey see may be
+//! pinned to it, and whether it is out of fibers. Others read them without ordering, so what they see may be
 //! late.
 
 use std::ptr::NonNull;

@@ -5,19 +5,19 @@
 //! wake-up, and go back for the next.
 //!
 //! 1. A worker that has had fibers of its own for a while looks four times a stride (`worker`): every 50 us at most,
-//!    once the stride has adapted to how long they run. (Until it has, at [`IoCx`]he worst 31 of them that are suddenly
+//!    once the stride has adapted to how long they run. (Until it has, at the worst 31 of them that are suddenly
 //!    long run before a wake-up is seen; driver and timers wait for 64.) One that runs out of fibers looks at once, and
 //!    from then on before each switch, until it next looks at its driver.
 //! 2. What it takes is a chain, newest first, whose links lie in those headers. At full stride nobody waits for them
 //!    one after the other: the worker asks for the first and goes on; after each switch the next link is there, it is
 //!    turned round, and the one behind asked for. The next look queues them all.
 //!
-//! Grants to fibers that stay (`queue/mpsc`) are read at [`IoCx`]he same looks. All that is to be changed of such a
+//! Grants to fibers that stay (`queue/mpsc`) are read at the same looks. All that is to be changed of such a
 //! fiber is in this core's cache already. They may overtake what came by the inbox before them: who was granted
 //! something first has it first, but may run second.
 //!
-//! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the monitor hands the inbox of a worker that
-//! is held up to others, and must find there what has not been queued.
+//! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the watchdog hands the inbox of a worker
+//! that is held up to others, and must find there what has not been queued.
 
 use std::cell::{Cell, RefCell};
 
@@ -81,7 +81,7 @@ impl Mail {
         inbox.is_empty() && self.grants.is_empty() && self.taken.borrow().is_empty()
     }
 
-    /// What was taken at [`IoCx`]he last look; what has come since is taken.
+    /// What was taken at the last look; what has come since is taken.
     pub(crate) fn turn(&self, inbox: &Inbox<FiberTask>) -> Batch<FiberTask> {
         self.walks.set(true);
         self.taken.replace(inbox.take()).into_batch()

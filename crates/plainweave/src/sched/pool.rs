@@ -60,11 +60,11 @@ pub(crate) struct PoolShared {
     /// Told when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
     pub(crate) blocking: BlockingPool,
-    pub(crate) monitor: Bell,
+    pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
 }
 
-/// What [`IoCx`]he monitor has counted.
+/// What the watchdog has counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Workers that were found held up.
@@ -117,7 +117,7 @@ impl PoolShared {
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
             blocking: BlockingPool::new(config.blocking_threads),
-            monitor: Bell::new(),
+            watchdog_bell: Bell::new(),
             counts: Counts::default(),
         }))
     }
@@ -195,7 +195,7 @@ impl PoolShared {
         self.workers[key % self.workers.len()].movable().remove(key / self.workers.len());
     }
 
-    /// Cancels every fiber, those to come included: each blocking call looks at [`IoCx`]closing`. Who is blocked is
+    /// Cancels every fiber, those to come included: each blocking call looks at `closing`. Who is blocked is
     /// woken, by this call if it may move, else by its worker.
     pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
@@ -265,7 +265,7 @@ impl PoolShared {
     }
 }
 
-/// The pool that [`IoCx`]he calling fiber runs on.
+/// The pool that the calling fiber runs on.
 pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
@@ -283,7 +283,7 @@ pub(crate) fn no_runtime(what: &str) -> ! {
 }
 
 impl Header {
-    /// Returns the fiber's pool, to whoever knows that [`IoCx`]he fiber has not ended.
+    /// Returns the fiber's pool, to whoever knows that the fiber has not ended.
     #[inline]
     pub(super) fn pool(&self) -> NonNull<PoolShared> {
         self.pool_ptr().cast()

@@ -9,7 +9,7 @@ use crate::stack::{Stack, StackCache};
 
 /// Stacks that have not been used for so long are trimmed.
 const TIDY_NS: u64 = 150_000_000;
-/// Looks at [`IoCx`]he stacks after the last fiber's end: a stack is trimmed when it was unused at [`IoCx`]wo of them.
+/// Looks at the stacks after the last fiber's end: a stack is trimmed when it was unused at two of them.
 const TIDY_ROUNDS: u8 = 3;
 
 /// A worker's stacks and blocks. Its thread only.

@@ -3,7 +3,7 @@
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
 //!    search already. 2. It announces its sleep, and has its **last look**: grants (whose queue it marks, so that
-//!    [`IoCx`]he next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until
+//!    the next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until
 //!    a completion, a timer or a signal. 4. What it finds afterwards it runs; if it was woken by a push, it counts as
 //!    searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
 //!    next worker.
@@ -65,9 +65,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if work || pool.is_stopping() || self.end_if_told() {
             pool.sleepers.cancel_sleep(ctx.id());
             self.mail.grants.rouse();
-            pool.monitor.notice();
+            pool.watchdog_bell.notice();
             self.searching.set(true);
-            // What [`IoCx`]he look saw may be in another thief's hands: let it finish.
+            // What the look saw may be in another thief's hands: let it finish.
             std::hint::spin_loop();
             self.settle();
             return;
@@ -77,7 +77,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
             self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
             self.mail.grants.rouse();
-            pool.monitor.notice();
+            pool.watchdog_bell.notice();
         });
         self.last_turn.set(ctx.last_reading());
         self.budget.set(self.stride.get());

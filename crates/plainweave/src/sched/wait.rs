@@ -2,12 +2,12 @@
 //! calls [`until`] (or [`suspend`] under it) with a reason.
 //!
 //! 1. The caller makes itself findable: its waker is where the waking side looks.
-//! 2. `until` looks at [`IoCx`]he condition, then at cancellation and deadline, then suspends; and again after every
+//! 2. `until` looks at the condition, then at cancellation and deadline, then suspends; and again after every
 //!    wake-up.
 //!
 //! A waker that comes between look and suspension leaves a notification in the fiber's state word (or in the thread's
 //! parker), so the suspension ends at once. The condition is looked at **first**: what has completed is delivered, and
-//! the cancellation surfaces at [`IoCx`]he next call. Wake-ups may be spurious; conditions decide.
+//! the cancellation surfaces at the next call. Wake-ups may be spurious; conditions decide.
 //!
 //! Suspension is compiled into its callers ([`until`], [`suspend`], `park`, the wait of `sync`): a processor predicts
 //! returns by the calls that it has seen, a switch of stacks leaves it with another fiber's, and so every frame between
@@ -58,7 +58,7 @@ thread_local! {
         let thread = std::thread::current();
         ThisThread { parker, entry: Arc::new(ThreadEntry { unparker, token: AtomicBool::new(false), thread }) }
     };
-    /// The deadline that [`IoCx`]time::with_deadline` has set on a plain thread.
+    /// The deadline that `time::with_deadline` has set on a plain thread.
     static THREAD_DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -119,7 +119,7 @@ impl Header {
     }
 }
 
-/// Any thread or fiber. What [`IoCx`]cancel` and deadlines say about the caller before it starts something new.
+/// Any thread or fiber. What `cancel` and deadlines say about the caller before it starts something new.
 pub(crate) fn interrupted() -> Option<Interrupt> {
     match suspendable() {
         Some(header) => {
@@ -277,7 +277,7 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
         header.own.timer.set(Some(timer));
     }
     header.switch(Switch::Suspend);
-    // Only with the worker's claim: a monitor may just be at it. (If it has moved the fiber here, it is done with it.)
+    // Only with the worker's claim: a watchdog may just be at it. (If it has moved the fiber here, it is done with it.)
     let io = header.worker().io();
     let fired = header.own.timer_fired.get();
     if let Some(timer) = header.own.timer.take() {
@@ -287,7 +287,7 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
     fired
 }
 
-/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation. (A monitor that
+/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation. (A watchdog that
 /// wakes the fiber in a stalled worker's place takes both away, and the bond.)
 pub(crate) struct Pin<'a>(Option<&'a Header>);
 

@@ -49,7 +49,7 @@ impl Node {
     }
 }
 
-/// Wakes a fiber that [`IoCx`]he caller has a right to refer to; `here` is the worker that [`IoCx`]he caller runs on,
+/// Wakes a fiber that the caller has a right to refer to; `here` is the worker that the caller runs on,
 /// if any.
 #[inline]
 pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
@@ -88,7 +88,7 @@ fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
     }
 }
 
-/// Gives a fiber the grant that it waits for; `home` is the worker that [`IoCx`]he fiber is pinned to, or null.
+/// Gives a fiber the grant that it waits for; `home` is the worker that the fiber is pinned to, or null.
 ///
 /// # Safety
 /// The fiber has started and waits for the grant, so it is alive until it has it. If `home` is not null the fiber is
@@ -131,7 +131,7 @@ impl PoolShared {
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Tells the worker at [`IoCx`]home`, from another worker of this pool, that a fiber which is pinned there and
+    /// Tells the worker at `home`, from another worker of this pool, that a fiber which is pinned there and
     /// waits has got its grant. Returns false if it has not: `home` is another pool's or has no room.
     #[inline]
     fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
@@ -148,7 +148,7 @@ impl PoolShared {
     }
 }
 
-/// Queues a fiber that [`IoCx`]he caller has the right to queue. `here` is the worker that [`IoCx`]he caller runs on,
+/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on,
 /// if any.
 #[inline]
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
@@ -263,7 +263,7 @@ impl IoCx<'_> {
 
     /// Unpins a fiber from this worker's inbox, which somebody has woken, if it may move.
     pub(super) fn release(self, header: &Header) {
-        // Whoever waits for a descriptor may have an operation at [`IoCx`]his driver, which it has to see the end of.
+        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
         if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
         {
             self.unbind(header);

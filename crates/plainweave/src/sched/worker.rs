@@ -40,7 +40,7 @@ use crate::stack;
 
 /// Switches between two looks at driver and timers, at most.
 const STRIDE: u32 = 64;
-/// A stride that [`IoCx`]ook longer than this is halved.
+/// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
 /// What an expired timer wakes.
@@ -56,7 +56,7 @@ pub(crate) enum TimerTarget {
 pub(crate) struct WorkerCtx {
     pub(super) host: Host,
     pool: Arc<PoolShared>,
-    /// Marks sources that [`IoCx`]his worker's driver keeps state for; unique in the process.
+    /// Marks sources that this worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
     /// Driver, timers and idle connections: by [`Self::io`] alone.
     worker_io: WorkerIo,
@@ -112,7 +112,7 @@ impl WorkerCtx {
         self.worker_io.lock()
     }
 
-    /// What happens at [`IoCx`]io`, which is this worker's.
+    /// What happens at `io`, which is this worker's.
     #[inline]
     pub(crate) fn io_cx<'a>(&'a self, io: &'a IoState) -> IoCx<'a> {
         IoCx { io, pool: &self.pool, id: self.host.id, here: Some(self) }
@@ -131,7 +131,7 @@ impl WorkerCtx {
     }
 
     /// Looks at driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Whatever has happened
-    /// becomes ready after that, so that [`IoCx`]hose who are woken for it are others.
+    /// becomes ready after that, so that those who are woken for it are others.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
@@ -187,7 +187,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) mail: Mail,
     pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
-    /// What [`IoCx`]he monitor is to watch while this worker is held up; for [`Self::run`].
+    /// What the watchdog is to watch while this worker is held up; for [`Self::run`].
     pub(super) watched: Option<Watch<OwnedFd>>,
 }
 
@@ -248,7 +248,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 None => self.idle(),
             }
         }
-        // The monitor looks in no longer: everything is about to go.
+        // The watchdog looks in no longer: everything is about to go.
         drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
         let Self { ctx, half, .. } = self;
@@ -266,10 +266,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
         !self.mail.is_empty(self.ctx.shared().inbox())
     }
 
-    /// Queues those that have been granted what [`IoCx`]hey waited for.
+    /// Queues those that have been granted what they waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mail.grants.pop() {
-            // SAFETY: from the queue that [`IoCx`]wake::grant` sends by.
+            // SAFETY: from the queue that `wake::grant` sends by.
             unsafe { self.ctx.deliver_grant(header) };
         }
     }

@@ -1,8 +1,8 @@
 //! A worker's side of the kernel: its driver, its timers, its idle connections, and what happens when one of them has
-//! news. It is the worker's; while a fiber holds the worker up, the monitor acts in its place ([`BiasedLock`]).
+//! news. It is the worker's; while a fiber holds the worker up, the watchdog acts in its place ([`BiasedLock`]).
 //!
-//! Both do the same, at [`At`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
-//! monitor hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
+//! Both do the same, at [`IoCx`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
+//! watchdog hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
 //! idle connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
 //! waits for, and unbound when that has come ([`IoCx::unbind`]).
 
@@ -26,7 +26,7 @@ pub(crate) struct IoState {
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) idle_conns: RefCell<idle_conn::List>,
     done: RefCell<Vec<Completion>>,
-    /// The monitor has taken in a wake-up that was the worker's, which may be on its way to sleep.
+    /// The watchdog has taken in a wake-up that was the worker's, which may be on its way to sleep.
     owed: Cell<bool>,
 }
 
@@ -55,7 +55,7 @@ impl WorkerIo {
         Self { lock: BiasedLock::new(), io }
     }
 
-    /// The worker. As [`Driver::watched`], under another name: what [`IoCx`]he monitor can wait for in the worker's
+    /// The worker. As [`Driver::watched`], under another name: what the watchdog can wait for in the worker's
     /// place.
     pub(crate) fn watched(&self) -> Option<io::Result<Watch<OwnedFd>>> {
         let io = self.lock();
@@ -70,7 +70,7 @@ impl WorkerIo {
         IoGuard { _held: self.lock.lock(), io: &self.io }
     }
 
-    /// The monitor. `None`: the worker is using it.
+    /// The watchdog. `None`: the worker is using it.
     pub(crate) fn try_lock_remote(&self) -> Option<IoGuard<'_, RemoteGuard<'_>>> {
         Some(IoGuard { _held: self.lock.try_lock_remote()?, io: &self.io })
     }
@@ -99,12 +99,12 @@ pub(crate) struct IoCx<'a> {
     pub(crate) pool: &'a PoolShared,
     /// The worker whose it is.
     pub(crate) id: WorkerId,
-    /// That worker, if it acts itself; `None` for the monitor.
+    /// That worker, if it acts itself; `None` for the watchdog.
     pub(crate) here: Option<&'a WorkerCtx>,
 }
 
 impl IoCx<'_> {
-    /// Looks at [`IoCx`]he driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes
+    /// Looks at the driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes
     /// ready after that. Whether a wake-up had come.
     pub(crate) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
         let mut done = self.io.done.take();
@@ -130,7 +130,7 @@ impl IoCx<'_> {
         self.deliver(done);
     }
 
-    /// The monitor. What [`IoCx`]he worker would do at its next look.
+    /// The watchdog. What the worker would do at its next look.
     pub(crate) fn look(self, now: u64) {
         if self.poll(Wait::No, || ()) {
             self.io.owed.set(true);
@@ -174,7 +174,7 @@ impl IoCx<'_> {
             match waiter {
                 Waiter::Nobody => {}
                 // SAFETY: the operation lies in the frame of that fiber, which has not ended: it enters this worker's
-                // claim before it looks at [`IoCx`]he result.
+                // claim before it looks at the result.
                 Waiter::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
                 // SAFETY: the operation lies in that box, which this call consumes.
                 Waiter::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },

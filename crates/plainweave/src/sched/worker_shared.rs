@@ -23,7 +23,7 @@ const GRANTS: usize = 256;
 /// What all threads may touch of a worker.
 pub(crate) struct WorkerShared {
     pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
-    /// Fibers that stay there and have been granted what [`IoCx`]hey wait for.
+    /// Fibers that stay there and have been granted what they wait for.
     pub(crate) granted: CachePadded<Arc<Mpsc<Header>>>,
     /// For the worker, when it starts.
     reader: Mutex<Option<Reader<Header>>>,
@@ -38,7 +38,7 @@ pub(crate) struct WorkerShared {
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Idle connections at [`IoCx`]he worker's driver; written by whoever has its claim (`atomics/biased_lock`).
+    /// Idle connections at the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// Its thread, by the kernel's number; 0 before it has started.
@@ -64,8 +64,8 @@ pub(crate) struct RemoteIo {
     watched: Option<Arc<Watch<OwnedFd>>>,
 }
 
-// SAFETY: whoever has it holds the lock that [`IoCx`]he worker needs to end the `WorkerIo`, which hands its content to
-// one thread at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the monitor uses
+// SAFETY: whoever has it holds the lock that the worker needs to end the `WorkerIo`, which hands its content to
+// one thread at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the watchdog uses
 // nothing.
 unsafe impl Send for RemoteIo {}
 
@@ -113,13 +113,13 @@ impl WorkerShared {
         }
     }
 
-    /// The worker, before its loop: lets the monitor in until the result is dropped. `watched`: [`WorkerIo::watched`].
+    /// The worker, before its loop: lets the watchdog in until the result is dropped. `watched`: [`WorkerIo::watched`].
     pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<Watch<OwnedFd>>) -> OpenRemoteIo<'_> {
         *self.remote_io() = Some(RemoteIo { worker_io: NonNull::from(worker_io), watched: watched.map(Arc::new) });
         OpenRemoteIo(self)
     }
 
-    /// The monitor. The worker's loop does not end while it holds this.
+    /// The watchdog. The worker's loop does not end while it holds this.
     pub(crate) fn remote_io(&self) -> MutexGuard<'_, Option<RemoteIo>> {
         self.remote_io.lock().unwrap_or_else(|e| e.into_inner())
     }

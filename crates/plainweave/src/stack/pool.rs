@@ -171,7 +171,7 @@ impl StackPool {
         self.cool(idle);
     }
 
-    /// Any thread; a system call or two for each stack that has become idle, so rather the monitor's than a worker's.
+    /// Any thread; a system call or two for each stack that has become idle, so rather the watchdog's than a worker's.
     ///
     /// Cools the stacks that were not used since the last call, if that is [`IDLE`] ago; call it about as often. Where
     /// nobody does, workers that come by do some of it, and a pool that nobody visits keeps what its stacks hold.

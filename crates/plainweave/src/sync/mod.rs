@@ -11,7 +11,7 @@
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver; order of sending is kept | waits |
 //!
-//! `monitor` is what all four are made of, `spin` the lock beneath it.
+//! `wait_queue` is what all four are made of.
 
 pub mod channel;
 mod condvar;

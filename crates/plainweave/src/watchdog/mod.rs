@@ -1,23 +1,24 @@
-//! The monitor: a thread that notices a worker held up in a fiber, and does for the others what [`IoCx`]hat worker
+//! The watchdog: a thread that notices a worker held up in a fiber, and does for the others what that worker
 //! cannot (DESIGN D10, D13).
 //!
 //! A fiber that computes for 50 ms holds up more than its own queue, which others can steal from. Only its worker hears
 //! from the kernel that a connection has become readable, so whoever waits there waits on, however idle the other
-//! workers are. The monitor listens in its place.
+//! workers are. The watchdog listens in its place.
 //!
 //! # How a stall is seen
-//! Every worker counts switches (at its regular looks at [`IoCx`]he driver, some 0.2 ms apart while fibers are short)
+//! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart while fibers are short)
 //! and sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`]
-//! is stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the monitor
+//! is stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the watchdog
 //! looks every [`CLOSE`], and stands in for a worker as early. It does so too, without counting, for one that slept at
-//! the look before and is awake at [`IoCx`]his one: to make sure would take another period, in which requests wait.
-//! While all workers sleep so does the monitor, without a time-out; the first to wake calls it ([`Bell`]).
+//! the look before and is awake at this one: to make sure would take another period, in which requests wait.
+//! While all workers sleep so does the watchdog, without a time-out; the first to wake calls it ([`Bell`]).
 //!
 //! # What is done about it
 //! With the worker's claim (`atomics/biased_lock`), which it has to itself while the worker is in user code:
 //! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`sched/worker_io`). Until the
-//!   worker is back the monitor waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
-//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what [`IoCx`]he
+//!   worker is back the watchdog waits on the epoll instance itself, so a request is late by a wake-up, not by a
+//!   period.
+//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the
 //!   worker has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim
 //!   interrupts it (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker
 //!   that has no processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are looked
@@ -29,7 +30,7 @@
 //! * *The inbox*: fibers that may move go to others.
 //! * *Its processor*: who wakes there goes before it (`slice`).
 //!
-//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at [`IoCx`]he
+//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the
 //! worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long: what was the
 //! first few milliseconds' fault need not be that of the first second.
 //!
@@ -76,12 +77,12 @@ const AGAIN: u32 = 10;
 /// Between two interruptions of a stalled worker that has to be interrupted for others to see what is done: at least
 /// this, a 500th of the stall so far, at most [`CLOSE`].
 const INTERRUPTION: Duration = Duration::from_micros(100);
-/// Looks at which all workers sleep before the monitor sleeps too.
+/// Looks at which all workers sleep before the watchdog sleeps too.
 const QUIET: u32 = 3;
 /// Connections that one look asks poll(2) about; more take their turns.
 const MOST: usize = 2048;
 
-/// What [`IoCx`]he monitor last saw of a worker.
+/// What the watchdog last saw of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     beat: Beat,
@@ -102,7 +103,7 @@ struct Round {
     last: Instant,
 }
 
-/// Idle connections: where they are, and what [`IoCx`]hey wait for.
+/// Idle connections: where they are, and what they wait for.
 type Connections = Vec<(usize, Arc<Descriptor>)>;
 
 /// What is waited for while a worker is stalled.
@@ -112,8 +113,8 @@ enum Watched {
     Connections(Connections),
 }
 
-/// The monitor's thread.
-pub(crate) struct Monitor {
+/// The watchdog's thread.
+pub(crate) struct Watchdog {
     pool: Arc<PoolShared>,
     stall_after: Duration,
     seen: Vec<Seen>,
@@ -123,7 +124,7 @@ pub(crate) struct Monitor {
     notes: Option<Notes>,
 }
 
-impl Monitor {
+impl Watchdog {
     pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
@@ -139,18 +140,18 @@ impl Monitor {
         timeslice::shorten();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
-            let stalled = self.look();
+            let stalled = self.scan();
             if !stalled.is_empty() {
                 let mut watched = Vec::new();
                 let others = stalled.len() < self.pool.workers.len();
-                stalled.into_iter().for_each(|id| self.stand_in(id, others, &mut watched));
+                stalled.into_iter().for_each(|id| self.take_over_io(id, others, &mut watched));
                 self.wait(&watched);
                 continue;
             }
             quiet = if self.all_asleep() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
                 let pool = &self.pool;
-                pool.monitor.sleep(|| self.all_asleep() && !pool.is_stopping());
+                pool.watchdog_bell.sleep(|| self.all_asleep() && !pool.is_stopping());
                 quiet = 0;
                 continue;
             }
@@ -166,8 +167,8 @@ impl Monitor {
         self.pool.sleepers.count() == self.pool.workers.len()
     }
 
-    /// The workers that are held up.
-    fn look(&mut self) -> Vec<WorkerId> {
+    /// Returns the workers that are held up.
+    fn scan(&mut self) -> Vec<WorkerId> {
         let now = Instant::now();
         let period = self.period(now);
         let mut stalled = Vec::new();
@@ -207,9 +208,9 @@ impl Monitor {
         stalled
     }
 
-    /// Does what a worker would do at its driver, and adds what [`IoCx`]o wait for until the next time. `others`:
+    /// Does what a worker would do at its driver, and adds what to wait for until the next time. `others`:
     /// somebody is there to take what comes of it.
-    fn stand_in(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
+    fn take_over_io(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
         if self.pool.workers.len() == 1 {
             return;
         }

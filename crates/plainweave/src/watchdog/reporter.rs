@@ -1,8 +1,8 @@
 //! The thread that looks at a stalled worker and tells the program.
 //!
-//! A thread of its own, though the monitor has found the worker: while one asks, waits for the answer, reads debugging
-//! information (20 ms the first time, for a program of ours) and runs the program's function, the monitor has to stand
-//! in for that worker. The monitor only leaves a note, in a queue of bounded length; of one that finds it full no more
+//! A thread of its own, though the watchdog has found the worker: while one asks, waits for the answer, reads debugging
+//! information (20 ms the first time, for a program of ours) and runs the program's function, the watchdog has to stand
+//! in for that worker. The watchdog only leaves a note, in a queue of bounded length; of one that finds it full no more
 //! is told than that there was one.
 
 use std::fmt;
@@ -34,7 +34,7 @@ impl fmt::Debug for OnStall {
     }
 }
 
-/// A stall, as the monitor has seen it.
+/// A stall, as the watchdog has seen it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub(crate) worker: WorkerId,
@@ -46,7 +46,7 @@ pub(crate) struct Note {
     pub(crate) delay: Duration,
 }
 
-/// The monitor's end of the queue.
+/// The watchdog's end of the queue.
 pub(crate) struct Notes {
     queue: SyncSender<Note>,
     missed: Arc<AtomicU64>,
@@ -85,7 +85,7 @@ impl Reporter {
         (notes, Self { pool, queue, missed, delays, on_stall })
     }
 
-    /// Until the monitor has ended.
+    /// Until the watchdog has ended.
     pub(crate) fn run(self) {
         while let Ok(note) = self.queue.recv() {
             if self.pool.is_stopping() {

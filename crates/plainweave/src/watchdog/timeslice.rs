@@ -2,11 +2,11 @@
 //!
 //! Since Linux 6.6 (EEVDF) a thread that has been given a processor keeps it for a slice, 1 to 4 ms, whoever wakes
 //! meanwhile. So whatever wakes on the processor of a fiber that computes is late by milliseconds, though another
-//! processor be idle: the monitor, a worker that it has called, a client on the same machine. Since 6.12 a thread that
+//! processor be idle: the watchdog, a worker that it has called, a client on the same machine. Since 6.12 a thread that
 //! asks for a shorter slice goes first (sched_setattr(2), `sched_runtime`; `PREEMPT_SHORT` in kernel/sched/features.h).
 //! Shares of the processor stay what they were, in either direction, and no privilege is needed.
 //!
-//! * The monitor asks for the shortest: it runs for some 20 us at a time, and is of use at once or not at all.
+//! * The watchdog asks for the shortest: it runs for some 20 us at a time, and is of use at once or not at all.
 //! * A stalled worker is given the longest until it goes on, if it computes: then it does not mind when. Many seem held
 //!   up that only wait, for a processor or a disk; to let others go before those would make it worse.
 //!

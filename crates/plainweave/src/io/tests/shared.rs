@@ -21,7 +21,7 @@ fn rig() -> Rig {
     Rig::new(&|| named("uring", Uring::new(Instant::now(), Users::Any, 8)))
 }
 
-/// What the monitor does for a worker that computes.
+/// What the watchdog does for a worker that computes.
 #[test]
 fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
     membarrier(MembarrierCommand::RegisterPrivateExpedited).expect("there is one");
