@@ -93,7 +93,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let me = fiber::current();
         let here = me.map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
         let deadline = if here.is_some() { me.map_or(NEVER, |h| h.own.deadline.get()) } else { NEVER };
-        let birth = self.pool.birth(here, Some(self.data.node.clone()), deadline);
+        let spec = self.pool.spec(here, Some(self.data.node.clone()), deadline);
         let data = self.data.clone();
         let member = Membership::of_new_child(&data);
         let run = move || {
@@ -103,8 +103,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
         // outlive 'scope.
-        let (task, raw) = unsafe { closure::create(birth, Some(data), run) };
-        self.pool.launch(task, here);
+        let (task, raw) = unsafe { closure::create(spec, Some(data), run) };
+        self.pool.spawn(task, here);
         ScopedJoinHandle { raw, scope: PhantomData }
     }
 

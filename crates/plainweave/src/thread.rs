@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::{CancelReason, Interrupt};
-use crate::fiber::{self, Birth, FiberHandle, Header, Movement, NEVER, Switch, Urgency};
+use crate::fiber::{self, FiberHandle, FiberSpec, Header, Movement, NEVER, Switch, Urgency};
 use crate::sched::closure::{self, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, ThreadEntry};
@@ -251,17 +251,17 @@ impl Builder {
                  is Send goes from one to another; use spawn, or storage that they share (shared_tls)",
             );
         }
-        if me.anchor() != Some(ctx.id()) {
+        if me.pinned_to() != Some(ctx.id()) {
             return refused("spawn_local: the calling fiber may move to another worker (Movement::Anytime)");
         }
         self.check()?;
-        let mut birth = ctx.pool().birth(Some(ctx), None, NEVER);
-        self.endow(ctx.pool(), &mut birth);
-        birth.anchor = Some(ctx.id());
-        birth.movement = Movement::Never;
+        let mut spec = ctx.pool().spec(Some(ctx), None, NEVER);
+        self.apply_to(ctx.pool(), &mut spec);
+        spec.pinned_to = Some(ctx.id());
+        spec.movement = Movement::Never;
         // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
-        let (task, raw) = unsafe { closure::create(birth, None, f) };
-        ctx.pool().launch(task, Some(ctx));
+        let (task, raw) = unsafe { closure::create(spec, None, f) };
+        ctx.pool().spawn(task, Some(ctx));
         Ok(LocalJoinHandle { raw, _here: PhantomData })
     }
 
@@ -288,12 +288,12 @@ impl Builder {
     }
 
     /// Gives a fiber to be what this builder was told.
-    fn endow(self, pool: &PoolShared, birth: &mut Birth) {
-        birth.name = self.name;
+    fn apply_to(self, pool: &PoolShared, spec: &mut FiberSpec) {
+        spec.name = self.name;
         // `check` saw that it is less than this.
-        birth.stack_size = u32::try_from(self.stack_size).unwrap_or(u32::MAX);
+        spec.stack_size = u32::try_from(self.stack_size).unwrap_or(u32::MAX);
         let default = Urgency::default();
-        birth.urgency = Urgency {
+        spec.urgency = Urgency {
             priority: self.priority.unwrap_or(default.priority),
             weight: self.weight.unwrap_or(default.weight),
             due: self.deadline.map_or(default.due, |at| pool.nanos(at)),
@@ -304,11 +304,11 @@ impl Builder {
     /// As for `closure::create`.
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
         let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
-        let mut birth = pool.birth(here, None, NEVER);
-        self.endow(pool, &mut birth);
+        let mut spec = pool.spec(here, None, NEVER);
+        self.apply_to(pool, &mut spec);
         // SAFETY: the caller's promise.
-        let (task, raw) = unsafe { closure::create(birth, None, f) };
-        pool.launch(task, here);
+        let (task, raw) = unsafe { closure::create(spec, None, f) };
+        pool.spawn(task, here);
         JoinHandle(raw)
     }
 }

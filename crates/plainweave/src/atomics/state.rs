@@ -45,13 +45,13 @@ pub(super) const TOKEN: u32 = 8;
 /// A grant was given while the fiber was not suspended.
 pub(super) const GRANT: u32 = 16;
 /// Anchored fibers only: it has been suspended once; whoever wakes it from elsewhere tells its worker.
-pub(super) const SETTLED: u32 = 32;
+pub(super) const PINNED: u32 = 32;
 /// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
-pub(super) const POSTED: u32 = 64;
+pub(super) const REMOTE_WAKE: u32 = 64;
 
-/// What a wake-up brings.
+/// What a wake-up payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Brings {
+pub(crate) enum WakePayload {
     /// Nothing: the fiber looks at its condition again.
     Nothing,
     /// The token of `park` and `unpark`.
@@ -60,12 +60,12 @@ pub(crate) enum Brings {
     Grant,
 }
 
-impl Brings {
+impl WakePayload {
     pub(super) fn bit(self) -> u32 {
         match self {
-            Brings::Nothing => 0,
-            Brings::Token => TOKEN,
-            Brings::Grant => GRANT,
+            WakePayload::Nothing => 0,
+            WakePayload::Token => TOKEN,
+            WakePayload::Grant => GRANT,
         }
     }
 }
@@ -100,11 +100,11 @@ impl State {
     /// Any thread. True: the caller now owns the fiber, hands over what it `brings`, and must queue it. False: what it
     /// brings is in the word.
     #[inline]
-    pub(crate) fn wake(&self, brings: Brings) -> bool {
+    pub(crate) fn wake(&self, payload: WakePayload) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let won = seen & SUSPENDED != 0;
-            let next = if won { seen & !SUSPENDED } else { seen | NOTIFIED | brings.bit() };
+            let next = if won { seen & !SUSPENDED } else { seen | NOTIFIED | payload.bit() };
             // Also when nothing changes: whoever takes the notification must see what the waker wrote before.
             match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return won,
@@ -115,10 +115,10 @@ impl State {
 
     /// The fiber itself. Whether such a thing was left in the word; it is taken out.
     #[inline]
-    pub(crate) fn take(&self, brings: Brings) -> bool {
-        let there = self.0.load(Ordering::Relaxed) & brings.bit() != 0;
+    pub(crate) fn take(&self, payload: WakePayload) -> bool {
+        let there = self.0.load(Ordering::Relaxed) & payload.bit() != 0;
         if there {
-            self.0.fetch_and(!brings.bit(), Ordering::AcqRel);
+            self.0.fetch_and(!payload.bit(), Ordering::AcqRel);
         }
         there
     }
@@ -154,7 +154,7 @@ mod loom_models {
 
     fn waker(m: &Model) {
         m.flag.fetch_add(1, Ordering::Release);
-        if m.state.wake(Brings::Nothing) {
+        if m.state.wake(WakePayload::Nothing) {
             m.queued.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -204,7 +204,7 @@ mod loom_models {
             let (granter, other) = (m.clone(), m.clone());
             // The granter that wins leaves the grant in the fiber's cells: here in `flag`.
             let granter = loom::thread::spawn(move || {
-                if granter.state.wake(Brings::Grant) {
+                if granter.state.wake(WakePayload::Grant) {
                     granter.flag.fetch_add(1, Ordering::Relaxed);
                     granter.queued.fetch_add(1, Ordering::AcqRel);
                 }
@@ -213,7 +213,7 @@ mod loom_models {
             let mut grants = 0;
             let mut suspended = 0;
             while grants == 0 {
-                grants += u32::from(m.state.take(Brings::Grant));
+                grants += u32::from(m.state.take(WakePayload::Grant));
                 if grants == 0 && m.state.suspend() {
                     suspended += 1;
                     // The push is what the fiber runs by.
@@ -226,12 +226,12 @@ mod loom_models {
             granter.join().unwrap();
             other.join().unwrap();
             assert_eq!(grants, 1);
-            assert!(!m.state.take(Brings::Grant) && m.flag.load(Ordering::Relaxed) == 0, "granted twice");
+            assert!(!m.state.take(WakePayload::Grant) && m.flag.load(Ordering::Relaxed) == 0, "granted twice");
         });
     }
 
     fn waker_for_nothing(m: &Model) {
-        if m.state.wake(Brings::Nothing) {
+        if m.state.wake(WakePayload::Nothing) {
             m.queued.fetch_add(1, Ordering::AcqRel);
         }
     }

@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use corosensei::{Coroutine, Yielder};
 
-use crate::atomics::pinned_state::Local;
-use crate::atomics::state::{Brings, State};
+use crate::atomics::pinned_state::PinnedState;
+use crate::atomics::state::{State, WakePayload};
 use crate::fiber_local;
 use crate::policy::{self, WorkerId};
 use crate::queue::inbox::Link;
@@ -113,7 +113,7 @@ pub(crate) struct Header {
     link: Link<Header>,
     /// Its place in the list of a lock or channel; with the list's lock.
     waiter: Waiter,
-    anchor: AtomicU32,
+    pinned_to: AtomicU32,
     last_worker: AtomicU32,
     pub(crate) state: State,
     movement: Movement,
@@ -141,7 +141,7 @@ pub(crate) struct Host {
 #[repr(C)]
 pub(crate) struct Own {
     /// Where it is, if it does not move: see `atomics/pinned_state`.
-    pub(crate) local: Local,
+    pub(crate) pinned: PinnedState,
     /// What the waker that won the fiber brought: see `state`.
     token: Cell<bool>,
     grant: Cell<bool>,
@@ -184,12 +184,12 @@ pub(crate) struct VTable {
 unsafe impl Sync for Header {}
 
 /// What a fiber is born with.
-pub(crate) struct Birth {
+pub(crate) struct FiberSpec {
     pub(crate) pool: NonNull<()>,
     pub(crate) name: Option<Box<str>>,
     pub(crate) stack_size: u32,
     pub(crate) movement: Movement,
-    pub(crate) anchor: Option<WorkerId>,
+    pub(crate) pinned_to: Option<WorkerId>,
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) deadline: u64,
     pub(crate) urgency: Urgency,
@@ -232,9 +232,9 @@ impl Header {
     /// # Safety
     /// The caller may write to the place.
     #[inline(always)]
-    pub(crate) unsafe fn write(place: *mut Self, birth: Birth, refs: usize, vtable: &'static VTable) {
+    pub(crate) unsafe fn write(place: *mut Self, spec: FiberSpec, refs: usize, vtable: &'static VTable) {
         let id = next_id();
-        let name = birth.name.as_deref().unwrap_or("");
+        let name = spec.name.as_deref().unwrap_or("");
         // SAFETY: the caller's promise.
         unsafe {
             write_fields!(place, Header {
@@ -242,36 +242,36 @@ impl Header {
                 state: State::new(),
                 refs: AtomicUsize::new(refs),
                 vtable: vtable,
-                pool: birth.pool,
+                pool: spec.pool,
                 link: Link::new(),
                 waiter: Waiter::of_fiber(),
-                anchor: AtomicU32::new(birth.anchor.map_or(NOWHERE, |w| w as u32)),
+                pinned_to: AtomicU32::new(spec.pinned_to.map_or(NOWHERE, |w| w as u32)),
                 last_worker: AtomicU32::new(NOWHERE),
-                movement: birth.movement,
+                movement: spec.movement,
                 stamp: AtomicU64::new(0),
-                urgency: birth.urgency,
+                urgency: spec.urgency,
                 cancel: Word::default(),
-                name: birth.name;
+                name: spec.name;
                 own
             });
             write_fields!(
                 &raw mut (*place).own,
                 Own {
                     has_block: Cell::new(false),
-                    in_scope: birth.node.is_some(),
+                    in_scope: spec.node.is_some(),
                     host: Cell::new(ptr::null()),
                     yielder: Cell::new(ptr::null()),
                     coroutine: UnsafeCell::new(None),
                     block: UnsafeCell::new(None),
-                    node: RefCell::new(birth.node),
-                    deadline: Cell::new(birth.deadline),
+                    node: RefCell::new(spec.node),
+                    deadline: Cell::new(spec.deadline),
                     timer_fired: Cell::new(false),
                     timer: KeyCell::new(),
-                    local: Local::new(),
+                    pinned: PinnedState::new(),
                     token: Cell::new(false),
                     grant: Cell::new(false),
                     registered: Cell::new(0),
-                    stack_size: birth.stack_size,
+                    stack_size: spec.stack_size,
                     reason: Cell::new(Reason::Park)
                 }
             );
@@ -292,7 +292,7 @@ impl Header {
 
     /// Whether it stays with the worker that it starts on, which then keeps its state: `atomics/pinned_state`.
     #[inline]
-    pub(crate) fn stays(&self) -> bool {
+    pub(crate) fn pins(&self) -> bool {
         self.movement != Movement::Anytime
     }
 
@@ -320,15 +320,15 @@ impl Header {
     }
 
     #[inline]
-    pub(crate) fn anchor(&self) -> Option<WorkerId> {
-        let w = self.anchor.load(Ordering::Relaxed);
+    pub(crate) fn pinned_to(&self) -> Option<WorkerId> {
+        let w = self.pinned_to.load(Ordering::Relaxed);
         (w != NOWHERE).then_some(w as usize)
     }
 
     /// The fiber itself, the worker that runs it, or whoever has just won it (`state`).
     #[inline]
-    pub(crate) fn set_anchor(&self, worker: Option<WorkerId>) {
-        self.anchor.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
+    pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
+        self.pinned_to.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
     }
 
     /// The fiber itself, or the worker that runs it. Whether it has thread-local storage of its own.
@@ -344,19 +344,19 @@ impl Header {
 
     /// The fiber itself. Whether it was brought a token, or a grant; it is taken.
     #[inline]
-    pub(crate) fn take(&self, brings: Brings) -> bool {
-        let cell = if brings == Brings::Token { &self.own.token } else { &self.own.grant };
+    pub(crate) fn take(&self, payload: WakePayload) -> bool {
+        let cell = if payload == WakePayload::Token { &self.own.token } else { &self.own.grant };
         // Both places are emptied: tokens do not add up.
-        cell.replace(false) | self.state.take(brings)
+        cell.replace(false) | self.state.take(payload)
     }
 
     /// Whoever owns the fiber. Leaves there what a wake-up brought.
     #[inline]
-    pub(crate) fn bring(&self, brings: Brings) {
-        match brings {
-            Brings::Nothing => {}
-            Brings::Token => self.own.token.set(true),
-            Brings::Grant => self.own.grant.set(true),
+    pub(crate) fn bring(&self, payload: WakePayload) {
+        match payload {
+            WakePayload::Nothing => {}
+            WakePayload::Token => self.own.token.set(true),
+            WakePayload::Grant => self.own.grant.set(true),
         }
     }
 
@@ -364,7 +364,7 @@ impl Header {
     /// false if a wake-up came first: the fiber is to be queued again.
     #[inline]
     pub(crate) fn suspended(&self) -> bool {
-        if self.stays() { self.state.suspend_pinned(&self.own.local) } else { self.state.suspend() }
+        if self.pins() { self.state.suspend_pinned(&self.own.pinned) } else { self.state.suspend() }
     }
 
     /// The fiber itself: back to the worker.

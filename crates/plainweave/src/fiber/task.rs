@@ -93,8 +93,8 @@ impl FiberTask {
     #[inline]
     pub(crate) fn finish(&self) -> bool {
         let header = self.header();
-        if header.stays() {
-            return header.state.finish_anchored(&header.own.local);
+        if header.pins() {
+            return header.state.finish_pinned(&header.own.pinned);
         }
         header.state.finish();
         true
@@ -127,7 +127,7 @@ impl FiberTask {
 impl Task for FiberTask {
     #[inline]
     fn pinned(&self) -> Option<WorkerId> {
-        self.header().anchor()
+        self.header().pinned_to()
     }
 
     fn last_worker(&self) -> Option<WorkerId> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::atomics::join::{Finished, Join};
 use crate::fiber::blocks::{self, Blocks};
 use crate::fiber::cancel::{CancelReason, Interrupt};
-use crate::fiber::{self, Birth, FiberHandle, FiberTask, Header, Reason, VTable, write_fields};
+use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Reason, VTable, write_fields};
 use crate::fiber_local;
 use crate::sched::children::ScopeData;
 use crate::sched::wait::{self, Waker};
@@ -53,13 +53,13 @@ impl<T, F: FnOnce() -> T> Types<T, F> {
 /// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for
 /// the fiber. They are `Send`, or the fiber is anchored to this thread's worker for good and the handle stays there.
 pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
-    birth: Birth,
+    spec: FiberSpec,
     scope: Option<Arc<ScopeData>>,
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
     let here = fiber::current_host().map(|host| &host.blocks);
     // The fiber itself and its handle.
-    let body = place(birth, 2, Join::new(), scope, f, here);
+    let body = place(spec, 2, Join::new(), scope, f, here);
     // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.
     unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
 }
@@ -68,15 +68,15 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
 ///
 /// # Safety
 /// As for [`create`].
-pub(crate) unsafe fn create_detached<F: FnOnce()>(birth: Birth, here: Option<&Blocks>, f: F) -> FiberTask {
+pub(crate) unsafe fn create_detached<F: FnOnce()>(spec: FiberSpec, here: Option<&Blocks>, f: F) -> FiberTask {
     // SAFETY: new, and the caller's to queue.
-    unsafe { FiberTask::new(place::<(), F>(birth, 1, Join::abandoned(), None, f, here).cast()) }
+    unsafe { FiberTask::new(place::<(), F>(spec, 1, Join::abandoned(), None, f, here).cast()) }
 }
 
 /// Makes a fiber in a block. The header is the first field of the first field of `repr(C)` structs.
 #[inline(always)]
 fn place<T, F: FnOnce() -> T>(
-    birth: Birth,
+    spec: FiberSpec,
     refs: usize,
     join: Join<Waker>,
     scope: Option<Arc<ScopeData>>,
@@ -87,7 +87,7 @@ fn place<T, F: FnOnce() -> T>(
     let place = body.as_ptr();
     // SAFETY: a block of that layout.
     unsafe {
-        Header::write(&raw mut (*place).packet.header, birth, refs, &Types::<T, F>::VTABLE);
+        Header::write(&raw mut (*place).packet.header, spec, refs, &Types::<T, F>::VTABLE);
         let packet = &raw mut (*place).packet;
         write_fields!(packet, Packet { join: join, scope: scope, result: UnsafeCell::new(None); header });
         write_fields!(place, Body { start: UnsafeCell::new(Some(f)); packet });

@@ -181,19 +181,19 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
         // At once: the watchdog may see its completion before the worker comes by.
         end_taken(cx);
     }
-    launch(cx, serving, outcome);
+    spawn_fiber(cx, serving, outcome);
 }
 
 /// The connection's fresh fiber.
-fn launch(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
+fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
     if cx.here.is_none() {
         cx.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
     }
-    let birth = cx.pool.birth(cx.here, None, NEVER);
+    let spec = cx.pool.spec(cx.here, None, NEVER);
     // SAFETY: the closure is 'static and Send.
     let task =
-        unsafe { closure::create_detached(birth, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
-    cx.pool.launch(task, cx.here);
+        unsafe { closure::create_detached(spec, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
+    cx.pool.spawn(task, cx.here);
 }
 
 impl IdleConn {
@@ -253,7 +253,7 @@ impl IdleConn {
                 (_, Some(interrupt)) => Err(interrupt.into()),
                 (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
             };
-            launch(cx, Serving(conn), outcome);
+            spawn_fiber(cx, Serving(conn), outcome);
         }
         // Only now: a closing pool must see the connection or the fiber that has it.
         lower(&cx.pool.workers[cx.id].idle_conns);

@@ -23,18 +23,18 @@ impl WorkerCtx {
     /// Notes a fiber that starts and is pinned here. Returns its key.
     #[inline]
     pub(super) fn put_on_record(&self, header: &Header) -> usize {
-        let mut anchored = self.anchored.borrow_mut();
-        let key = anchored.insert(NonNull::from(header));
-        self.shared().live.store(anchored.len(), Ordering::Relaxed);
+        let mut pinned = self.pinned.borrow_mut();
+        let key = pinned.insert(NonNull::from(header));
+        self.shared().live.store(pinned.len(), Ordering::Relaxed);
         key
     }
 
     /// Notes that it has ended.
     #[inline]
     pub(super) fn strike_off(&self, key: usize) {
-        let mut anchored = self.anchored.borrow_mut();
-        let _ = anchored.try_remove(key);
-        self.shared().live.store(anchored.len(), Ordering::Relaxed);
+        let mut pinned = self.pinned.borrow_mut();
+        let _ = pinned.try_remove(key);
+        self.shared().live.store(pinned.len(), Ordering::Relaxed);
     }
 }
 
@@ -51,7 +51,7 @@ impl Load for WorkerCtx {
 
     #[inline]
     fn mine(&self) -> usize {
-        self.anchored.borrow().len()
+        self.pinned.borrow().len()
     }
 
     #[inline]

@@ -14,16 +14,16 @@ pub(crate) trait PushLocal {
 }
 
 /// A worker's half of the policy.
-pub(crate) struct Half<P: Policy<FiberTask>> {
-    pub(crate) policy: Arc<P>,
+pub(crate) struct LocalPolicy<P: Policy<FiberTask>> {
+    pub(crate) shared: Arc<P>,
     pub(crate) inner: RefCell<(P::Local, Cx)>,
 }
 
-impl<P: Policy<FiberTask>> PushLocal for Half<P> {
+impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) -> Wake {
         let (local, cx) = &mut *self.inner.borrow_mut();
-        self.policy.push(cx, Some(local), task, why)
+        self.shared.push(cx, Some(local), task, why)
     }
 
     #[inline]
@@ -32,11 +32,11 @@ impl<P: Policy<FiberTask>> PushLocal for Half<P> {
     }
 }
 
-impl<P: Policy<FiberTask>> Half<P> {
+impl<P: Policy<FiberTask>> LocalPolicy<P> {
     #[inline(always)]
     pub(crate) fn pop(&self, effort: Effort) -> Option<FiberTask> {
         let (local, cx) = &mut *self.inner.borrow_mut();
-        self.policy.pop(cx, local, effort)
+        self.shared.pop(cx, local, effort)
     }
 
     /// Before a fiber's first run on `here`: the other worker on which it is to start.
@@ -46,7 +46,7 @@ impl<P: Policy<FiberTask>> Half<P> {
             return None;
         }
         let (_, cx) = &mut *self.inner.borrow_mut();
-        let place = self.policy.place(cx, task, here)?;
+        let place = self.shared.place(cx, task, here)?;
         (place != here.id() && place < here.pool().workers.len()).then_some(place)
     }
 }

@@ -29,7 +29,7 @@ use crate::queue::mpsc::Reader;
 const LOOKS: u32 = 4;
 
 /// What a worker knows of its mail. Its thread only.
-pub(crate) struct Mail {
+pub(crate) struct Mailbox {
     /// Grants to fibers that stay here.
     pub(crate) grants: Reader<Header>,
     /// On its way to being read.
@@ -40,7 +40,7 @@ pub(crate) struct Mail {
     mask: Cell<u32>,
 }
 
-impl Mail {
+impl Mailbox {
     pub(crate) fn new(grants: Reader<Header>) -> Self {
         Self { grants, taken: RefCell::new(Taken::nothing()), walks: Cell::new(false), mask: Cell::new(0) }
     }

@@ -34,7 +34,7 @@ pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
 use crate::atomics::bell::Bell;
 use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
-use crate::fiber::{Birth, FiberHandle, FiberTask, Header, Movement, NEVER, Urgency};
+use crate::fiber::{FiberHandle, FiberSpec, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
@@ -52,7 +52,7 @@ pub(crate) struct PoolShared {
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
     pub(super) outside: Box<dyn PushOutside>,
     pub(super) spawned_outside: AtomicU64,
-    next_anchor: AtomicUsize,
+    next_home: AtomicUsize,
     closing: AtomicBool,
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
     refuses_idle: AtomicBool,
@@ -111,7 +111,7 @@ impl PoolShared {
             sized: Mutex::new(HashMap::new()),
             outside,
             spawned_outside: AtomicU64::new(0),
-            next_anchor: AtomicUsize::new(0),
+            next_home: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -124,14 +124,14 @@ impl PoolShared {
 
     /// What a fiber of this pool is born with, apart from its scope. `here`: the spawning fiber's worker, if it belongs
     /// to this pool.
-    pub(crate) fn birth(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> Birth {
-        let anchor = (self.movement == Movement::Never).then(|| match here {
+    pub(crate) fn spec(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
+        let pinned_to = (self.movement == Movement::Never).then(|| match here {
             Some(ctx) => ctx.id(),
-            None => self.next_anchor.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
+            None => self.next_home.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
         });
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
-        Birth { pool, name: None, stack_size: 0, movement, anchor, node, deadline, urgency }
+        FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
     }
 
     /// A point in time on the policies' clock.

@@ -13,14 +13,14 @@ const TIDY_NS: u64 = 150_000_000;
 const TIDY_ROUNDS: u8 = 3;
 
 /// A worker's stacks and blocks. Its thread only.
-pub(crate) struct Means {
+pub(crate) struct Recycler {
     stacks: RefCell<StackCache>,
     blocks: RefCell<fiber_local::Cache>,
     /// Looks that are still due, and when the last was.
     tidy: Cell<(u8, u64)>,
 }
 
-impl Means {
+impl Recycler {
     pub(crate) fn new(pool: &PoolShared) -> Self {
         let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
         Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }

@@ -48,7 +48,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Looks for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
         let (ctx, pool) = (&self.ctx, self.ctx.pool());
-        self.mail.ran_dry();
+        self.mailbox.ran_dry();
         ctx.set_dry(true);
         if self.has_mail() {
             return self.read_mail();
@@ -56,15 +56,15 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let mut searching = self.searching.take();
         if pool.workers.len() > 1 {
             searching = searching || pool.sleepers.begin_search();
-            if searching && let Some(task) = self.half.pop(Effort::Search) {
+            if searching && let Some(task) = self.policy.pop(Effort::Search) {
                 return self.found(task);
             }
         }
         pool.sleepers.begin_sleep(ctx.id(), searching);
-        let work = !self.mail.grants.doze() || self.has_mail() || self.half.policy.maybe_ready(ctx.id());
+        let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.shared.maybe_ready(ctx.id());
         if work || pool.is_stopping() || self.end_if_told() {
             pool.sleepers.cancel_sleep(ctx.id());
-            self.mail.grants.rouse();
+            self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
             self.searching.set(true);
             // What the look saw may be in another thief's hands: let it finish.
@@ -72,11 +72,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.settle();
             return;
         }
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.means.tidy(pool, || ctx.last_reading()));
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, || ctx.last_reading()));
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
             self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
-            self.mail.grants.rouse();
+            self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
         });
         self.last_turn.set(ctx.last_reading());
@@ -92,7 +92,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if self.has_mail() {
             self.read_mail();
         }
-        if let Some(task) = self.half.pop(Effort::Quick) {
+        if let Some(task) = self.policy.pop(Effort::Quick) {
             self.searching.set(false);
             self.found(task);
         }
@@ -102,7 +102,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn found(&self, task: FiberTask) {
         let pool = self.ctx.pool();
         // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
-        let more = |worker| self.half.policy.maybe_ready(worker);
+        let more = |worker| self.policy.shared.maybe_ready(worker);
         if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
             pool.act_on(Wake::Any);
         }

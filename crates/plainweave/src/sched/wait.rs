@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::sync::{Parker, Unparker};
 
-use crate::atomics::state::Brings;
+use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::sched::worker::TimerTarget;
@@ -237,7 +237,7 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
 
 /// Whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
 fn hopeless(me: &Header, target: Option<&Header>) -> bool {
-    target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.anchor() == Some(me.worker().id()) && t.is_live())
+    target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.pinned_to() == Some(me.worker().id()) && t.is_live())
 }
 
 #[cold]
@@ -293,10 +293,10 @@ pub(crate) struct Pin<'a>(Option<&'a Header>);
 
 impl<'a> Pin<'a> {
     pub(crate) fn new(header: &'a Header) -> Self {
-        if header.anchor().is_some() {
+        if header.pinned_to().is_some() {
             return Self(None);
         }
-        header.set_anchor(Some(header.worker().id()));
+        header.pin_to(Some(header.worker().id()));
         Self(Some(header))
     }
 }
@@ -304,7 +304,7 @@ impl<'a> Pin<'a> {
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         if let Some(header) = self.0 {
-            header.set_anchor(None);
+            header.pin_to(None);
         }
     }
 }
@@ -318,7 +318,9 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 #[inline(always)]
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     match suspendable() {
-        Some(header) => until_on_fiber(header, Reason::Park, true, limit, || header.take(Brings::Token).then_some(())),
+        Some(header) => {
+            until_on_fiber(header, Reason::Park, true, limit, || header.take(WakePayload::Token).then_some(()))
+        }
         None => park_thread(limit),
     }
 }

@@ -10,7 +10,7 @@
 //! The words are `atomics/state` and `atomics/pinned_state`, the messages of the last row go by `queue/mpsc`.
 //!
 //! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for whoever holds a reference, [`grant`] for wait
-//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::launch`] for a new fiber. Whoever has won a fiber
+//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. Whoever has won a fiber
 //! calls [`schedule`], which knows three places: this worker's own queues ([`WorkerCtx::schedule_here`]), another
 //! worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. What comes out of an inbox goes
 //! through [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 use super::pool::{PoolShared, WorkerShared, bump};
 use super::worker::{WorkerCtx, current_worker};
 use super::worker_io::IoCx;
-use crate::atomics::pinned_state::Call;
-use crate::atomics::state::Brings;
+use crate::atomics::pinned_state::WakeAction;
+use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Node};
 use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason};
 use crate::policy::{Ready, WorkerId};
@@ -38,7 +38,7 @@ impl FiberHandle {
     /// Wakes the fiber with the token of `park`.
     #[inline]
     pub(crate) fn unpark(&self) {
-        wake_with(self.header(), Brings::Token, current_worker());
+        wake_with(self.header(), WakePayload::Token, current_worker());
     }
 }
 
@@ -53,36 +53,36 @@ impl Node {
 /// if any.
 #[inline]
 pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
-    wake_with(header, Brings::Nothing, here);
+    wake_with(header, WakePayload::Nothing, here);
 }
 
 /// Wakes a fiber and brings it something. A fiber that waits for a grant lives until it has come: with a grant,
 /// `header` is not touched after it was given unless that made it the caller's.
 #[inline]
-fn wake_with(header: &Header, brings: Brings, here: Option<&WorkerCtx>) {
-    let won = if !header.stays() {
-        let won = header.state.wake(brings);
+fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
+    let won = if !header.pins() {
+        let won = header.state.wake(payload);
         if won {
-            header.bring(brings);
+            header.bring(payload);
         }
         won
-    } else if let Some(ctx) = here.filter(|ctx| header.stays_on(ctx)) {
-        return wake_here(header, brings, ctx);
+    } else if let Some(ctx) = here.filter(|ctx| header.is_pinned_to(ctx)) {
+        return wake_here(header, payload, ctx);
     } else {
-        header.state.post(brings)
+        header.state.wake_remote(payload)
     };
     if won {
-        // SAFETY: `State::wake` or `State::post` gave the right to queue the fiber, or to send its worker a message
-        // about it, to this caller alone.
+        // SAFETY: `State::wake` or `State::wake_remote` gave the right to queue the fiber, or to send its worker a
+        // message about it, to this caller alone.
         schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, here);
     }
 }
 
 /// Wakes a fiber on the worker that it is pinned to, where that is known.
 #[inline]
-fn wake_here(header: &Header, brings: Brings, ctx: &WorkerCtx) {
-    header.bring(brings);
-    if header.own.local.wake() == Call::Queue {
+fn wake_here(header: &Header, payload: WakePayload, ctx: &WorkerCtx) {
+    header.bring(payload);
+    if header.own.pinned.wake() == WakeAction::Queue {
         // SAFETY: its worker found it suspended, so this worker owns it now.
         ctx.schedule_here(unsafe { FiberTask::new(NonNull::from(header)) });
     }
@@ -101,27 +101,27 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
     {
         if ptr::eq(ctx.shared(), home) {
             // SAFETY: the caller's promise.
-            return wake_here(unsafe { header.as_ref() }, Brings::Grant, ctx);
+            return wake_here(unsafe { header.as_ref() }, WakePayload::Grant, ctx);
         }
         if ctx.pool().send_grant(home, header) {
             return;
         }
     }
     // SAFETY: the caller's promise: it waits, until this has given it.
-    wake_with(unsafe { header.as_ref() }, Brings::Grant, here);
+    wake_with(unsafe { header.as_ref() }, WakePayload::Grant, here);
 }
 
 impl Header {
     /// Returns whether the fiber is pinned to this worker.
     #[inline]
-    fn stays_on(&self, ctx: &WorkerCtx) -> bool {
-        self.anchor() == Some(ctx.id()) && ptr::eq(self.pool_ptr().as_ptr(), ptr::from_ref(ctx.pool()).cast())
+    fn is_pinned_to(&self, ctx: &WorkerCtx) -> bool {
+        self.pinned_to() == Some(ctx.id()) && ptr::eq(self.pool_ptr().as_ptr(), ptr::from_ref(ctx.pool()).cast())
     }
 }
 
 impl PoolShared {
     /// Counts and queues a new fiber.
-    pub(crate) fn launch(&self, task: FiberTask, here: Option<&WorkerCtx>) {
+    pub(crate) fn spawn(&self, task: FiberTask, here: Option<&WorkerCtx>) {
         match here {
             Some(ctx) => bump(&ctx.shared().spawned),
             None => {
@@ -154,23 +154,23 @@ impl PoolShared {
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
     let local = here.filter(|ctx| ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
-    match (local, task.header().anchor()) {
-        (Some(ctx), Some(anchor)) if anchor != ctx.id() => send_to(ctx.pool(), anchor, task),
-        (Some(ctx), anchor) => {
-            if anchor.is_some() && !task.header().stays() {
+    match (local, task.header().pinned_to()) {
+        (Some(ctx), Some(worker)) if worker != ctx.id() => send_to(ctx.pool(), worker, task),
+        (Some(ctx), pinned) => {
+            if pinned.is_some() && !task.header().pins() {
                 ctx.io_cx(&ctx.io()).release(task.header());
             }
             ctx.push(task, why);
         }
-        (None, anchor) => {
+        (None, pinned) => {
             // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
             // may change at any moment, hence the reference.
             let pool = unsafe {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
             };
-            match anchor {
-                Some(anchor) => send_to(&pool, anchor, task),
+            match pinned {
+                Some(worker) => send_to(&pool, worker, task),
                 None => pool.act_on(pool.outside.push(task, why)),
             }
         }
@@ -186,10 +186,10 @@ pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
 }
 
 impl WorkerCtx {
-    /// Pushes to the policy, with this worker's own half, and wakes whoever the policy asks for.
+    /// Pushes to the policy, with this worker's own policy, and wakes whoever the policy asks for.
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) {
-        let wake = self.half.push(task, why);
+        let wake = self.policy.push(task, why);
         self.pool().act_on(wake);
     }
 
@@ -205,22 +205,22 @@ impl WorkerCtx {
     /// The fiber was sent to this worker by [`grant`].
     pub(super) unsafe fn deliver_grant(&self, header: NonNull<Header>) {
         // SAFETY: the caller's promise: it waits for this.
-        wake_here(unsafe { header.as_ref() }, Brings::Grant, self);
+        wake_here(unsafe { header.as_ref() }, WakePayload::Grant, self);
     }
 
     /// Takes in what comes out of this worker's inbox: a message about a fiber that is here, or a fiber that is to
     /// come. Returns a fiber that has ended and was kept for this message, which the caller retires.
     pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
         let header = task.header();
-        if !header.own.local.is_settled() {
+        if !header.own.pinned.has_suspended() {
             self.io_cx(&self.io()).release(header);
             self.schedule_here(task);
             return None;
         }
-        match header.state.read(&header.own.local, |brings| header.bring(brings)) {
-            Call::Queue => self.schedule_here(task),
-            Call::Nothing => {}
-            Call::Retire => return Some(task),
+        match header.state.read(&header.own.pinned, |payload| header.bring(payload)) {
+            WakeAction::Queue => self.schedule_here(task),
+            WakeAction::Nothing => {}
+            WakeAction::Retire => return Some(task),
         }
         None
     }
@@ -239,7 +239,7 @@ impl IoCx<'_> {
 
     /// Wakes a fiber that may move. Unpins it first, so that a busy worker does not delay it.
     fn wake_movable(self, header: &Header, over: bool) {
-        if !header.state.wake(Brings::Nothing) {
+        if !header.state.wake(WakePayload::Nothing) {
             return; // It is awake: its worker will run it, and it finds out.
         }
         // The fiber is this call's now. While its operation is still pending only its own worker can cancel that.
@@ -255,7 +255,7 @@ impl IoCx<'_> {
         if let Some(timer) = header.own.timer.take() {
             self.io.timers.borrow_mut().remove(timer);
         }
-        header.set_anchor(None);
+        header.pin_to(None);
         if self.here.is_none() {
             self.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
         }
@@ -264,7 +264,9 @@ impl IoCx<'_> {
     /// Unpins a fiber from this worker's inbox, which somebody has woken, if it may move.
     pub(super) fn release(self, header: &Header) {
         // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
-        if header.movement() == Movement::Anytime && header.own.reason.get() != Reason::Io && header.anchor().is_some()
+        if header.movement() == Movement::Anytime
+            && header.own.reason.get() != Reason::Io
+            && header.pinned_to().is_some()
         {
             self.unbind(header);
         }

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::local_policy::{Half, PushLocal};
-use super::mailbox::Mail;
-use super::recycle::Means;
+use super::local_policy::{LocalPolicy, PushLocal};
+use super::mailbox::Mailbox;
+use super::recycle::Recycler;
 use super::wake;
 use super::worker_io::{IoCx, IoGuard, IoState, WorkerIo};
 use crate::atomics::biased_lock::OwnerGuard;
@@ -61,13 +61,13 @@ pub(crate) struct WorkerCtx {
     /// Driver, timers and idle connections: by [`Self::io`] alone.
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
-    pub(super) means: Means,
+    pub(super) recycler: Recycler,
     /// As the pool knows it.
     pub(super) dry: Cell<bool>,
     /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
     /// list.)
-    pub(super) anchored: RefCell<Slab<NonNull<Header>>>,
-    pub(super) half: Rc<dyn PushLocal>,
+    pub(super) pinned: RefCell<Slab<NonNull<Header>>>,
+    pub(super) policy: Rc<dyn PushLocal>,
     /// The clock, as of the last look at driver and timers.
     clock: Cell<u64>,
 }
@@ -153,7 +153,7 @@ impl WorkerCtx {
         }
         self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
         let now = self.now();
-        self.half.set_now(now);
+        self.policy.set_now(now);
         self.clock.set(now);
         self.io_cx(&io).expire(now);
     }
@@ -178,13 +178,13 @@ pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
 /// The loop of one worker.
 pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) ctx: WorkerCtx,
-    pub(super) half: Rc<Half<P>>,
+    pub(super) policy: Rc<LocalPolicy<P>>,
     /// Switches until the next look at driver and timers.
     pub(super) budget: Cell<u32>,
     pub(super) stride: Cell<u32>,
     pub(super) last_turn: Cell<u64>,
     pub(super) searching: Cell<bool>,
-    pub(super) mail: Mail,
+    pub(super) mailbox: Mailbox,
     pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
     /// What the watchdog is to watch while this worker is held up; for [`Self::run`].
@@ -202,7 +202,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         seed: u64,
     ) -> io::Result<Self> {
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
-        let half = Rc::new(Half { policy, inner });
+        let policy = Rc::new(LocalPolicy { shared: policy, inner });
         let shared = &pool.workers[id];
         let grants = shared.take_reader().expect("a worker starts once");
         shared.set_wakeup(driver.wakeup());
@@ -214,22 +214,22 @@ impl<P: Policy<FiberTask>> Worker<P> {
             host: Host { id, home, blocks: Blocks::default() },
             driver_tag,
             worker_io: WorkerIo::new(driver),
-            means: Means::new(&pool),
+            recycler: Recycler::new(&pool),
             dry: Cell::new(true),
-            anchored: RefCell::default(),
-            half: half.clone(),
+            pinned: RefCell::default(),
+            policy: policy.clone(),
             clock: Cell::new(0),
             pool,
         };
         Ok(Self {
             watched: ctx.worker_io.watched().transpose()?,
             ctx,
-            half,
+            policy,
             budget: Cell::new(STRIDE),
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
-            mail: Mail::new(grants),
+            mailbox: Mailbox::new(grants),
             idle_closed: Cell::new(false),
             fibers_told: Cell::new(false),
         })
@@ -242,7 +242,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let remote_io = self.ctx.shared().open_remote_io(&self.ctx.worker_io, watched);
         while !pool.is_stopping() {
             self.look_if_due();
-            match self.half.pop(Effort::Quick) {
+            match self.policy.pop(Effort::Quick) {
                 Some(task) if self.searching.take() => self.found(task),
                 Some(task) => self.resume(task),
                 None => self.idle(),
@@ -251,11 +251,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
         // The watchdog looks in no longer: everything is about to go.
         drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
-        let Self { ctx, half, .. } = self;
+        let Self { ctx, policy, .. } = self;
         drop(ctx);
-        if let Ok(half) = Rc::try_unwrap(half).map_err(|_| ()) {
+        if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
             // What is left never ran, or never will again: leaked, as D14 says.
-            half.policy.drain(half.inner.into_inner().0, &mut std::mem::forget);
+            policy.shared.drain(policy.inner.into_inner().0, &mut std::mem::forget);
         }
         in_flight
     }
@@ -263,12 +263,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Whether others have woken fibers of this worker.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
-        !self.mail.is_empty(self.ctx.shared().inbox())
+        !self.mailbox.is_empty(self.ctx.shared().inbox())
     }
 
     /// Queues those that have been granted what they waited for.
     fn read_grants(&self) {
-        while let Some(header) = self.mail.grants.pop() {
+        while let Some(header) = self.mailbox.grants.pop() {
             // SAFETY: from the queue that `wake::grant` sends by.
             unsafe { self.ctx.deliver_grant(header) };
         }
@@ -278,14 +278,14 @@ impl<P: Policy<FiberTask>> Worker<P> {
     #[inline(never)]
     pub(super) fn read_mail(&self) {
         self.read_grants();
-        self.mail.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+        self.mailbox.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
     /// Queues those that came before the last look.
     #[inline(never)]
     fn turn_mail(&self) {
         self.read_grants();
-        self.mail.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+        self.mailbox.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
     fn deliver(&self, task: FiberTask) {
@@ -298,11 +298,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn look_if_due(&self) {
         let left = self.budget.get() - 1;
         self.budget.set(left);
-        if !self.mail.is_due(left) {
-            return self.mail.walk();
+        if !self.mailbox.is_due(left) {
+            return self.mailbox.walk();
         }
         if self.has_mail() {
-            if left != 0 && self.mail.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
+            if left != 0 && self.mailbox.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
                 self.turn_mail();
             } else {
                 self.read_mail();
@@ -322,7 +322,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
         self.budget.set(self.stride.get());
-        self.mail.begin_stride(self.stride.get());
+        self.mailbox.begin_stride(self.stride.get());
         self.ctx.turn(Wait::No, || ());
         self.last_turn.set(now);
         self.end_if_told();
@@ -337,9 +337,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
         if closing {
-            let anchored: Vec<_> = self.ctx.anchored.borrow().iter().map(|(_, header)| *header).collect();
+            let pinned: Vec<_> = self.ctx.pinned.borrow().iter().map(|(_, header)| *header).collect();
             // SAFETY: on the list, so not retired; waking retires nothing.
-            anchored.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
+            pinned.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
         told || closing
     }
@@ -349,7 +349,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let ctx = &self.ctx;
         ctx.set_dry(false);
         if !task.has_started() {
-            if let Some(other) = self.half.place(&task, ctx) {
+            if let Some(other) = self.policy.place(&task, ctx) {
                 return wake::send_to(&ctx.pool, other, task);
             }
             if !self.start(&task) {
@@ -359,7 +359,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         // SAFETY: this worker's own context.
         match unsafe { task.resume(ctx.host_ptr()) } {
             Some(Switch::Yield) => {
-                let wake = self.half.push(task, Ready::Yielded);
+                let wake = self.policy.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
             // If it is suspended, another worker may run the fiber from here on, and free it.
@@ -374,7 +374,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Gives a new fiber its stack, its anchor and its place on record. False: there is no stack, it has been refused.
     fn start(&self, task: &FiberTask) -> bool {
         let (ctx, header) = (&self.ctx, task.header());
-        let (stack, block) = match ctx.means.take(&ctx.pool, header.own.stack_size as usize) {
+        let (stack, block) = match ctx.recycler.take(&ctx.pool, header.own.stack_size as usize) {
             Ok(both) => both,
             Err(error) => {
                 // SAFETY: the caller gives the task up when this returns false.
@@ -385,7 +385,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         };
         task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
-            header.set_anchor(Some(ctx.id()));
+            header.pin_to(Some(ctx.id()));
         }
         // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
@@ -405,7 +405,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         let size = task.header().own.stack_size as usize;
         let (stack, block) = task.retire(ctx.blocks());
-        ctx.means.put(&ctx.pool, stack, block, size);
+        ctx.recycler.put(&ctx.pool, stack, block, size);
         self.count_end();
     }
 

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::atomics::spin_lock::SpinLock;
-use crate::atomics::state::Brings;
+use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::{Place, Waiter};
 use crate::fiber::{Header, Reason};
@@ -133,7 +133,7 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     ) -> Result<Option<R>, Interrupt> {
         let caller = wait::suspendable().map_or_else(|| Caller::Thread(ThreadWaiter::new()), Caller::Fiber);
         let (waiter, home) = match &caller {
-            Caller::Fiber(header) if header.stays() => (header.waiter(), ptr::from_ref(header.worker().shared())),
+            Caller::Fiber(header) if header.pins() => (header.waiter(), ptr::from_ref(header.worker().shared())),
             Caller::Fiber(header) => (header.waiter(), ptr::null()),
             Caller::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
         };
@@ -165,7 +165,7 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     /// Step 2.
     #[inline(always)]
     fn wait_on_fiber(header: &Header, heed: bool) -> Result<(), Interrupt> {
-        let granted = || header.take(Brings::Grant).then_some(());
+        let granted = || header.take(WakePayload::Grant).then_some(());
         wait::until_on_fiber(header, Reason::Sync, heed, None, granted)
     }
 
