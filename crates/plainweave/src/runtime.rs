@@ -209,13 +209,13 @@ impl RuntimeBuilder {
     ) -> io::Result<()> {
         static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
         let (report, reports) = mpsc::channel();
-        let users = self.users_of_drivers(&runtime.pool);
+        let access = self.access_to_drivers(&runtime.pool);
         for id in 0..runtime.pool.workers.len() {
             let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
             let body = move || {
                 let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
                 let opened = worker::prepare_thread()
-                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag, users)?)))
+                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag, access)?)))
                     .and_then(|(alt, (driver, fallback))| {
                         let name = driver.name();
                         Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?, name, fallback))

@@ -4,14 +4,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-pub(crate) use rustix::event::{PollFd, PollFlags};
+pub(crate) use rustix::event::{PollFd as PollEntry, PollFlags};
 use rustix::event::{Timespec, poll as ppoll};
 
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how many are.
 ///
 /// # Errors
 /// What ppoll(2) says; [`io::ErrorKind::Interrupted`] after a signal.
-pub(crate) fn poll_all(entries: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<usize> {
+pub(crate) fn poll_all(entries: &mut [PollEntry<'_>], limit: Option<Duration>) -> io::Result<usize> {
     let limit = limit.map(|limit| Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
@@ -25,7 +25,7 @@ pub(crate) fn poll_all(entries: &mut [PollFd<'_>], limit: Option<Duration>) -> i
 /// # Errors
 /// What ppoll(2) says.
 pub(crate) fn poll(fd: impl AsFd, events: PollFlags, limit: Option<Duration>) -> io::Result<bool> {
-    match poll_all(&mut [PollFd::new(&fd, events)], limit) {
+    match poll_all(&mut [PollEntry::new(&fd, events)], limit) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         result => Ok(result? > 0),
     }

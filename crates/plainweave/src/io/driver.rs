@@ -25,18 +25,18 @@ use super::op::{Operation, RawResult};
 /// The address of an operation that the submitter keeps in place.
 pub(crate) type OpRef = NonNull<Operation>;
 
-/// Who calls a driver.
+/// Which threads call a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Users {
+pub(crate) enum Access {
     /// The thread that makes it, and nobody else.
-    Maker,
+    OwnerThread,
     /// Any thread, one at a time.
-    Any,
+    AnyThread,
 }
 
 /// What others can wait for in the place of a driver's worker.
 #[derive(Debug)]
-pub(crate) struct Watch<F> {
+pub(crate) struct PollFd<F> {
     /// Becomes readable when a `poll` would find something.
     pub(crate) fd: F,
     /// It may do so late while the worker computes: not before that is interrupted, as taking its claim does.
@@ -103,7 +103,7 @@ pub(crate) trait Driver {
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool>;
 
     /// What to wait for, if any thread that has the worker's claim may call `poll`. `None`: only the worker can.
-    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
+    fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         None
     }
 

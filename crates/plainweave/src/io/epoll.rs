@@ -49,7 +49,7 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use slab::Slab;
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Wait, Watch};
+use super::driver::{Completion, Driver, OpRef, PollFd, Submitted, Wait};
 use super::eventfd::Wakeup;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome, readable_or_writable};
 use super::op_lists::{List, Waiters};
@@ -416,8 +416,8 @@ impl Driver for Epoll {
         }
     }
 
-    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
-        Some(Watch { fd: self.fd.as_fd(), interrupts: false })
+    fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
+        Some(PollFd { fd: self.fd.as_fd(), interrupts: false })
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {

@@ -68,15 +68,15 @@ pub(crate) struct Operation {
     /// The descriptor's owner; outlives the operation (the submitter's promise).
     pub(crate) source: NonNull<Source>,
     /// For whoever completes it: opaque to drivers.
-    pub(crate) waiter: Cell<Waiter>,
+    pub(crate) owner: Cell<OpOwner>,
     /// The driver's own note: a slot, a list position. Meaningless before `submit`.
     pub(crate) note: Cell<u64>,
     pub(crate) result: Cell<Option<RawResult>>,
 }
 
-/// Who is told of a completion. Opaque to drivers.
+/// Whom a completion concerns. Opaque to drivers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Waiter {
+pub(crate) enum OpOwner {
     /// Nobody yet, or tests.
     Nobody,
     /// A fiber's header.
@@ -91,7 +91,7 @@ impl Operation {
             op,
             fd: source.raw(),
             source: NonNull::from(source),
-            waiter: Cell::new(Waiter::Nobody),
+            owner: Cell::new(OpOwner::Nobody),
             note: Cell::new(0),
             result: Cell::new(None),
         }

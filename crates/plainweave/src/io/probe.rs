@@ -8,7 +8,7 @@ use std::env;
 use std::io;
 use std::time::Instant;
 
-use super::driver::{Driver, Users};
+use super::driver::{Access, Driver};
 use super::epoll::Epoll;
 use super::sim::Sim;
 use super::uring::Uring;
@@ -66,15 +66,15 @@ impl Choice {
 }
 
 /// The worker's own thread only. Opens the driver of one worker; `users` will call it.
-pub(crate) fn open(choice: Choice, epoch: Instant, worker: usize, users: Users) -> io::Result<Opened> {
+pub(crate) fn open(choice: Choice, epoch: Instant, worker: usize, access: Access) -> io::Result<Opened> {
     match choice {
         Choice::Epoll => Ok((epoll(epoch, worker)?, None)),
         Choice::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
-        Choice::Uring => match Uring::new(epoch, users, ENTRIES) {
+        Choice::Uring => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Err(io::Error::new(error.kind(), format!("{}; {}", reason(&error), remedy(&error)))),
         },
-        Choice::Auto => match Uring::new(epoch, users, ENTRIES) {
+        Choice::Auto => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Ok((epoll(epoch, worker)?, Some(reason(&error)))),
         },

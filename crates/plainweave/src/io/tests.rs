@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait};
+use super::driver::{Access, Completion, Driver, OpRef, Submitted, Wait};
 use super::epoll::Epoll;
 use super::op::{Interest, Op, Operation, RawResult};
 use super::source::Source;
@@ -33,9 +33,9 @@ type Make = dyn Fn() -> Box<dyn Driver>;
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
         for_drivers!(@ epoll "epoll" (Epoll::new(Instant::now(), 0)) $($($file $test)+)+);
-        for_drivers!(@ uring "uring" (Uring::new(Instant::now(), Users::Maker, 256)) $($($file $test)+)+);
-        for_drivers!(@ small_uring "uring" (Uring::new(Instant::now(), Users::Maker, 4)) $($($file $test)+)+);
-        for_drivers!(@ shared_uring "uring" (Uring::new(Instant::now(), Users::Any, 64)) $($($file $test)+)+);
+        for_drivers!(@ uring "uring" (Uring::new(Instant::now(), Access::OwnerThread, 256)) $($($file $test)+)+);
+        for_drivers!(@ small_uring "uring" (Uring::new(Instant::now(), Access::OwnerThread, 4)) $($($file $test)+)+);
+        for_drivers!(@ shared_uring "uring" (Uring::new(Instant::now(), Access::AnyThread, 64)) $($($file $test)+)+);
         for_drivers!(@ polling_uring "uring" (Uring::polling(64)) $($($file $test)+)+);
     };
     (@ $module:ident $name:literal ($new:expr) $($file:ident $test:ident)+) => {

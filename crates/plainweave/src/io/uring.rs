@@ -25,11 +25,11 @@
 //!    the kernel does not take then stands in `backlog`, in order.
 //! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the
 //!    TASKRUN and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system
-//!    call. A ring for any thread ([`Users::Any`]) has COOP_TASKRUN instead: they appear when the thread that submitted
-//!    the operation next returns from the kernel, be it from an interrupt. An operation that the watchdog has submitted
-//!    completes on its thread, also while it sleeps, and is cancelled when that ends: nobody has asked for it, so it is
-//!    submitted anew. The TASKRUN flag is cleared when either thread has done its part: the worker may overlook what it
-//!    would find until it next enters the kernel, at the latest for the clock's tick.
+//!    call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead: they appear when the thread that
+//!    submitted the operation next returns from the kernel, be it from an interrupt. An operation that the watchdog has
+//!    submitted completes on its thread, also while it sleeps, and is cancelled when that ends: nobody has asked for
+//!    it, so it is submitted anew. The TASKRUN flag is cleared when either thread has done its part: the worker may
+//!    overlook what it would find until it next enters the kernel, at the latest for the clock's tick.
 //! 4. A cancellation is an entry of its own. The operation's completion is what is reported, whatever it says: received
 //!    bytes win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
 //!    cancel entry stands in the queue before any later operation that reuses the address, so it cannot hit that one.
@@ -54,7 +54,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
 
-use super::driver::{Completion, Driver, OpRef, Submitted, Users, Wait, Watch};
+use super::driver::{Access, Completion, Driver, OpRef, PollFd, Submitted, Wait};
 use super::eventfd::Wakeup;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
@@ -87,7 +87,7 @@ pub(crate) struct Uring {
     gate: Gate,
     epoch: Instant,
     wakeup: Arc<Wakeup>,
-    users: Users,
+    access: Access,
     /// Multishot poll (Linux 5.13) is to be had.
     multishot: bool,
     /// Whether the wake-up poll stands.
@@ -100,24 +100,24 @@ pub(crate) struct Uring {
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
     polls_only: bool,
-    /// With [`Users::Maker`] the ring belongs to the thread that made it (SINGLE_ISSUER, and the registered descriptor
-    /// is per thread).
+    /// With [`Access::OwnerThread`] the ring belongs to the thread that made it (SINGLE_ISSUER, and the registered
+    /// descriptor is per thread).
     _not_send: PhantomData<*mut ()>,
 }
 
 impl Uring {
     /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only; its
     /// methods are for `users`. The error says why io_uring cannot be used; the epoll driver is then the one to take.
-    pub(crate) fn new(epoch: Instant, users: Users, entries: u32) -> io::Result<Self> {
+    pub(crate) fn new(epoch: Instant, access: Access, entries: u32) -> io::Result<Self> {
         // First: what fails after the ring stands in its field would leak it.
         let wakeup = Arc::new(Wakeup::new()?);
-        let ring = build(entries, users)?;
+        let ring = build(entries, access)?;
         let mut this = Self {
-            gate: Gate::new(ring.as_raw_fd(), users),
+            gate: Gate::new(ring.as_raw_fd(), access),
             ring: ManuallyDrop::new(ring),
             epoch,
             wakeup,
-            users,
+            access,
             multishot: true,
             armed: false,
             backlog: VecDeque::new(),
@@ -399,10 +399,10 @@ impl Driver for Uring {
         }
     }
 
-    fn watched(&self) -> Option<Watch<BorrowedFd<'_>>> {
+    fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         // SAFETY: the ring is this driver's until it ends.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        (self.users == Users::Any).then_some(Watch { fd, interrupts: true })
+        (self.access == Access::AnyThread).then_some(PollFd { fd, interrupts: true })
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {
@@ -433,7 +433,7 @@ impl Drop for Uring {
 impl Uring {
     /// A driver that waits by poll entries only, as on an old kernel.
     pub(crate) fn polling(entries: u32) -> io::Result<Self> {
-        let mut this = Self::new(Instant::now(), Users::Maker, entries)?;
+        let mut this = Self::new(Instant::now(), Access::OwnerThread, entries)?;
         this.polls_only = true;
         Ok(this)
     }

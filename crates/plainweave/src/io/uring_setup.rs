@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::driver::Users;
+use super::driver::Access;
 use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 /// IORING_REGISTER_RING_FDS and its opposite.
@@ -18,8 +18,8 @@ const UNREGISTER_RING: u32 = 21;
 /// each.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// A ring for these users, with a submission queue of `entries`.
-pub(crate) fn build(entries: u32, users: Users) -> io::Result<IoUring> {
+/// A ring for these access, with a submission queue of `entries`.
+pub(crate) fn build(entries: u32, access: Access) -> io::Result<IoUring> {
     let sized = || {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
@@ -32,9 +32,9 @@ pub(crate) fn build(entries: u32, users: Users) -> io::Result<IoUring> {
     };
     // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
     let cooperative = || sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
-    let ring = match users {
-        Users::Maker => or_with_fewer_flags(deferred(), cooperative),
-        Users::Any => cooperative(),
+    let ring = match access {
+        Access::OwnerThread => or_with_fewer_flags(deferred(), cooperative),
+        Access::AnyThread => cooperative(),
     };
     let ring = or_with_fewer_flags(ring, || sized().build(entries))?;
     check_features(&ring)?;
@@ -101,9 +101,9 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// `users` of the gate are those of the ring.
-    pub(crate) fn new(fd: RawFd, users: Users) -> Self {
+    pub(crate) fn new(fd: RawFd, access: Access) -> Self {
         let mut slot = RingSlot { index: u32::MAX, reserved: 0, fd: fd as u64 };
-        let registered = users == Users::Maker && register(fd, REGISTER_RING, &mut slot) == 1;
+        let registered = access == Access::OwnerThread && register(fd, REGISTER_RING, &mut slot) == 1;
         Self { fd, slot: registered.then_some(slot.index) }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Runtime, RuntimeBuilder, invalid};
 use crate::fiber::Movement;
-use crate::io::driver::Users;
+use crate::io::driver::Access;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
 use crate::watchdog::report::Stall;
@@ -63,9 +63,9 @@ impl RuntimeBuilder {
 
     /// Who calls the workers' drivers: the watchdog as well, if it can give to others what it finds there, and
     /// interrupt a worker so that there is something to be found.
-    pub(super) fn users_of_drivers(&self, pool: &PoolShared) -> Users {
+    pub(super) fn access_to_drivers(&self, pool: &PoolShared) -> Access {
         let rescues = pool.movement == Movement::Anytime && pool.workers.len() > 1 && self.stall_after.is_some();
-        if rescues && worker::can_interrupt() { Users::Any } else { Users::Maker }
+        if rescues && worker::can_interrupt() { Access::AnyThread } else { Access::OwnerThread }
     }
 
     /// The watchdog, if somebody has use for it: other workers, or who wants to be told.

@@ -25,7 +25,7 @@ use slab::Slab;
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, NEVER};
 use crate::io::driver::Submitted;
-use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, readable_or_writable};
+use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, readable_or_writable};
 use crate::prefetch::prefetch;
 use crate::sched::closure;
 use crate::sched::io_call::Descriptor;
@@ -101,7 +101,7 @@ fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
     let io = ctx.io();
     // SAFETY: leaked just now; whoever has the claim is alone with it until the operation completes.
     let p = unsafe { conn.as_mut() };
-    p.op.waiter.set(Waiter::IdleConn(conn.cast()));
+    p.op.owner.set(OpOwner::IdleConn(conn.cast()));
     p.key = io.idle_conns.borrow_mut().all.insert(conn);
     if p.idle_ns != NEVER {
         let now = if p.idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };

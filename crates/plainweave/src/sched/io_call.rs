@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::{Header, NEVER, Reason};
 use crate::io::driver::Submitted;
-use crate::io::op::{Interest, Op, Operation, RawResult, Waiter, connect_outcome};
+use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
 use crate::io::source::Source;
 use crate::sched::wait::{self, Pin};
@@ -117,7 +117,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     }
     let _pin = Pin::new(header);
     let op = NonNull::from(operation);
-    operation.waiter.set(Waiter::Fiber(NonNull::from(header).cast()));
+    operation.owner.set(OpOwner::Fiber(NonNull::from(header).cast()));
     // SAFETY: this frame does not end before the completion has been seen.
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {

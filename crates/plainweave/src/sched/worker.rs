@@ -32,7 +32,7 @@ pub(crate) use crate::atomics::biased_lock::can_interrupt;
 use crate::fiber::blocks::Blocks;
 use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
 use crate::fiber_local;
-use crate::io::driver::{Driver, Wait, Watch};
+use crate::io::driver::{Driver, PollFd, Wait};
 use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::{PoolShared, WorkerShared, bump};
@@ -188,7 +188,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
     /// What the watchdog is to watch while this worker is held up; for [`Self::run`].
-    pub(super) watched: Option<Watch<OwnedFd>>,
+    pub(super) watched: Option<PollFd<OwnedFd>>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {

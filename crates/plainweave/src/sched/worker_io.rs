@@ -13,8 +13,8 @@ use std::os::fd::OwnedFd;
 
 use super::worker::{TimerTarget, WorkerCtx};
 use crate::atomics::biased_lock::{BiasedLock, OwnerGuard, RemoteGuard};
-use crate::io::driver::{Completion, Driver, OpRef, Wait, Watch};
-use crate::io::op::Waiter;
+use crate::io::driver::{Completion, Driver, OpRef, PollFd, Wait};
+use crate::io::op::OpOwner;
 use crate::policy::WorkerId;
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
@@ -57,11 +57,11 @@ impl WorkerIo {
 
     /// The worker. As [`Driver::watched`], under another name: what the watchdog can wait for in the worker's
     /// place.
-    pub(crate) fn watched(&self) -> Option<io::Result<Watch<OwnedFd>>> {
+    pub(crate) fn watched(&self) -> Option<io::Result<PollFd<OwnedFd>>> {
         let io = self.lock();
         let driver = io.driver.borrow();
-        let Watch { fd, interrupts } = driver.watched()?;
-        Some(fd.try_clone_to_owned().map(|fd| Watch { fd, interrupts }))
+        let PollFd { fd, interrupts } = driver.watched()?;
+        Some(fd.try_clone_to_owned().map(|fd| PollFd { fd, interrupts }))
     }
 
     /// The worker.
@@ -167,17 +167,17 @@ impl IoCx<'_> {
     fn deliver(self, mut done: Vec<Completion>) {
         for Completion { op, result } in done.drain(..) {
             // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
-            let waiter = unsafe {
+            let owner = unsafe {
                 op.as_ref().result.set(Some(result));
-                op.as_ref().waiter.get()
+                op.as_ref().owner.get()
             };
-            match waiter {
-                Waiter::Nobody => {}
+            match owner {
+                OpOwner::Nobody => {}
                 // SAFETY: the operation lies in the frame of that fiber, which has not ended: it enters this worker's
                 // claim before it looks at the result.
-                Waiter::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
+                OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
                 // SAFETY: the operation lies in that box, which this call consumes.
-                Waiter::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
+                OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
             }
         }
         // Keep the larger buffer: a delivery may itself have cancelled something.

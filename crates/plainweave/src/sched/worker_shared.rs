@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use slab::Slab;
 
 use crate::fiber::{FiberTask, Header};
-use crate::io::driver::Watch;
+use crate::io::driver::PollFd;
 use crate::io::eventfd::Wakeup;
 use crate::io::release::Released;
 use crate::queue::inbox::Inbox;
@@ -61,7 +61,7 @@ pub(crate) type Beat = (u64, u64);
 /// The way to a worker's driver, timers and idle connections.
 pub(crate) struct RemoteIo {
     worker_io: NonNull<WorkerIo>,
-    watched: Option<Arc<Watch<OwnedFd>>>,
+    watched: Option<Arc<PollFd<OwnedFd>>>,
 }
 
 // SAFETY: whoever has it holds the lock that the worker needs to end the `WorkerIo`, which hands its content to
@@ -76,7 +76,7 @@ impl RemoteIo {
     }
 
     /// With another name of the driver's descriptor, if others may poll the driver.
-    pub(crate) fn watched(&self) -> Option<&Arc<Watch<OwnedFd>>> {
+    pub(crate) fn watched(&self) -> Option<&Arc<PollFd<OwnedFd>>> {
         self.watched.as_ref()
     }
 }
@@ -114,7 +114,7 @@ impl WorkerShared {
     }
 
     /// The worker, before its loop: lets the watchdog in until the result is dropped. `watched`: [`WorkerIo::watched`].
-    pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<Watch<OwnedFd>>) -> OpenRemoteIo<'_> {
+    pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<PollFd<OwnedFd>>) -> OpenRemoteIo<'_> {
         *self.remote_io() = Some(RemoteIo { worker_io: NonNull::from(worker_io), watched: watched.map(Arc::new) });
         OpenRemoteIo(self)
     }

@@ -57,13 +57,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::io::driver::Watch;
+use crate::io::driver::PollFd;
 use crate::policy::WorkerId;
 use crate::sched::idle_conn;
 use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{Beat, PoolShared, RemoteIo};
 use crate::sched::worker_io::IoCx;
-use crate::sys::{self, PollFd, PollFlags};
+use crate::sys::{self, PollEntry, PollFlags};
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;
@@ -109,7 +109,7 @@ type Connections = Vec<(usize, Arc<Descriptor>)>;
 /// What is waited for while a worker is stalled.
 enum Watched {
     /// A driver, and after how long to look though it says nothing.
-    Driver(Arc<Watch<OwnedFd>>, Duration),
+    Driver(Arc<PollFd<OwnedFd>>, Duration),
     Connections(Connections),
 }
 
@@ -272,7 +272,7 @@ impl Watchdog {
 /// Which of them are readable, or become so within `limit`.
 fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> Vec<bool> {
     let descriptors: Vec<F> = descriptors.collect();
-    let mut entries: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let mut entries: Vec<_> = descriptors.iter().map(|fd| PollEntry::new(fd, PollFlags::IN)).collect();
     if sys::poll_all(&mut entries, Some(limit)).is_err() {
         // A signal, or no memory: a look in vain, which still takes its time.
         std::thread::park_timeout(limit);

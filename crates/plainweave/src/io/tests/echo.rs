@@ -174,8 +174,8 @@ fn cost_of_an_echo() {
     for _ in 0..12 {
         costs[0].push(measure(raw));
         costs[1].push(measure(|s, meter| driver_loop(named("epoll", Epoll::new(Instant::now(), 0)), &s, meter)));
-        for (n, users) in [(2, Users::Maker), (3, Users::Any)] {
-            let uring = || named("uring", Uring::new(Instant::now(), users, 256));
+        for (n, access) in [(2, Access::OwnerThread), (3, Access::AnyThread)] {
+            let uring = || named("uring", Uring::new(Instant::now(), access, 256));
             costs[n].push(measure(|s, meter| driver_loop(uring(), &s, meter)));
         }
     }

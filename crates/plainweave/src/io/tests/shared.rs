@@ -18,7 +18,7 @@ impl<T> Lent<T> {
 }
 
 fn rig() -> Rig {
-    Rig::new(&|| named("uring", Uring::new(Instant::now(), Users::Any, 8)))
+    Rig::new(&|| named("uring", Uring::new(Instant::now(), Access::AnyThread, 8)))
 }
 
 /// What the watchdog does for a worker that computes.

@@ -106,7 +106,7 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
 /// The kernel may end a multishot poll at any time; here it is made to. Armed again, every wake-up still ends a sleep.
 #[test]
 fn a_wake_up_poll_that_ended_is_armed_again() {
-    let mut uring = Uring::new(Instant::now(), Users::Maker, 8).unwrap();
+    let mut uring = Uring::new(Instant::now(), Access::OwnerThread, 8).unwrap();
     let wakeup = uring.wakeup();
     for _ in 0..20 {
         uring.end_wakeup_poll();
@@ -125,7 +125,7 @@ fn a_wake_up_poll_that_ended_is_armed_again() {
 fn a_ring_with_operations_in_flight_is_leaked_and_counted() {
     let before = crate::io::uring::leaked_rings();
     super::cancel::dropped_with_operations_in_flight(&|| {
-        super::named("uring", Uring::new(Instant::now(), Users::Maker, 8))
+        super::named("uring", Uring::new(Instant::now(), Access::OwnerThread, 8))
     });
     assert!(crate::io::uring::leaked_rings() > before);
 }
