@@ -12,7 +12,7 @@ use plainweave::net;
 use plainweave_http::header::{ALLOW, CONTENT_TYPE};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// For pages in progress when the server ends.
 const LAST: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Lines for whoever runs the program: standard output and standard error.
+//! Printing lines to the operator, on standard output or standard error.
 
 use std::io::Write;
 

@@ -14,9 +14,9 @@ use plainweave::{Runtime, RuntimeBuilder, Stall};
 
 use crate::console::say;
 
-/// A server is to have been held up for so long, by what it did itself, that this is told.
+/// Stalls at least this long are reported, if the server itself caused them.
 const STALL: Duration = Duration::from_millis(10);
-/// Between two reports of stalls.
+/// Minimum interval between two reports of stalls.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// An I/O driver by name.
@@ -28,13 +28,13 @@ pub(crate) enum Io {
     Epoll,
 }
 
-/// A scheduling policy by name, perhaps with parameters; the message tells what is valid.
+/// Checks the name of a scheduling policy, perhaps with parameters; the message says what is valid.
 pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// As [`start`]; stalls are told on standard error. The names in a report take memory, 30 MB in a debug build, so this
-/// is for who asks for it.
+/// Does the same as [`start`], and reports stalls on standard error. The names in a report take memory, 30 MB in a
+/// debug build, so this is optional.
 pub(crate) fn start_that_reports(
     name: &'static str,
     workers: Option<NonZeroUsize>,
@@ -46,7 +46,7 @@ pub(crate) fn start_that_reports(
     builder(name, workers, io, policy).on_stall(tell).build().context("cannot start the runtime")
 }
 
-/// A runtime as the flags ask for; what they leave open is the runtime's to choose.
+/// Starts a runtime as the flags ask for; what they leave open is up to the runtime.
 pub(crate) fn start(
     name: &'static str,
     workers: Option<NonZeroUsize>,
@@ -77,12 +77,12 @@ fn builder(name: &str, workers: Option<NonZeroUsize>, io: Option<Io>, policy: Op
     }
 }
 
-/// What was told of stalls.
+/// The reports of stalls so far.
 #[derive(Debug, Default)]
-struct Stalls(Mutex<Told>);
+struct Stalls(Mutex<Reported>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     last: Option<Instant>,
     /// Reports since then.
     left_out: u64,
@@ -96,13 +96,13 @@ impl Stalls {
         if !own || !matches!(stall.culprit, Culprit::Fiber { .. } | Culprit::Silent) {
             return;
         }
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.last.is_some_and(|last| last.elapsed() < QUIET) {
-            told.left_out += 1;
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.last.is_some_and(|last| last.elapsed() < QUIET) {
+            reported.left_out += 1;
             return;
         }
-        let left_out = std::mem::take(&mut told.left_out);
-        told.last = Some(Instant::now());
+        let left_out = std::mem::take(&mut reported.left_out);
+        reported.last = Some(Instant::now());
         let others = if left_out > 0 { format!("\n    (before it, {left_out} were left out)") } else { String::new() };
         say(&format!("plainweave {name}: {stall}{others}"));
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_stalls_one_is_told() {
+    fn of_many_stalls_one_is_reported() {
         let (send, stalled) = mpsc::channel();
         let (ended, wait) = mpsc::channel::<()>();
         let runtime = Runtime::builder().workers(2).on_stall(move |stall| {
@@ -137,7 +137,7 @@ mod tests {
         });
         let runtime = runtime.build().unwrap();
         let fiber = runtime.spawn(move || wait.recv());
-        // Others may be the machine's fault, or over; this one is told of until it ends.
+        // Others may be the machine's fault, or over; this one is reported until it ends.
         let stall = stalled.iter().find(|stall| {
             matches!(stall.culprit, Culprit::Fiber { .. }) && stall.held.saturating_sub(stall.starved) >= STALL
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A positive whole number of `ms`, `s`, `m` or `h`; seconds when nothing follows.
+/// Parses a positive whole number of `ms`, `s`, `m` or `h`; seconds if there is no unit.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
     let millis = match unit {

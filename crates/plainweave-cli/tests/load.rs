@@ -173,7 +173,7 @@ fn peers_that_vanish_are_counted_by_kind() {
 fn silence_is_a_time_out() {
     let address = server(|mut stream, _| while request(&mut stream).is_some() {});
     for result in on_drivers(address, 1, &["-c", "3", "-d", "200ms", "--timeout", "300ms"]) {
-        assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 3), "{}", result.0);
+        assert_eq!((result.figure("ok"), result.errors("timeout")), (0.0, 3), "{}", result.0);
     }
 }
 
@@ -189,7 +189,7 @@ fn an_answer_that_never_ends_is_a_time_out() {
     });
     for result in on_drivers(address, 1, &["-c", "1", "-n", "1", "--timeout", "300ms"]) {
         // Both are right: the bytes that came by then are no head.
-        assert_eq!(result.errors("time-out") + result.errors("garbage"), 1, "{}", result.0);
+        assert_eq!(result.errors("timeout") + result.errors("garbage"), 1, "{}", result.0);
     }
 }
 
@@ -250,7 +250,7 @@ fn what_never_had_its_turn_is_a_time_out() {
     let address = server(|mut stream, _| while request(&mut stream).is_some() {});
     let args = ["-c", "1", "--rate", "100", "-d", "500ms", "--timeout", "200ms", "--arrivals", "constant"];
     for result in on_drivers(address, 1, &args) {
-        assert_eq!((result.figure("ok"), result.errors("time-out")), (0.0, 50), "{}", result.0);
+        assert_eq!((result.figure("ok"), result.errors("timeout")), (0.0, 50), "{}", result.0);
     }
 }
 

@@ -95,7 +95,7 @@ fn errors_name_the_remedy() {
 fn help_is_complete() {
     let (code, text) = output(&["--help"]);
     assert_eq!(code, Some(0));
-    for said in ["What to serve", "Where to listen", "Runtime", "Time-outs and limits", "Examples:", "[default: 10s]"] {
+    for said in ["What to serve", "Where to listen", "Runtime", "Timeouts and limits", "Examples:", "[default: 10s]"] {
         assert!(text.contains(said), "{said}: {text}");
     }
 }

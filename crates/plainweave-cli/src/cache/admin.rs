@@ -14,7 +14,7 @@ use crate::admin::{Figures, Page};
 const HOT: usize = 100;
 const PREFIX: &str = "plainweave_cache";
 
-/// A page by its path.
+/// Returns a page by its path.
 pub(super) fn page(cache: &Cache, path: &str) -> Page {
     match path {
         "/metrics" => Ok((Figures::KIND, metrics(cache))),
@@ -59,10 +59,10 @@ fn metrics(cache: &Cache) -> String {
         ("connections_rejected", "Connections that were refused.", clients.rejected.load(Relaxed)),
         ("accept_pauses", "How often accepting has paused.", clients.pauses.load(Relaxed)),
         ("items_stored", "Values that were stored.", stored.total_items),
-        ("evictions", "Items that went for want of memory.", stored.evictions),
-        ("evicted_unfetched", "Of these, items that nobody had read.", stored.evicted_unfetched),
+        ("evictions", "Items evicted for lack of memory.", stored.evictions),
+        ("evicted_unfetched", "Of these, items that were never read.", stored.evicted_unfetched),
         ("reclaimed", "Items that went when they had expired.", stored.reclaimed),
-        ("expired_unfetched", "Of these, items that nobody had read.", stored.expired_unfetched),
+        ("expired_unfetched", "Of these, items that were never read.", stored.expired_unfetched),
     ] {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", help, value);
     }

@@ -72,7 +72,7 @@ impl Clients {
         self.open() >= self.most
     }
 
-    /// An acceptor. Returns when there is a place, or `stop` says so. The kernel holds who comes meanwhile.
+    /// Waits until there is a place, or `stop` says so. The kernel holds new clients meanwhile.
     pub(crate) fn wait_for_place(&self, stop: impl Fn() -> bool) {
         let start = Instant::now();
         let mut waited = false;
@@ -119,7 +119,7 @@ impl Clients {
         self.lock().clients.iter().for_each(|(_, client)| each(client));
     }
 
-    /// The server stops: nobody is waited for any more. What has been received is still answered.
+    /// Ends all connections as the server stops. What has been received is still answered.
     pub(crate) fn end(&self) {
         let mut list = self.lock();
         list.waiting.drain(..).for_each(|fiber| fiber.unpark());

@@ -21,7 +21,7 @@ use super::store::Time;
 use super::tally::{Count, KINDS, Kind};
 use super::watch::{self, Event};
 
-/// One turn of so many is timed for the latency histograms.
+/// One turn in this many is timed for the latency histograms.
 const TIMED: u32 = 16;
 
 /// A connection between turns.
@@ -116,7 +116,7 @@ impl Cache {
         (step, kinds)
     }
 
-    /// The time, if this turn is one of those that are timed.
+    /// Returns the time, if this turn is one of those that are timed.
     fn begins(&self, scratch: &mut Scratch) -> Option<Instant> {
         scratch.turns = scratch.turns.wrapping_add(1);
         scratch.turns.is_multiple_of(TIMED).then(Instant::now)
@@ -135,7 +135,7 @@ impl Cache {
         self.scratch.with(|scratch| silent(conn, scratch));
     }
 
-    /// For those who watch connections, and -vv.
+    /// Reports an event to watchers of connections, and with -vv.
     pub(crate) fn opened(&self, conn: &Conn) {
         if self.verbosity() >= 2 {
             let client = &conn.place.client;
@@ -164,7 +164,7 @@ fn silent(conn: &mut Conn, scratch: &Scratch) -> Next {
     Next::Close
 }
 
-/// One read. `None`: the peer has ended. `Some(true)`: there may be more.
+/// Reads once. `None`: the peer has ended. `Some(true)`: there may be more.
 fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bool>> {
     let space = scratch.input.space();
     let room = space.len();
@@ -179,7 +179,7 @@ fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bo
     Ok((len > 0).then_some(len == room))
 }
 
-/// One send, if the socket takes all of it.
+/// Writes the replies, with one send if the socket takes all of it.
 fn write_replies(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<()> {
     let out = &mut scratch.work.out;
     if out.is_empty() {

@@ -11,7 +11,7 @@ use super::watch::Escaped;
 /// Items between two writes. A line has 850 bytes at most, for each byte of a key may take three.
 const ITEMS: usize = 100;
 
-/// A fiber. Sends the list; items that come and go meanwhile may be on it or not.
+/// Sends the list; items that come and go meanwhile may be on it or not.
 pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
     let (mut cursor, mut more, mut lines) = (Cursor::default(), true, Vec::new());
     while more {

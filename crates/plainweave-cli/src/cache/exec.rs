@@ -34,7 +34,7 @@ pub(crate) struct Exec<'a> {
     pub(super) now: Time,
     /// The connection's number.
     pub(super) client: u64,
-    /// Kinds of events that somebody watches.
+    /// Kinds of events that are being watched.
     pub(super) watched: u16,
     /// Commands of each kind in this turn.
     pub(crate) kinds: [u32; KINDS.len()],
@@ -106,8 +106,8 @@ impl<'a> Exec<'a> {
         self.cache.clock.expiry(exptime.into(), self.now)
     }
 
-    /// Answers keys in turn, `most` of them at most, and no more once so many replies have piled up that they should be
-    /// sent. The keys that are left; `None`: all are answered, and the end is told.
+    /// Answers keys in turn, at most `most` of them, and stops early once the replies should be sent. Returns the keys
+    /// that are left, or `None` if all are answered, `END` included.
     pub(crate) fn get<'k>(
         &mut self,
         mut keys: Keys<'k>,
@@ -354,7 +354,7 @@ impl<'a> Exec<'a> {
     }
 }
 
-/// The memory is what the server was started with.
+/// Answers `cache_memlimit`: the memory is what the server was started with.
 fn memory_limit(megabytes: u32) -> &'static str {
     match megabytes {
         ..8 => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",

@@ -10,7 +10,7 @@ impl Exec<'_> {
         self.note(Kind::MetaGet, meta.key.bytes());
         let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
         let recache = expiry(meta.recache).and_then(Expiry::time).map(|end| end.since(self.now));
-        // Without a trace also means without a token, so it is only for who does not ask for one.
+        // Without a trace also means without a token, so only requests that ask for none can peek.
         let peek = meta.no_update && meta.vivify.is_none() && recache.is_none();
         let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
         let lookup = Lookup { touch, vivify, cas: meta.new_cas, recache, peek };

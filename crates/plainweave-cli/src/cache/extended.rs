@@ -45,12 +45,12 @@ pub(crate) struct Extended {
 }
 
 impl Extended {
-    /// Whether connections above the limit are refused at once.
+    /// Returns whether connections above the limit are refused at once.
     pub(crate) fn maxconns_fast(&self) -> bool {
         self.maxconns_fast.unwrap_or(false)
     }
 
-    /// What a later list changes.
+    /// Applies what a later list changes.
     pub(crate) fn and(mut self, later: &Self) -> Self {
         self.idle_timeout = later.idle_timeout.or(self.idle_timeout);
         self.maxconns_fast = later.maxconns_fast.or(self.maxconns_fast);

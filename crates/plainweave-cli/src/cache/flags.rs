@@ -105,9 +105,9 @@ pub(super) struct Memory {
 
 /// Bounds on what clients may use.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Limits and time-outs")]
+#[command(next_help_heading = "Limits and timeouts")]
 pub(super) struct Limits {
-    /// Connections at a time; when there are so many, accepting pauses
+    /// Connections at a time; at the limit, accepting pauses
     #[arg(short = 'c', long, value_name = "NUM", default_value = "1024")]
     pub(super) conn_limit: NonZeroUsize,
 
@@ -131,7 +131,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// All that was given; the last word counts.
+    /// Returns all that was given; the last word counts.
     pub(super) fn extended(&self) -> Extended {
         self.extended.iter().fold(Extended::default(), |all, more| all.and(more))
     }
@@ -209,7 +209,7 @@ pub(super) struct Meaningless {
 }
 
 impl Meaningless {
-    /// What was given of them.
+    /// Returns what was given of them.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
             (self.slab_growth_factor.is_some(), "-f (there are no slab classes)"),
@@ -255,7 +255,7 @@ pub(super) struct Absent {
 }
 
 impl Absent {
-    /// The first that was given, and what to do instead.
+    /// Returns the first that was given, and what to do instead.
     pub(super) fn given(&self) -> Option<&'static str> {
         let all = [
             (self.daemon, "-d is not here: start it by the service manager, which also puts it in the background"),

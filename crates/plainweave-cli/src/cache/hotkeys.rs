@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Keys that are followed.
 const COUNTERS: usize = 256;
-/// One command of so many is looked at, on average.
+/// One command in this many is sampled, on average.
 const SAMPLED: u32 = 64;
 const HALVING: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ impl Sampler {
     }
 }
 
-/// The counters; shared by all workers, who would rather lose a sample than wait for each other.
+/// The counters, shared by all workers, which lose a sample rather than wait for each other.
 #[derive(Debug)]
 pub(crate) struct HotKeys(Mutex<Sketch>);
 
@@ -66,7 +66,7 @@ pub(crate) struct Hot {
     pub(crate) key: Box<[u8]>,
     /// At most this share of the commands named it.
     pub(crate) share: f64,
-    /// The share may be too high by so much.
+    /// The share may be too high by this much.
     pub(crate) error: f64,
 }
 
@@ -79,14 +79,14 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Any thread, for a sampled command. Never waits.
+    /// Counts the key of a sampled command. Never waits.
     pub(crate) fn note(&self, key: &[u8]) {
         if let Ok(mut sketch) = self.0.try_lock() {
             sketch.note(key);
         }
     }
 
-    /// Any thread. The keys with the greatest counts, and the number of samples that they stand for.
+    /// Returns the keys with the greatest counts, and the number of samples that they stand for.
     pub(crate) fn top(&self, most: usize) -> (Vec<Hot>, u64) {
         let sketch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = sketch.seen.max(1) as f64;

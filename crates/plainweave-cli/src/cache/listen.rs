@@ -29,7 +29,7 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    /// What stands at `path` now is ours.
+    /// Takes what stands at `path` now as ours.
     fn own(path: &Path) -> std::io::Result<Self> {
         Ok(Self { path: path.to_owned(), id: id(path)? })
     }
@@ -91,7 +91,7 @@ fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// An address, a name, or either with a port.
+/// Resolves an address, a name, or either with a port.
 fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     let remedy = || format!("cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)");
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {

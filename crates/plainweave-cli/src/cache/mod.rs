@@ -59,7 +59,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
         evict: !flags.memory.disable_evictions,
-        // One worker shares with nobody but the maintenance, which it runs itself.
+        // A single worker shares with the maintenance only, which it runs itself.
         shards: if runtime.workers() == 1 { 1 } else { 4 * runtime.workers() },
     };
     let (mut cache, asked) = Cache::new(config, settings);

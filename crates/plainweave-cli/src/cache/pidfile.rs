@@ -34,7 +34,7 @@ impl Drop for PidFile {
     }
 }
 
-/// Whether a file begins with a number and has nothing behind it.
+/// Returns whether a file begins with a number and has nothing behind it.
 fn holds_a_number(path: &Path) -> bool {
     let mut there = Vec::new();
     let read = File::open(path).and_then(|file| file.take(32).read_to_end(&mut there));

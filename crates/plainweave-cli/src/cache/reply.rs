@@ -9,7 +9,7 @@ use super::store::Item;
 
 /// Replies that have piled up so far are sent before more commands are looked at.
 pub(crate) const OUTPUT: usize = 64 << 10;
-/// A value up to so many bytes is copied between its neighbours; a longer one is written from where it is stored.
+/// Values up to this size are copied between their neighbours; longer ones are written from where they are stored.
 const COPIED: usize = 4096;
 /// Room kept between turns.
 const KEPT: usize = 64 << 10;
@@ -120,12 +120,12 @@ impl Replies {
         enough
     }
 
-    /// All in one piece, if it is.
+    /// Returns all in one piece, if it is.
     pub(crate) fn one_piece(&self) -> Option<&[u8]> {
         self.values.is_empty().then_some(&self.bytes)
     }
 
-    /// All pieces in their order.
+    /// Returns all pieces in their order.
     pub(crate) fn pieces(&self) -> Vec<IoSlice<'_>> {
         let (mut pieces, mut from) = (Vec::new(), 0);
         for (place, item) in &self.values {

@@ -45,7 +45,7 @@ impl Input {
         self.end += len;
     }
 
-    /// Where the next read goes. It grows only for a get of very many keys, whose line is bounded.
+    /// Returns where the next read goes. It grows only for a get of very many keys, whose line is bounded.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -189,7 +189,7 @@ impl ScratchPool {
         tallies.live.retain(|live| !Arc::ptr_eq(live, tally));
     }
 
-    /// What has been counted since the last reset.
+    /// Returns what has been counted since the last reset.
     pub(crate) fn sums(&self) -> Sums {
         let tallies = lock(&self.tallies);
         tallies.all().since(&tallies.base)

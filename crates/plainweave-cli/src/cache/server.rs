@@ -21,7 +21,7 @@ use super::{admin, dump};
 use crate::admin::Admin;
 use crate::stop::Stop;
 
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
@@ -168,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// A fiber. Takes a fresh connection in charge.
+    /// Takes over a new connection.
     fn begin(&self, mut stream: TcpStream) {
         let cache = &self.cache;
         if cache.settings.maxconns_fast && cache.clients.full() {
@@ -222,7 +222,7 @@ impl Shared {
         self.cache.closed(conn);
     }
 
-    /// Whether the connection goes on.
+    /// Returns whether the connection goes on.
     fn turn(&self, conn: &mut Conn) -> bool {
         let cache = &self.cache;
         match cache.turn(conn) {
@@ -231,7 +231,7 @@ impl Shared {
             Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
             Next::Watch(kinds) => {
                 if let Ok(stream) = conn.stream.try_clone() {
-                    // Who watches is silent, and not idle.
+                    // A watcher is silent, but not idle.
                     let _ = stream.set_read_timeout(None);
                     cache.watchers.watch(kinds, stream);
                 }

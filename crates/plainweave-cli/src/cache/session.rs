@@ -32,7 +32,7 @@ enum State {
     Line,
     /// In a value.
     Value(Box<Pending>),
-    /// In a value that nobody wants; so many bytes of it are to come.
+    /// In a value to be dropped; this many bytes of it are still to come.
     Swallow(usize),
     /// In the line of a get, at a key. The line has come in full.
     Keys(Box<Remaining>),
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// One command, or a part of it. `None`: there is not enough input.
+    /// Takes one command, or a part of it. `None`: there is not enough input.
     fn step(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
         match &mut self.state {
             State::Line => self.line(input, None, exec),
@@ -186,7 +186,7 @@ impl Session {
         (len + took, after)
     }
 
-    /// A line whose end has not come.
+    /// Takes a line whose end has not come.
     fn partial(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
         if input.len() > proto::LONG {
             let mut held = long.map_or_else(|| exec.cache.memory_budget.reserve(), |long| long.held);
@@ -200,7 +200,7 @@ impl Session {
         (0, None)
     }
 
-    /// A part of a value.
+    /// Takes a part of a value.
     fn value(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
         let State::Value(pending) = &mut self.state else { return (0, None) };
         let took = pending.take(input);

@@ -1,4 +1,4 @@
-//! What a running cache was told, for commands to look up and for `stats settings` to show.
+//! The settings of a running cache, for commands to look up and for `stats settings` to show.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache, and where a client's wish that it stop arrives.
+    /// Makes an empty cache, and the channel on which a client's request to stop arrives.
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
         let watchers = Arc::new(watch::Watchers::default());
@@ -81,7 +81,7 @@ impl Cache {
         self.crawl.store(true, Relaxed);
     }
 
-    /// Whether that was asked for since the last time.
+    /// Returns whether that was asked for since the last time.
     pub(crate) fn is_to_crawl(&self) -> bool {
         self.crawl.swap(false, Relaxed)
     }

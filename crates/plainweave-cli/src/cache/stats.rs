@@ -188,7 +188,7 @@ fn conns(cache: &Cache, list: &mut List<'_>) {
     });
 }
 
-/// Our own: the keys asked for most, as shares of the commands, each at most so much too high.
+/// Our own: the keys asked for most, as shares of the commands, each with the most by which it may be too high.
 fn hot_keys(cache: &Cache, list: &mut List<'_>) {
     let (keys, samples) = cache.hot.top(HOT);
     list.add("samples", samples);

@@ -49,7 +49,7 @@ counters! {
     SlowReaders = "slow_readers",
 }
 
-/// Commands whose latency is told apart.
+/// Commands whose latency is counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
@@ -135,7 +135,7 @@ impl Tally {
     }
 }
 
-/// The bucket of a time: exact to a quarter of a factor of two.
+/// Returns the bucket of a time: exact to a quarter of a factor of two.
 fn bucket(time: Duration) -> usize {
     let quarters = (time.as_nanos() as u64).saturating_mul(PARTS as u64) / 1000;
     if quarters < PARTS as u64 {
@@ -146,7 +146,7 @@ fn bucket(time: Duration) -> usize {
     (1 + power * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The upper end of a bucket, in microseconds.
+/// Returns the upper end of a bucket, in microseconds.
 pub(crate) fn upper(bucket: usize) -> f64 {
     let (power, part) = (bucket / PARTS, bucket % PARTS);
     f64::from(1u32 << power) * (1.0 + part as f64 / PARTS as f64)
@@ -179,7 +179,7 @@ impl Sums {
         self.counts[what as usize]
     }
 
-    /// What has been counted since `before`.
+    /// Returns what has been counted since `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         self.counts.iter_mut().zip(&before.counts).for_each(|(now, before)| *now = now.wrapping_sub(*before));
         for (now, before) in self.latency.iter_mut().zip(&before.latency) {
@@ -199,7 +199,7 @@ impl Latency {
         self.nanoseconds as f64 / 1e9
     }
 
-    /// The time below which a share of the commands was answered, in microseconds: the upper end of its bucket.
+    /// Returns the time below which a share of the commands was answered, in microseconds: the upper end of its bucket.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let rank = (self.count() as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -210,7 +210,7 @@ impl Latency {
         found.map_or(0.0, upper)
     }
 
-    /// For each power of two, in microseconds, how many took at most so long.
+    /// For each power of two in microseconds, how many took at most that long.
     pub(crate) fn powers(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let upto = |power: usize| self.buckets[..=power * PARTS].iter().sum();
         (0..POWERS).map(move |power| (upper(power * PARTS), upto(power)))

@@ -1,7 +1,7 @@
 //! `watch`: events as lines, for clients that asked for them.
 //!
 //! An event is worded once and handed to each watcher's buffer. A watcher that reads too slowly loses events rather
-//! than hold anybody up; it is told how many.
+//! than delay commands; it is notified how many were lost.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ pub(crate) enum Event<'a> {
 /// All watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// Kinds that somebody watches.
+    /// Kinds that are being watched.
     kinds: AtomicU16,
     list: Mutex<Vec<Arc<Watcher>>>,
     events: AtomicU64,
@@ -54,7 +54,7 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Kinds of events that somebody watches.
+    /// Returns the kinds of events that are being watched.
     pub(crate) fn kinds(&self) -> u16 {
         self.kinds.load(Relaxed)
     }
@@ -89,7 +89,7 @@ impl Watchers {
         }
     }
 
-    /// A fiber. Sends events of these kinds until the client leaves or the server stops.
+    /// Sends events of these kinds until the client leaves or the server stops.
     pub(crate) fn watch(&self, kinds: u16, mut stream: TcpStream) {
         let fiber = plainweave::current();
         let watcher = Arc::new(Watcher { kinds, buffer: Mutex::default(), fiber, gone: AtomicBool::new(false) });
@@ -139,7 +139,7 @@ fn until_gone(mut stream: TcpStream, watcher: &Watcher) {
     watcher.fiber.unpark();
 }
 
-/// The event in memcached's words.
+/// Returns the event in memcached's words.
 fn worded(event: &Event<'_>, number: u64) -> String {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut line = format!("ts={}.{} gid={number} type=", time.as_secs(), time.subsec_micros());

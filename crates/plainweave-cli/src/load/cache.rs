@@ -1,7 +1,7 @@
 //! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow distributions.
 //!
-//! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked, whoever
-//! stored the value. In the load phase each worker stores its share of the keys on every server.
+//! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked,
+//! whichever worker stored the value. In the load phase each worker stores its share of the keys on every server.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};

@@ -6,7 +6,7 @@
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
 //!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
 //!    request went out: then the request is made once more on a new one, and counts once, from its intended start.
-//! 4. When the schedule has no more starts, connections end. All requests end within the time-out, so the run does.
+//! 4. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
 //!
 //! Workers share only the barrier, the wish to stop and the counters that the progress line reads. Within a worker all
 //! is on one thread; no cell stays borrowed across a suspension.
@@ -73,7 +73,7 @@ impl Broken {
         Self { failure, silent: false }
     }
 
-    /// Whether it looks like a peer that gave up an idle connection.
+    /// Returns whether it looks like a peer that gave up an idle connection.
     fn is_stale(self) -> bool {
         self.silent && matches!(self.failure, Failure::Closed | Failure::Reset)
     }
@@ -88,7 +88,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
         1
     }
 
-    /// Whether connections serve more than one exchange.
+    /// Returns whether connections serve more than one exchange.
     fn keep_alive(&self) -> bool {
         true
     }
@@ -176,7 +176,7 @@ struct Start<'a, P> {
 }
 
 impl<P: Protocol> Start<'_, P> {
-    /// The worker's first fiber. Its figures, and the CPU time of its thread under load.
+    /// Runs the worker's first fiber. Returns its figures, and the CPU time of its thread under load.
     fn run(self, barrier: &Barrier) -> Result<(Tally, Duration), Failure> {
         let plan = self.plan;
         let seed = plan.seed.wrapping_add(1 + self.worker as u64);
@@ -339,7 +339,7 @@ impl<P: Protocol> Lane<P> {
         true
     }
 
-    /// One exchange, on a connection made for it if need be. Leaves the starts that have no reply.
+    /// Makes one exchange, on a new connection if need be. Leaves the starts that have no reply.
     fn ask(&self, connection: &mut Option<P::Connection>, starts: &mut Vec<u64>, now: &mut u64) -> Result<(), Failure> {
         loop {
             let kept = connection.take();

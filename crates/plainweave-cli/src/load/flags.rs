@@ -223,13 +223,13 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "write requests a second, 0.001 to 1000000000".to_owned())
 }
 
-/// A part of 1.
+/// Parses a share of 1.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "write a share of 0 to 1, as in 0.03".to_owned())
 }
 
-/// The exponent of a Zipf distribution.
+/// Parses the exponent of a Zipf distribution.
 pub(super) fn exponent(text: &str) -> Result<f64, String> {
     let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
     exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())

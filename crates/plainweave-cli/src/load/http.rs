@@ -98,7 +98,7 @@ fn parse(url: &str) -> anyhow::Result<Uri> {
     }
 }
 
-/// The header fields asked for, each line behind a line end.
+/// Returns the header fields asked for, each line behind a line end.
 fn fields(flags: &HttpFlags) -> anyhow::Result<String> {
     let mut text = "\r\n".to_owned();
     for field in &flags.headers {

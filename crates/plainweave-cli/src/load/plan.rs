@@ -60,7 +60,7 @@ impl Plan {
         })
     }
 
-    /// The part of `total` that falls to one of the workers.
+    /// Returns the part of `total` that falls to one of the workers.
     pub(super) fn share(&self, total: u64, worker: usize) -> u64 {
         let (worker, workers) = (worker as u64, self.workers as u64);
         total / workers + u64::from(worker < total % workers)

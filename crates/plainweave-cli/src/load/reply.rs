@@ -41,7 +41,7 @@ pub(super) fn parse(bytes: &[u8], expected: Expected<'_>) -> Parsed {
     }
 }
 
-/// The rest of `VALUE <key> <flags> <bytes>`: data, line end, `END`.
+/// Parses the rest of `VALUE <key> <flags> <bytes>`: data, line end, `END`.
 fn value(bytes: &[u8], data: usize, words: &[u8], key: &[u8], len: usize) -> Parsed {
     let mut words = words.split(|b| *b == b' ');
     let (got, _flags, size) = (words.next(), words.next(), words.next());

@@ -82,7 +82,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// What is left of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     Chunked(Chunks),
     UntilClose,
@@ -102,7 +102,7 @@ impl Body {
         }
     }
 
-    /// Whether all of it has been taken. One that ends with the connection never knows.
+    /// Returns whether all of it has been taken. One that ends with the connection never knows.
     pub(super) fn is_done(&self) -> bool {
         match self {
             Body::Length(left) => *left == 0,
@@ -159,7 +159,7 @@ impl Chunks {
         Ok(at)
     }
 
-    /// Where one byte outside the data leads; `None`: nowhere.
+    /// Returns where one byte outside the data leads; `None`: nowhere.
     fn step(&mut self, byte: u8) -> Option<At> {
         self.line += 1;
         if self.line > LINE {

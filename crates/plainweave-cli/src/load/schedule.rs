@@ -3,12 +3,12 @@
 //! **Closed loop.** A connection asks again when it has its answer: the next start is now. The load bends to the
 //! server, so latencies say nothing of how long users would have queued.
 //!
-//! **Open loop.** A clock that knows nothing of answers sets the starts. Whoever is free takes the next one; if it lies
-//! in the past, because all connections were busy, the request goes out at once, and its latency still counts from the
-//! time at which it was meant to start. So the schedule *is* the queue: a first-come, first-served queue with a server
-//! a connection, of unbounded length and constant memory. Leaving out what a stalled server kept from being asked is
-//! known as co-ordinated omission (G. Tene); here nothing is left out, for every start before the end is taken, late or
-//! not, or its request counts as timed out.
+//! **Open loop.** A clock that knows nothing of answers sets the starts. A connection that is free takes the next one;
+//! if it lies in the past, because all connections were busy, the request goes out at once, and its latency still
+//! counts from the time at which it was meant to start. So the schedule *is* the queue: a first-come, first-served
+//! queue with a server a connection, of unbounded length and constant memory. Leaving out what a stalled server kept
+//! from being asked is known as co-ordinated omission (G. Tene); here nothing is left out, for every start before the
+//! end is taken, late or not, or its request counts as timed out.
 //!
 //! Times are nanoseconds since the worker's start of load.
 
@@ -24,7 +24,7 @@ use super::distribution::Distribution;
 pub(super) enum Pace {
     /// Closed loop.
     OnAnswer,
-    /// Open loop, so many nanoseconds apart.
+    /// Open loop, this many nanoseconds apart.
     Constant(f64),
     /// Open loop, exponential gaps of this mean.
     Poisson(f64),
@@ -40,7 +40,7 @@ impl Pace {
         Ok(Pace::Distribution(distribution, gap / mean))
     }
 
-    /// The pace of one of `workers`, which together make this one.
+    /// Returns the pace of one of `workers`, which together make this one.
     pub(super) fn share(self, workers: usize) -> Self {
         match self {
             Pace::OnAnswer => self,

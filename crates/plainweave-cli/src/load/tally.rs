@@ -59,7 +59,7 @@ impl Failure {
             Failure::Reset => "reset",
             Failure::Closed => "closed without an answer",
             Failure::Short => "closed within an answer",
-            Failure::TimedOut => "time-out",
+            Failure::TimedOut => "timeout",
             Failure::Refusal => "bad status",
             Failure::Garbage => "garbage",
             Failure::WrongLength => "wrong length",
@@ -95,7 +95,7 @@ impl Failures {
         self.0[failure as usize] += count;
     }
 
-    /// The kinds that occurred.
+    /// Returns the kinds that occurred.
     pub(super) fn by_kind(&self) -> impl Iterator<Item = (Failure, u64)> {
         Failure::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }
@@ -155,7 +155,7 @@ impl Tally {
         }
     }
 
-    /// Counts a success after so many nanoseconds.
+    /// Counts a success and its latency in nanoseconds.
     #[inline]
     pub(super) fn answered(&mut self, latency: u64) {
         // Grows as needed, so every value finds its place.

@@ -21,7 +21,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The first of its addresses that takes a connection.
+    /// Returns the first of its addresses that takes a connection.
     pub(super) fn probe(&self, timeout: Duration) -> anyhow::Result<SocketAddr> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let addresses = found.with_context(|| format!("cannot resolve {}", self.host))?;

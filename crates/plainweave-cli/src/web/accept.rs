@@ -1,6 +1,6 @@
 //! Admission: accepts one listener's connections, each with a permit, and reports when too many come.
 //!
-//! Two things may delay a new connection, and they are told apart: the connection limit, or a busy accepting fiber.
+//! Two things may delay a new connection, and they are distinguished: the connection limit, or a busy accepting fiber.
 //! The second one is overload, and shortens the kernel's queue; see `backlog`.
 
 use std::io;
@@ -22,7 +22,7 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 /// Interval between two looks at the queue while the connection limit is reached.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
-/// With so many connections a newcomer is one of a crowd.
+/// Above this many connections a new one gets less of the kernel's memory.
 const CROWD: usize = 256;
 /// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody else it may take
 /// 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB; with thousands that do not read,
@@ -47,7 +47,7 @@ impl Acceptor {
         acceptor
     }
 
-    /// A fiber. Waits for a connection. `None`: the server stops.
+    /// Waits for a connection and returns it. `None`: the server stops.
     pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
         while !stopping() {
             match self.wait() {
@@ -64,7 +64,7 @@ impl Acceptor {
                         }
                         return Some((stream, permit));
                     }
-                    // Who is served already comes before those that are turned away, too.
+                    // Established connections come before those that are refused, too.
                     plainweave::yield_now();
                 }
                 Err(_) if stopping() => break,

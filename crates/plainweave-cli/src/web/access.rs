@@ -3,11 +3,11 @@
 //! A fiber that has answered appends its line to a buffer in memory and goes on; a thread writes the buffers out, a few
 //! times a second while there is something to write, sooner when one fills up, and sleeps otherwise. When the disk
 //! cannot take the lines (it is full, or slow), buffers fill up to a bound, further lines are dropped **whole** and
-//! counted, standard error is told once a minute, and requests are served as before. A thread that stands in a write
-//! cannot tell: whoever drops a line does. SIGUSR1 opens the file anew, after it was moved away.
+//! counted, and reported on standard error once a minute; requests are served as before. A thread that is blocked in a
+//! write cannot report it: the thread that drops a line does. SIGUSR1 opens the file anew, after it was moved away.
 //!
-//! The thread sleeps in a read from a socket: a byte there wakes it, which a signal handler can send too. Whoever has
-//! something for it sets a flag first; it looks at the flags after each read.
+//! The thread sleeps in a read from a socket: a byte there wakes it, which a signal handler can send too. A thread
+//! that has something for it sets a flag first; it checks the flags after each read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -49,7 +49,7 @@ pub(super) struct AccessLog {
     dirty: AtomicBool,
     /// A buffer holds enough: lines are not gathered any longer.
     pressing: AtomicBool,
-    /// The last write failed, which was told.
+    /// The last write failed, and this was reported.
     failing: AtomicBool,
     ended: AtomicBool,
     /// The file is to be opened anew.
@@ -108,7 +108,7 @@ impl AccessLog {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Whether lines say how long an exchange took.
+    /// Returns whether lines say how long an exchange took.
     pub(super) fn wants_times(&self) -> bool {
         self.format == Format::Json
     }
@@ -158,7 +158,7 @@ impl Drop for Writer {
         let start = Instant::now();
         while !thread.is_finished() {
             if start.elapsed() >= ENDING {
-                // A pipe that nobody reads, for instance: the process ends without it.
+                // A pipe without a reader, for instance: the process ends without it.
                 return self.log.faults.log_has_ended(&self.log.name, self.log.dropped());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -255,7 +255,7 @@ impl Out {
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
-        // The sender lives as long as `log`, so that this fails by its time-out only.
+        // The sender lives as long as `log`, so that this fails by its timeout only.
         let _ = self.asleep.set_read_timeout(limit).and_then(|()| self.asleep.read(&mut [0; 64]));
     }
 

@@ -1,9 +1,9 @@
 //! Admission under overload: the kernel's queue of connections is kept as short as it can be served in good time.
 //!
-//! When more clients come than can be served, some must fail. Whoever accepts them all spends its time on accepting,
-//! and those it serves have left meanwhile; so does a long queue in front of a slow server, where each one reaches the
-//! end of the queue and of its patience at once. Clients that find the queue full cost the server nothing: the kernel
-//! ignores them, and they try again a second later.
+//! When more clients come than can be served, some must fail. A server that accepts them all spends its time on
+//! accepting, and those it serves have left meanwhile; so does a long queue in front of a slow server, where each one
+//! reaches the end of the queue and of its patience at once. Clients that find the queue full cost the server nothing:
+//! the kernel ignores them, and they try again a second later.
 //!
 //! So the bound of that queue is a time, [`BEARABLE`], times the rate of the last connections accepted (Little's law).
 //! As in CoDel (Nichols and Jacobson, 2012) a queue that is too long for a moment is no overload, it is a burst: the
@@ -11,12 +11,12 @@
 //! doubles, up to [`MOST`]; until it is there again looks are taken whether anybody comes or not. `listen(2)` sets it
 //! on a socket that listens already.
 //!
-//! The rate is that of a server which always had somebody to accept. An interval whose connections did not all stand
+//! The rate is that of a server which always had clients waiting. An interval whose connections did not all stand
 //! in the queue at its beginning may have been spent waiting for clients: it shows what the server can do at least.
 //!
 //! A queue in front of a server at its connection limit says nothing of its CPU: while the accepting fiber has
-//! waited for a permit for half of the time or more, the bound is left to grow. Those who gave up in that queue cost an
-//! accept each, for which there is time.
+//! waited for a permit for half of the time or more, the bound is left to grow. Clients that gave up in that queue cost
+//! an accept each, for which there is time.
 //!
 //! The page `docs/overload.md` has what was rejected and what was measured.
 
@@ -32,7 +32,7 @@ pub(super) const MOST: u32 = 4096;
 const LEAST: u32 = 64;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// An interval this long in which nobody came: what was known before is too old.
+/// After an interval this long without new connections, earlier measurements are too old.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Of one listener.
@@ -68,17 +68,17 @@ impl Backlog {
         Self { limit: MOST, looked: now, accepted, at_limit, queued, rate: None, long: false }
     }
 
-    /// How many may wait.
+    /// Returns how many connections may wait.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How long to wait for a connection before a look is due; `None`: for any time.
+    /// Returns how long to wait for a connection before a look is due; `None`: for any time.
     pub(super) fn patience(&self) -> Option<Duration> {
         (self.limit < MOST).then_some(LOOK)
     }
 
-    /// A connection was accepted. True: a look is due.
+    /// Counts an accepted connection. Returns whether a look is due.
     pub(super) fn accepted(&mut self, now: Instant) -> bool {
         self.accepted += 1;
         now >= self.looked + LOOK
@@ -89,7 +89,7 @@ impl Backlog {
         self.at_limit += time;
     }
 
-    /// Judges a queue of so many, and sets the limit.
+    /// Judges a queue of length `queued`, and sets the limit.
     pub(super) fn look(&mut self, now: Instant, queued: u32) -> Finding {
         let (length, count) = (now - std::mem::replace(&mut self.looked, now), std::mem::take(&mut self.accepted));
         let at_limit = std::mem::take(&mut self.at_limit);
@@ -115,7 +115,7 @@ impl Backlog {
         if self.limit < before { Finding::Overload } else { Finding::Nothing }
     }
 
-    /// The rate, with that of the last interval.
+    /// Returns the rate, with that of the last interval.
     fn learn(&mut self, fresh: f64, busy: bool) -> f64 {
         let rate = match self.rate {
             Some(rate) if busy => (rate + fresh) / 2.0,

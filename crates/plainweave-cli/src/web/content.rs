@@ -17,7 +17,7 @@ pub(super) struct ContentFlags {
     #[arg(long)]
     precompressed: bool,
 
-    /// Instead of 404, send this file to who accepts text/html, as in /index.html
+    /// Instead of 404, send this file to clients that accept text/html, as in /index.html
     #[arg(long, value_name = "PATH")]
     fallback: Option<String>,
 

@@ -1,5 +1,5 @@
-//! What goes wrong with the server itself, told on standard error: one line a minute for each kind, for a fault that
-//! lasts comes with every request. What clients do wrong is in the access log and in the metrics.
+//! Server-side faults, reported on standard error: at most one line a minute for each kind, since a lasting fault would
+//! otherwise repeat with every request. Client errors appear in the access log and in the metrics.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,30 +25,30 @@ enum Kind {
     Panic,
 }
 
-/// When each kind was last told.
+/// When each kind was last reported.
 #[derive(Debug)]
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    told: [AtomicU64; 8],
+    reported: [AtomicU64; 8],
 }
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), told: Default::default() }
+        Self { start: Instant::now(), reported: Default::default() }
     }
 
     /// A connection could not be accepted.
     pub(super) fn accept(&self, error: &io::Error) {
         self.tell(Kind::Accept, || {
             format!(
-                "cannot accept connections: {error}; it is tried again, and who is connected is served \
+                "cannot accept connections: {error}; will retry; established connections are still served \
                  (more descriptors: ulimit -n; fewer: --max-connections, --open-files)"
             )
         });
     }
 
-    /// More come than can be served: so many may wait from now on.
+    /// More clients come than can be served: at most `limit` may wait from now on.
     pub(super) fn overload(&self, limit: u32) {
         self.tell(Kind::Overload, || {
             format!(
@@ -68,7 +68,7 @@ impl Faults {
         });
     }
 
-    /// The access log has taken no lines for so long that some were dropped.
+    /// The access log has taken no lines for so long that lines were dropped.
     pub(super) fn log_is_slow(&self, name: &str, lost: u64) {
         self.tell(Kind::SlowLog, || {
             format!("access log {name}: it takes lines too slowly; {lost} lines lost so far, requests are served on")
@@ -107,11 +107,11 @@ impl Faults {
 
     fn tell(&self, kind: Kind, line: impl FnOnce() -> String) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1;
-        let told = &self.told[kind as usize];
-        let last = told.load(Ordering::Relaxed);
+        let reported = &self.reported[kind as usize];
+        let last = reported.load(Ordering::Relaxed);
         let due = last == 0 || u128::from(now - last.min(now)) >= QUIET.as_millis();
         // Of several at once one tells.
-        if due && told.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if due && reported.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             say(io::stderr(), &format!("plainweave web: {}", line()));
         }
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lasting_fault_is_told_once() {
+    fn a_lasting_fault_is_reported_once() {
         let (faults, mut lines) = (Faults::new(), 0);
         for _ in 0..10 {
             faults.tell(Kind::Panic, || {

@@ -119,7 +119,7 @@ pub(super) struct CachingFlags {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     open_files: usize,
 
-    /// How old what a client is told of a file may be at most; 0s: each request looks
+    /// Maximum age of what is known of a file; 0s: each request looks it up
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
     staleness: Duration,
 }
@@ -138,7 +138,7 @@ impl CachingFlags {
 
 /// Bounds on what one peer may delay and use.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Time-outs and limits")]
+#[command(next_help_heading = "Timeouts and limits")]
 pub(super) struct LimitFlags {
     /// For a request's head to arrive, from its first byte; also for a new connection's first byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
@@ -156,7 +156,7 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     write_timeout: Duration,
 
-    /// Bytes a second below which a slow sender or reader is cut, once its time-out has passed; 0: never
+    /// Bytes a second below which a slow sender or reader is cut, once its timeout has passed; 0: never
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
 
@@ -196,7 +196,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
 }
 
-/// A whole number of bytes, or of `k`, `m` or `g` (1024 each).
+/// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
 fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
     let shift = match unit.to_ascii_lowercase().as_str() {

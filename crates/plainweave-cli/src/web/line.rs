@@ -16,7 +16,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// The time of a second, as the format writes it.
+/// Returns the time of a second, as the format writes it.
 pub(super) fn time(format: Format, time: SystemTime) -> String {
     let text = httpdate::fmt_http_date(time); // "Sun, 06 Nov 1994 08:49:37 GMT"
     let (day, month, year, clock) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
@@ -84,7 +84,7 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     out.push(b'\n');
 }
 
-/// The first field of each name, in one look at all.
+/// Returns the first field of each name, in one pass over all.
 fn referer_and_agent<'b>(exchange: &Exchange<'b>) -> [Option<&'b [u8]>; 2] {
     let mut found = [None; 2];
     for (name, value) in exchange.head.into_iter().flat_map(|head| head.headers()) {

@@ -1,4 +1,4 @@
-//! Listening sockets, and what to do where one cannot be had.
+//! Listening sockets, with a remedy in each error.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};

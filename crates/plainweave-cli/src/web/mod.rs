@@ -31,7 +31,7 @@ use faults::Faults;
 pub(crate) use flags::Flags;
 use observe::Observers;
 
-/// Descriptors that are not connections: drivers, listeners, logs, look-ups in progress.
+/// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal asks to stop.
@@ -43,8 +43,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ConnectionLimit::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
-    let told = faults.clone();
-    let files = files.with_caching(caching).on_fault(move |status, path| told.file(status, path));
+    let reporter = faults.clone();
+    let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
     let files = flags.content.apply(files)?;
     let server = Server::new(files).with_limits(flags.limits.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;

@@ -62,7 +62,7 @@ impl Observers {
         }
     }
 
-    /// Where the admin address listens, for the start-up line.
+    /// Returns where the admin address listens, for the start-up line.
     pub(super) fn admin_url(&self) -> Option<String> {
         let address = self.listener.as_ref()?.local_addr().ok()?;
         Some(format!("http://{address}"))
@@ -111,7 +111,7 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let help = "Answers by class of status; none: the client left before one was begun.";
     figures.metric(name, "counter", help, CLASSES.into_iter().zip(sums.classes));
     let name = "plainweave_http_errors_total";
-    let help = "Connections that ended badly; who leaves between two requests does not.";
+    let help = "Connections that ended badly; leaving between two requests is not counted.";
     figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
     let name = "plainweave_http_body_bytes_total";
     figures.one(name, "counter", "Bytes of answers' bodies.", sums.body_bytes);

@@ -9,7 +9,7 @@ use super::tokens::Tokens;
 pub(crate) enum Manage<'a> {
     /// Which, and its arguments.
     Stats(&'a [u8]),
-    /// Everything stored until so many seconds from now becomes invalid then.
+    /// Everything stored until `delay` seconds from now becomes invalid then.
     FlushAll {
         delay: i32,
         quiet: bool,
@@ -41,7 +41,7 @@ pub(crate) enum Manage<'a> {
 /// Kinds of events, in the order of their bits. memcached's others are of parts that are absent here.
 pub(crate) const WATCHES: [&str; 4] = ["evictions", "fetchers", "mutations", "connevents"];
 
-/// The bit of a kind of events.
+/// Returns the bit of a kind of events.
 pub(crate) fn watch_bit(name: &str) -> u16 {
     WATCHES.iter().position(|known| *known == name).map_or(0, |place| 1 << place)
 }
@@ -75,7 +75,7 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     }
 }
 
-/// A browser that was led here is turned away without an answer it could be made to misuse.
+/// Turns away a browser that was led here, without an answer it could be made to misuse.
 fn unknown(name: &[u8], last: &[u8]) -> Reject {
     let close_to_one = matches!(name.first(), Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't') | None);
     let meta = matches!(name, [b'm', _]) || name.len() < 2;

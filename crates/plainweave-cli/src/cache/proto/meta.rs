@@ -35,7 +35,7 @@ pub(crate) struct Meta<'a> {
     pub(crate) exptime: Option<i32>,
     /// `N`: create a missing item, with this expiry.
     pub(crate) vivify: Option<i32>,
-    /// `R`: who finds less time left than this is to refresh the item.
+    /// `R`: a client that finds less time left than this is to refresh the item.
     pub(crate) recache: Option<i32>,
     /// `F`
     pub(crate) flags: u32,
@@ -177,12 +177,12 @@ impl<'a> Meta<'a> {
         if self.words().any(long) { Err(Reject::of(BAD_OPAQUE)) } else { Ok(()) }
     }
 
-    /// The flags as they came.
+    /// Returns the flags as they came.
     pub(crate) fn words(&self) -> Keys<'a> {
         self.words
     }
 
-    /// What `M` asks for, if it is known.
+    /// Returns what `M` asks for, if it is known.
     pub(crate) fn mode(&self) -> Option<Mode> {
         Some(match self.mode? {
             b'E' => Mode::Store(Verb::Add),
@@ -196,7 +196,7 @@ impl<'a> Meta<'a> {
         })
     }
 
-    /// How `ms` stores: a set or replace that gives a CAS number is a check-and-set.
+    /// Returns how `ms` stores: a set or replace that gives a CAS number is a check-and-set.
     pub(crate) fn verb(&self) -> Verb {
         match (self.mode(), self.cas) {
             (None | Some(Mode::Store(Verb::Set | Verb::Replace)), Some(_)) => Verb::Cas,
@@ -205,7 +205,7 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// Whether `ma` adds.
+    /// Returns whether `ma` adds.
     pub(crate) fn up(&self) -> bool {
         !matches!(self.mode(), Some(Mode::Count { up: false }))
     }

@@ -3,7 +3,7 @@
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 pub(crate) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
-/// No such command, or not so many words.
+/// No such command, or the wrong number of words.
 pub(super) const ERROR: Reject = Reject { text: "ERROR", swallow: 0, quiet: false };
 
 /// A command that is not carried out.

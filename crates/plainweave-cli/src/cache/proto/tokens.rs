@@ -1,6 +1,6 @@
 //! A command line, cut at blanks.
 
-/// Most words of a line that are told apart; the rest stays in one piece.
+/// The number of words of a line that are split; the rest stays in one piece.
 pub(crate) const MAX: usize = 23;
 
 /// The words of a line.
@@ -30,7 +30,7 @@ impl<'a> Tokens<'a> {
         self.len
     }
 
-    /// A word by its number; empty behind the last.
+    /// Returns word `n`; empty behind the last.
     pub(crate) fn word(&self, number: usize) -> &'a [u8] {
         self.words().get(number).copied().unwrap_or_default()
     }
@@ -39,14 +39,14 @@ impl<'a> Tokens<'a> {
         self.words().last().copied().unwrap_or_default()
     }
 
-    /// What follows the first `words` words.
+    /// Returns what follows the first `words` words.
     pub(crate) fn after(&self, words: usize) -> Keys<'a> {
         let mut rest = Keys(self.line);
         rest.by_ref().take(words).for_each(drop);
         rest
     }
 
-    /// Whether the last word asks for no reply.
+    /// Returns whether the last word asks for no reply.
     pub(crate) fn noreply(&self) -> bool {
         self.last() == b"noreply"
     }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Relative expiry times are at most so many seconds; larger ones are seconds since 1970. A rule of the protocol.
+/// Relative expiry times are at most this many seconds; larger ones are seconds since 1970. A rule of the protocol.
 pub const LONGEST_RELATIVE: i64 = 60 * 60 * 24 * 30;
 
 /// A second on the store's clock. The clock starts at [`Time::START`]; there is no earlier time.
@@ -41,19 +41,19 @@ impl Expiry {
     /// The item is gone before anybody can read it.
     pub const AT_ONCE: Self = Self(1);
 
-    /// The item ends at `time`.
+    /// Makes an expiry at `time`.
     #[must_use]
     pub const fn at(time: Time) -> Self {
         Self(if time.0 == 0 { 1 } else { time.0 })
     }
 
-    /// Whether it has passed.
+    /// Returns whether it has passed.
     #[must_use]
     pub const fn passed(self, now: Time) -> bool {
         self.0 != 0 && self.0 <= now.0
     }
 
-    /// The second in which the item ends, or `None` for never.
+    /// Returns the second in which the item ends, or `None` for never.
     #[must_use]
     pub const fn time(self) -> Option<Time> {
         if self.0 == 0 { None } else { Some(Time(self.0)) }
@@ -70,7 +70,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Makes a clock that starts now.
     #[must_use]
     pub fn start() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -79,8 +79,8 @@ impl Clock {
         Self { start, epoch: since.as_secs().saturating_sub(u64::from(Time::START.0)) }
     }
 
-    /// The present second. Monotonic; some 8 ns, so ask once for a batch of commands. It is the kernel's clock as of
-    /// its last tick: a second begins a tick late (4 ms where there are 250 a second), and never early.
+    /// Returns the current second. Monotonic; some 8 ns, so ask once for a batch of commands. It is the kernel's clock
+    /// as of its last tick: a second begins a tick late (4 ms where there are 250 a second), and never early.
     #[must_use]
     pub fn now(&self) -> Time {
         let since = read(ClockId::MonotonicCoarse).saturating_sub(self.start);
@@ -93,8 +93,8 @@ impl Clock {
         self.epoch + time.0 as u64
     }
 
-    /// What `exptime` of the protocol means at `now`: 0 is never, negative at once, up to 30 days relative to `now`,
-    /// and anything larger seconds since 1970.
+    /// Returns what `exptime` of the protocol means at `now`: 0 is never, negative at once, up to 30 days relative to
+    /// `now`, and anything larger seconds since 1970.
     #[must_use]
     pub fn expiry(&self, exptime: i64, now: Time) -> Expiry {
         match exptime {
@@ -110,7 +110,7 @@ impl Clock {
     }
 }
 
-/// A clock in nanoseconds.
+/// Returns a clock in nanoseconds.
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -11,7 +11,7 @@ use super::{
     Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
 };
 
-/// A value up to so many bytes is copied under the lock: that takes less than counting a reader does.
+/// Values up to this size are copied under the lock, which is cheaper than counting a reader.
 const SHORT: usize = 1 << 10;
 /// Bytes of a record that are fetched in advance: most keys and short values.
 const PREFETCHED_BYTES: usize = 256;
@@ -22,7 +22,7 @@ impl Shard {
         self.index.entry_mut(place).note(self.now, marks);
     }
 
-    /// A handle on an item.
+    /// Returns a handle on an item.
     fn item(&self, entry: &Entry) -> Item {
         let head = self.log.head(entry.loc());
         let record = self.log.pin(entry.loc(), &head);
@@ -81,7 +81,7 @@ impl Shard {
         self.index.candidates(hash).for_each(|loc| self.log.prefetch(loc, PREFETCHED_BYTES));
     }
 
-    /// The short way of a get: one look at the index, one at the record. The entry as it was before.
+    /// Takes the short way of a get: one look at the index, one at the record. Returns the entry as it was before.
     #[inline]
     fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
         self.turn(now);
@@ -140,7 +140,7 @@ impl Shard {
         let sends = if won { SENT } else { 0 };
         match (lookup.peek, created) {
             (true, _) => {}
-            // Whoever created it has seen it.
+            // The client that created it has seen it.
             (false, true) => self.index.entry_mut(place).set_marks(marks | sends | FETCHED),
             (false, false) => self.note(place, FETCHED | sends),
         }
@@ -195,13 +195,13 @@ impl Shard {
         }
     }
 
-    /// Bytes of an item's value.
+    /// Returns the number of bytes of an item's value.
     fn value_len(&self, entry: &Entry) -> usize {
         let head = self.log.head(entry.loc());
         if head.kind == TABLE { record::value_len(self.log.payload(entry.loc())) } else { head.payload_len }
     }
 
-    /// Writes a value over one of the same length, if nobody reads its segment.
+    /// Writes a value over one of the same length, unless its segment is being read.
     fn write_over(&mut self, place: Place, old: &Head, key: &[u8], value: &[u8], facts: Facts) -> bool {
         let head = Head { cas: facts.cas, flags: facts.flags, ..*old };
         if old.kind != VALUE || old.payload_len != value.len() || head.len() != old.len() {
@@ -263,7 +263,7 @@ impl Shard {
             return Removed::Removed;
         }
         let cas = removal.cas.unwrap_or_else(next_cas);
-        // The CAS value lies in the record: that is written over, or moves if somebody reads it.
+        // The CAS value lies in the record: that is overwritten, or moves if it is being read.
         let place = match self.log.set_cas(loc, cas) {
             true => place,
             false => {
@@ -347,8 +347,8 @@ impl Shard {
     }
 }
 
-/// The number that a value spells for `incr` and `decr`: decimal digits, then nothing but spaces; at most 20 bytes of
-/// digits and within 64 bits.
+/// Returns the number that a value spells for `incr` and `decr`: decimal digits, then nothing but spaces; at most 20
+/// bytes of digits and within 64 bits.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
     let (digits, rest) = value.split_at(end);

@@ -23,7 +23,7 @@ impl Default for Config {
     }
 }
 
-/// What memcached counts for an item, and compares with `-I`.
+/// Returns what memcached counts for an item, and compares with `-I`.
 pub(super) const fn item_size(key: &[u8], value_len: usize, flags: u32) -> usize {
     ITEM_HEAD + if flags == 0 { 0 } else { size_of::<u32>() } + key.len() + value_len
 }

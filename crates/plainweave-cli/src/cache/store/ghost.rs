@@ -13,7 +13,7 @@ impl Ghost {
         Self(Box::new([]))
     }
 
-    /// Bytes that it takes.
+    /// Returns the number of bytes that it takes.
     pub(super) const fn bytes(&self) -> usize {
         self.0.len() * size_of::<u16>()
     }
@@ -39,7 +39,7 @@ impl Ghost {
         }
     }
 
-    /// Forgets a key, and says whether it was remembered.
+    /// Forgets a key. Returns whether it was remembered.
     pub(super) fn take(&mut self, hash: u64) -> bool {
         match self.slot(hash) {
             Some((slot, mark)) if *slot == mark => {

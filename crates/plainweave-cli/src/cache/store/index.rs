@@ -19,7 +19,7 @@ use super::segment::{Table, prefetch};
 /// Entries of a bucket.
 const WAYS: usize = 4;
 
-/// The table grows above so many items for eight buckets, on average, and shrinks below [`SPARSE`].
+/// The table grows above this many items for eight buckets, on average, and shrinks below [`SPARSE`].
 const DENSE: usize = 22;
 const SPARSE: usize = 8;
 
@@ -121,7 +121,7 @@ impl Entry {
         self.word == 0
     }
 
-    /// The extra bucket that it leads to.
+    /// Returns the extra bucket that it leads to.
     const fn link(&self) -> Option<At> {
         if self.marks() & LINK == 0 { None } else { Some(At::Extra((self.word & LOC_MASK) as usize)) }
     }
@@ -210,7 +210,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An empty table with pages of `page_bytes`, a power of two.
+    /// Makes an empty table with pages of `page_bytes`, a power of two.
     pub(super) fn new(page_bytes: usize) -> Self {
         let bits = (page_bytes / size_of::<Bucket>()).ilog2();
         let mut homes = Pages::new(bits);
@@ -230,7 +230,7 @@ impl Index {
         (1 << self.level) + self.split
     }
 
-    /// Bytes that it takes.
+    /// Returns the number of bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.homes.bytes() + self.extras.bytes() + self.spare.capacity() * size_of::<u32>()
     }
@@ -254,7 +254,7 @@ impl Index {
         }
     }
 
-    /// The entry with this hash whose place `is` the right one.
+    /// Returns the entry with this hash whose place `is` the right one.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is: impl FnMut(Loc) -> bool) -> Option<Place> {
         let home = self.home(hash);
@@ -268,7 +268,7 @@ impl Index {
         }
     }
 
-    /// The same, for looking at the entry and changing it: the short way of a get.
+    /// Returns the same, for looking at the entry and changing it: the short way of a get.
     #[inline]
     pub(super) fn get_mut(&mut self, hash: u64, mut is: impl FnMut(Loc) -> bool) -> Option<&mut Entry> {
         let home = self.home(hash);
@@ -286,7 +286,7 @@ impl Index {
         prefetch(self.homes.get(self.home(hash)));
     }
 
-    /// The places of what may be the entry with this hash, as far as its first bucket tells.
+    /// Returns the places of what may be the entry with this hash, as far as its first bucket tells.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = Loc> + '_ {
         let Bucket(entries) = self.homes.get(self.home(hash));
@@ -359,7 +359,7 @@ impl Index {
         self.extras.get_mut(extra).0[..2].copy_from_slice(&[last, entry]);
     }
 
-    /// An empty extra bucket.
+    /// Returns an empty extra bucket.
     fn extra(&mut self) -> usize {
         if let Some(extra) = self.spare.pop() {
             return extra as usize;

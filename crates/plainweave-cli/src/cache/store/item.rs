@@ -26,15 +26,15 @@ pub struct Item {
 }
 
 impl Item {
-    /// Bytes of the value.
+    /// Returns the number of bytes of the value.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an item is no container")]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with 64 MB of memory) is one
-    /// slice; a longer one has a slice for each segment that it touches.
+    /// Returns the value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with 64 MB of memory) is
+    /// one slice; a longer one has a slice for each segment that it touches.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let pins = match &self.bytes {
             Bytes::One(pin) => std::slice::from_ref(pin),
@@ -52,13 +52,13 @@ impl Item {
         }
     }
 
-    /// The client's flags.
+    /// Returns the client's flags.
     #[must_use]
     pub const fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// The CAS value.
+    /// Returns the CAS value.
     #[must_use]
     pub const fn cas(&self) -> u64 {
         self.cas
@@ -70,19 +70,19 @@ impl Item {
         self.expiry
     }
 
-    /// The access before this one, or the write: `l` of `mg` is the time since then, and `t` of `me` too.
+    /// Returns the access before this one, or the write: `l` of `mg` is the time since then, and `t` of `me` too.
     #[must_use]
     pub const fn access(&self) -> Time {
         self.access
     }
 
-    /// Whether it was read before since it was written: `h` of `mg`.
+    /// Returns whether it was read before since it was written: `h` of `mg`.
     #[must_use]
     pub const fn fetched(&self) -> bool {
         self.fetched
     }
 
-    /// Bytes that the item takes: key, value and what the store keeps with them.
+    /// Returns the number of bytes that the item takes: key, value and what the store keeps with them.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size as usize

@@ -7,7 +7,7 @@
 //! sizes loses, another has at once.
 //!
 //! A record dies when its item is removed or written anew; `live` says how many bytes of a segment have not. Segments
-//! become free by being cleaned, and wait in `limbo` if somebody still reads them.
+//! become free by being cleaned, and wait in `limbo` while they are being read.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ enum State {
     Absent,
     /// Empty.
     Free,
-    /// Nothing in it lives, but somebody reads it.
+    /// Nothing in it lives, but it is being read.
     Limbo,
     /// It has records: a head, sealed, or being cleaned.
     Holds(Kind),
@@ -87,7 +87,7 @@ impl Log {
         }
     }
 
-    /// Bytes of a segment, with what is kept for it.
+    /// Returns the number of bytes of a segment, with what is kept for it.
     pub(super) const fn cost(&self) -> usize {
         self.segment_len + size_of::<Slot>() + 64
     }
@@ -106,7 +106,7 @@ impl Log {
         self.slots.len() - 1 - self.absent.len()
     }
 
-    /// Bytes of items that live in a queue, with their pieces.
+    /// Returns the number of bytes of items that live in a queue, with their pieces.
     pub(super) fn live(&self, kind: Kind) -> usize {
         self.queues[kind as usize].live
     }
@@ -136,7 +136,7 @@ impl Log {
         true
     }
 
-    /// Bytes that the queue's head has left.
+    /// Returns the number of bytes that the queue's head has left.
     pub(super) fn room(&self, kind: Kind) -> usize {
         self.queues[kind as usize].head.map_or(0, |id| self.slots[id as usize].segment.room())
     }
@@ -165,7 +165,7 @@ impl Log {
         Some((Loc::new(id, offset), bytes))
     }
 
-    /// The bytes from a record on.
+    /// Returns the bytes from a record on.
     #[inline]
     pub(super) fn at(&self, loc: Loc) -> &[u8] {
         let segment = &self.slots[loc.segment() as usize].segment;
@@ -189,33 +189,33 @@ impl Log {
         Head::read(self.at(loc))
     }
 
-    /// A record's payload.
+    /// Returns a record's payload.
     pub(super) fn payload(&self, loc: Loc) -> &[u8] {
         let bytes = self.at(loc);
         let head = Head::read(bytes);
         &bytes[head.payload()..head.len()]
     }
 
-    /// A record's payload, for readers without the lock.
+    /// Returns a record's payload, for readers without the lock.
     #[inline]
     pub(super) fn pin(&self, loc: Loc, head: &Head) -> Pin {
         let start = loc.offset() + head.payload();
         self.slots[loc.segment() as usize].segment.pin(start..start + head.payload_len)
     }
 
-    /// A record, to be written over; `None` while somebody reads its segment.
+    /// Returns a record for overwriting; `None` while its segment is being read.
     pub(super) fn rewrite(&mut self, loc: Loc, head: &Head) -> Option<&mut [u8]> {
         let start = loc.offset();
         self.slots[loc.segment() as usize].segment.rewrite(start..start + head.len())
     }
 
-    /// Whether a flush has taken what is in a segment.
+    /// Returns whether a flush has taken what is in a segment.
     #[inline]
     pub(super) fn flushed(&self, loc: Loc) -> bool {
         self.slots[loc.segment() as usize].flushed
     }
 
-    /// Which queue a record is in.
+    /// Returns which queue a record is in.
     pub(super) fn kind(&self, loc: Loc) -> Kind {
         match self.slots[loc.segment() as usize].state {
             State::Holds(kind) => kind,
@@ -223,7 +223,7 @@ impl Log {
         }
     }
 
-    /// Bytes of an item: its record and its pieces.
+    /// Returns the number of bytes of an item: its record and its pieces.
     pub(super) fn size(&self, loc: Loc) -> usize {
         let head = self.head(loc);
         let pieces = (head.kind == TABLE).then(|| record::pieces(self.payload(loc)));
@@ -269,7 +269,7 @@ impl Log {
         }
     }
 
-    /// The sealed segment with the fewest bytes that live, of which that are at most `most`.
+    /// Returns the sealed segment with the fewest bytes that live, of which that are at most `most`.
     pub(super) fn emptiest(&self, most: usize) -> Option<(u32, Kind)> {
         let sealed = self.queues.iter().zip([Kind::Small, Kind::Main, Kind::Pieces]);
         let sealed = sealed.flat_map(|(queue, kind)| queue.sealed.iter().map(move |&id| (id, kind)));
@@ -285,7 +285,7 @@ impl Log {
             .map(|(_, id, kind)| (id, kind))
     }
 
-    /// A sealed segment in which nothing lives. Costs nothing if no segment has died since it was asked last.
+    /// Returns a sealed segment in which nothing lives. Costs nothing if no segment has died since the last call.
     pub(super) fn dead(&mut self) -> Option<(u32, Kind)> {
         if !self.died {
             return None;
@@ -295,7 +295,7 @@ impl Log {
         found
     }
 
-    /// The oldest segment of a queue: a sealed one, or else its head.
+    /// Returns the oldest segment of a queue: a sealed one, or else its head.
     pub(super) fn oldest(&self, kind: Kind) -> Option<u32> {
         let queue = &self.queues[kind as usize];
         queue.sealed.front().copied().or(queue.head)
@@ -311,12 +311,12 @@ impl Log {
         }
     }
 
-    /// Bytes that were appended to a segment.
+    /// Returns the number of bytes that were appended to a segment.
     pub(super) fn filled(&self, id: u32) -> usize {
         self.slots[id as usize].segment.filled()
     }
 
-    /// Whether nothing in a segment lives.
+    /// Returns whether nothing in a segment lives.
     pub(super) fn is_dead(&self, id: u32) -> bool {
         self.slots[id as usize].live == 0
     }
@@ -335,12 +335,12 @@ impl Log {
         }
     }
 
-    /// Whether more than half of the segments hold nothing but what readers still read.
+    /// Returns whether more than half of the segments hold nothing but what readers still read.
     pub(super) fn mostly_held(&self) -> bool {
         self.limbo.len() * 2 > self.segments()
     }
 
-    /// Frees the segments in limbo that nobody reads any more, and says whether there were any.
+    /// Frees the segments in limbo that have no readers any more. Returns whether there were any.
     pub(super) fn rescue(&mut self) -> bool {
         let free = self.free.len();
         for place in (0..self.limbo.len()).rev() {
@@ -365,13 +365,13 @@ impl Log {
         Some(copy)
     }
 
-    /// Gives a record another CAS value; `false` while somebody reads its segment.
+    /// Gives a record another CAS value; `false` while its segment is being read.
     pub(super) fn set_cas(&mut self, loc: Loc, cas: u64) -> bool {
         let head = self.head(loc);
         self.rewrite(loc, &head).map(|bytes| record::set_cas(bytes, cas)).is_some()
     }
 
-    /// Puts a place into a record's table; `false` while somebody reads its segment.
+    /// Puts a place into a record's table; `false` while its segment is being read.
     pub(super) fn set_piece(&mut self, loc: Loc, number: usize, piece: Loc) -> bool {
         let head = self.head(loc);
         let Some(bytes) = self.rewrite(loc, &head) else { return false };
@@ -379,7 +379,7 @@ impl Log {
         true
     }
 
-    /// Whether a record is part of a value.
+    /// Returns whether a record is part of a value.
     pub(super) fn is_piece(&self, loc: Loc) -> bool {
         self.head(loc).kind == PIECE
     }

@@ -49,7 +49,7 @@ pub struct Cursor {
 
 /// The smallest and the largest segment, in bytes.
 const SEGMENT_MIN: usize = 16 << 10;
-/// A shard's memory is divided into about so many segments.
+/// A shard's memory is divided into about this many segments.
 const SEGMENTS: usize = 256;
 /// There are at most `2^SHARD_BITS` shards.
 const SHARD_BITS: u32 = 10;
@@ -66,7 +66,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty store. It takes its memory as it fills, and in the end takes `config.memory` and no more.
+    /// Makes an empty store. It takes its memory as it fills, and in the end takes `config.memory` and no more.
     ///
     /// There are fewer shards than asked for if each would have less than four items of the largest size, or less than
     /// 1 MiB; memory is taken as 1 MiB at least.
@@ -95,7 +95,7 @@ impl Store {
         }
     }
 
-    /// What it was made with.
+    /// Returns what it was made with.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
@@ -108,15 +108,15 @@ impl Store {
         shard.get(hash, key, None, now)
     }
 
-    /// The same, and gives it a new expiry: `gat`, `gats`.
+    /// Does the same, and gives the item a new expiry: `gat`, `gats`.
     #[must_use]
     pub fn get_and_touch(&self, key: &[u8], expiry: Expiry, now: Time) -> Option<Item> {
         let (hash, mut shard) = self.shard(key);
         shard.get(hash, key, Some(expiry), now)
     }
 
-    /// One of these two, for who wants the value's bytes at once: a value of up to 1 KiB is lent to `copy`, under a
-    /// lock (so `copy` must neither suspend nor call the store); a longer one is handed out as an item.
+    /// Does either of these two for callers that want the value's bytes at once: a value of up to 1 KiB is lent to
+    /// `copy`, under a lock (so `copy` must neither suspend nor call the store); a longer one is handed out as an item.
     #[inline]
     pub fn read(&self, key: &[u8], touch: Option<Expiry>, now: Time, copy: impl FnOnce(Short<'_>)) -> Option<Found> {
         let (hash, mut shard) = self.shard(key);
@@ -182,7 +182,7 @@ impl Store {
         shard.count(hash, key, count, now, || self.next_cas())
     }
 
-    /// Gives an item a new expiry. Whether it was there: `touch`.
+    /// Gives an item a new expiry. Returns whether it was there: `touch`.
     pub fn touch(&self, key: &[u8], expiry: Expiry, now: Time) -> bool {
         let (hash, mut shard) = self.shard(key);
         shard.touch(hash, key, expiry, now)
@@ -247,7 +247,7 @@ impl Store {
         (hash, lock(&self.shards[self.number(hash)]))
     }
 
-    /// The shard of a hash.
+    /// Returns the shard of a hash.
     const fn number(&self, hash: u64) -> usize {
         // The index takes the bits above these for tags and those at the low end for buckets.
         (hash >> (index::TAG_SHIFT - SHARD_BITS)) as usize & (self.shards.len() - 1)

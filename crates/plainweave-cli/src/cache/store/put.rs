@@ -27,7 +27,7 @@ pub(super) struct Facts {
 pub(super) struct NoRoom;
 
 impl Shard {
-    /// Values up to so many bytes lie in their record.
+    /// Returns the size up to which values lie in their record.
     fn inline_max(&self) -> usize {
         (self.log.segment_len() / 16).max(1 << 10)
     }

@@ -40,12 +40,12 @@ impl Head {
         HEAD + if self.flags == 0 { 0 } else { 4 }
     }
 
-    /// Where the payload begins.
+    /// Returns where the payload begins.
     pub(super) const fn payload(&self) -> usize {
         self.fixed() + self.key_len
     }
 
-    /// Bytes of the whole record.
+    /// Returns the number of bytes of the whole record.
     pub(super) const fn len(&self) -> usize {
         self.payload() + self.payload_len
     }
@@ -79,13 +79,13 @@ impl Head {
         &mut bytes[self.payload()..]
     }
 
-    /// The key of the record at the beginning of `bytes`.
+    /// Returns the key of the record at the beginning of `bytes`.
     pub(super) fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.fixed()..self.payload()]
     }
 }
 
-/// Whether the record at the beginning of `bytes` has this key.
+/// Returns whether the record at the beginning of `bytes` has this key.
 #[inline]
 pub(super) fn has_key(bytes: &[u8], key: &[u8]) -> bool {
     let Some(fixed) = bytes.first_chunk::<HEAD>() else { return false };
@@ -98,7 +98,7 @@ pub(super) fn set_cas(bytes: &mut [u8], cas: u64) {
     bytes[6..HEAD].copy_from_slice(&cas.to_le_bytes());
 }
 
-/// The payload of a [`TABLE`] for a value of `len` bytes.
+/// Returns the payload of a [`TABLE`] for a value of `len` bytes.
 pub(super) fn table(len: usize, pieces: &[Loc]) -> Vec<u8> {
     let mut table = Vec::with_capacity(PLACE * (1 + pieces.len()));
     table.extend_from_slice(&(len as u64).to_le_bytes());
@@ -106,17 +106,17 @@ pub(super) fn table(len: usize, pieces: &[Loc]) -> Vec<u8> {
     table
 }
 
-/// The value's length that a table says.
+/// Returns the value's length that a table says.
 pub(super) fn value_len(table: &[u8]) -> usize {
     u64::from_le_bytes(array(table)) as usize
 }
 
-/// The pieces that a table says, in order.
+/// Returns the pieces that a table says, in order.
 pub(super) fn pieces(table: &[u8]) -> impl ExactSizeIterator<Item = Loc> + '_ {
     table[PLACE..].chunks_exact(PLACE).map(|place| Loc::from_bytes(array(place)))
 }
 
-/// The bytes of a table that hold the place of piece `number`.
+/// Returns the bytes of a table that hold the place of piece `number`.
 pub(super) const fn piece_range(number: usize) -> std::ops::Range<usize> {
     PLACE * (1 + number)..PLACE * (2 + number)
 }

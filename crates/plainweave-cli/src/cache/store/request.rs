@@ -44,7 +44,7 @@ pub struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// A plain `set` without flags or expiry.
+    /// Makes a plain `set` without flags or expiry.
     #[must_use]
     pub const fn new(key: &'a [u8], value: &'a [u8]) -> Self {
         Self { key, value, flags: 0, expiry: Expiry::NEVER, mode: Mode::Set, compare: None, cas: None, stale: false }
@@ -77,7 +77,7 @@ pub struct Lookup {
     pub vivify: Option<Expiry>,
     /// The CAS value of an item that it creates, in place of the next one: `E` of `mg`.
     pub cas: Option<u64>,
-    /// Hands out the token if the item ends in less than so many seconds: `R` of `mg`.
+    /// Hands out the token if the item expires in fewer seconds than this: `R` of `mg`.
     pub recache: Option<u32>,
     /// Looks without a trace: no access is noted and no token handed out.
     pub peek: bool,
@@ -97,13 +97,13 @@ pub struct Short<'a> {
 /// What [`super::Store::read`] has found.
 #[derive(Debug)]
 pub enum Found {
-    /// A value of so many bytes, which has been lent.
+    /// A value of this many bytes, which has been lent.
     Short(usize),
     /// A longer one.
     Long(Item),
 }
 
-/// What `mg` says beside an item: who is to fetch it anew.
+/// What `mg` says beside an item: which client is to fetch it anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Token {
     /// `W`: this call has received the token.
@@ -119,7 +119,7 @@ pub struct Token {
 pub struct Hit {
     /// The item as it was found. Its [`Item::access`] and [`Item::fetched`] are those before this call.
     pub item: Item,
-    /// Who is to fetch it anew.
+    /// This client is to fetch it anew.
     pub token: Token,
     /// The item was not there; this call has created it.
     pub created: bool,
@@ -167,13 +167,13 @@ pub struct Count {
 }
 
 impl Count {
-    /// A plain `incr` by `delta`.
+    /// Makes a plain `incr` by `delta`.
     #[must_use]
     pub const fn up(delta: u64) -> Self {
         Self { delta, down: false, create: None, touch: None, compare: None, cas: None }
     }
 
-    /// A plain `decr` by `delta`.
+    /// Makes a plain `decr` by `delta`.
     #[must_use]
     pub const fn down(delta: u64) -> Self {
         Self { down: true, ..Self::up(delta) }

@@ -15,7 +15,7 @@
 //! free segment is there when a head is full. Only when it is not, a write cleans until one is. One free segment is
 //! never handed to writers: cleaning must have somewhere to move to.
 //!
-//! A victim that somebody reads is free when the last reader has gone. If more than half of the memory is in that
+//! A victim that is being read is free when the last reader has gone. If more than half of the memory is in that
 //! state, writes fail instead of evicting what is left.
 
 use super::Time;
@@ -61,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// One step towards one more free segment, or towards the bound on memory; `false` if there is none.
+    /// Takes one step towards one more free segment, or towards the bound on memory; returns `false` if there is none.
     fn free_one(&mut self) -> bool {
         self.free_one_by(self.log.segment_len())
     }
@@ -78,15 +78,16 @@ impl Shard {
         self.log.rescue() || !self.log.mostly_held() && self.clean(budget)
     }
 
-    /// Bytes below the bound; negative above it. What the index and the ghost may take with the next write is counted
-    /// already: a page for buckets, one for extra buckets, and two places of the ghost for an item.
+    /// Returns the number of bytes below the bound; negative above it. What the index and the ghost may take with the
+    /// next write is counted already: a page for buckets, one for extra buckets, and two places of the ghost for an
+    /// item.
     pub(super) fn left(&self) -> isize {
         let ghost = (2 * size_of::<u16>() * self.index.len()).max(self.ghost.bytes());
         let charged = self.log.segments() * self.log.cost() + self.index.bytes() + 2 * self.log.segment_len() + ghost;
         self.memory as isize - charged as isize
     }
 
-    /// Bytes of memory taken.
+    /// Returns the number of bytes of memory taken.
     pub(super) fn used(&self) -> usize {
         self.log.segments() * self.log.cost() + self.index.bytes() + self.ghost.bytes()
     }
@@ -120,7 +121,7 @@ impl Shard {
         true
     }
 
-    /// The next victim.
+    /// Returns the next victim.
     fn choose(&mut self) -> Option<Cleaning> {
         let part = if self.evict { COMPACT } else { COMPACT_LAST };
         let free = self.log.free();
@@ -177,7 +178,7 @@ impl Shard {
         Some(self.discard(place, Why::Evicted))
     }
 
-    /// The same for part of a value: it moves, or the whole item goes.
+    /// Settles part of a value: it moves, or the whole item goes.
     fn settle_piece(&mut self, loc: Loc, head: &Head, hash: u64) -> Option<usize> {
         let key = head.key(self.log.at(loc));
         let Some(place) = self.index.find(hash, |found| self.log.has_key(found, key)) else { return Some(head.len()) };
@@ -192,7 +193,7 @@ impl Shard {
             return Some(self.discard(place, why));
         }
         let kind = self.log.kind(entry.loc());
-        // The record moves too if it cannot be written over, because somebody reads it.
+        // The record moves too if it cannot be written over, because it is being read.
         let can_move = self.ready_to_move(Kind::Pieces, head.len()) && self.ready_to_move(kind, item.len());
         if !can_move {
             return self.evict.then(|| self.discard(place, Why::Evicted));
@@ -206,7 +207,7 @@ impl Shard {
         Some(head.len())
     }
 
-    /// Whether cleaning can append to a queue, from the reserve if need be.
+    /// Returns whether cleaning can append to a queue, from the reserve if need be.
     fn ready_to_move(&mut self, kind: Kind, len: usize) -> bool {
         self.log.room(kind) >= len || self.log.open(kind)
     }

@@ -1,4 +1,4 @@
-//! Memory that is written once, read by many without a lock, and used again when nobody reads it.
+//! Memory that is written once, read by many without a lock, and reused when it has no readers.
 //!
 //! A [`Segment`] is the writer's half: a shard owns it, under its lock. It appends, and what it has appended does not
 //! change. A [`Pin`] is a reader's half: some bytes that were appended, readable without any lock, for as long as the
@@ -85,7 +85,7 @@ impl Drop for Mapping {
             // SAFETY: from `from_heap`, with this layout.
             return unsafe { std::alloc::dealloc(self.at.as_ptr(), Self::layout(self.len)) };
         }
-        // SAFETY: our own mapping, and nobody uses it any more. It cannot fail but for a limit on mappings, when it
+        // SAFETY: our own mapping, and it has no users any more. It cannot fail but for a limit on mappings, when it
         // stays.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
@@ -167,18 +167,18 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// An empty segment of `len` bytes. The kernel gives the memory as it is filled.
+    /// Makes an empty segment of `len` bytes. The kernel gives the memory as it is filled.
     pub(super) fn new(len: usize) -> Self {
         assert!(len < 1 << 32, "a segment of {len} bytes");
         Self { memory: Arc::new(Memory(Mapping::new(len))), filled: 0 }
     }
 
-    /// Bytes that were appended.
+    /// Returns the number of bytes that were appended.
     pub(super) const fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Bytes that can yet be appended.
+    /// Returns the number of bytes that can yet be appended.
     pub(super) fn room(&self) -> usize {
         self.memory.0.len - self.filled
     }
@@ -211,7 +211,7 @@ impl Segment {
         Pin { memory: Arc::clone(&self.memory), start, len }
     }
 
-    /// Appended bytes to be written over; `None` while somebody reads the segment.
+    /// Appended bytes to be written over; `None` while the segment is being read.
     pub(super) fn rewrite(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
         assert!(range.end <= self.filled, "bytes that were not appended");
         let cells = &Arc::get_mut(&mut self.memory)?.cells()[range];
@@ -219,7 +219,7 @@ impl Segment {
         Some(unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) })
     }
 
-    /// Makes the segment empty, and says whether it could: not while somebody reads it.
+    /// Makes the segment empty. Returns `false` while it is being read.
     pub(super) fn clear(&mut self) -> bool {
         let unread = Arc::get_mut(&mut self.memory).is_some();
         if unread {
@@ -239,12 +239,12 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Bytes that it has.
+    /// Returns the number of bytes that it has.
     pub(super) const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: They were appended (2), and this pin keeps `Arc::get_mut` from succeeding (3).

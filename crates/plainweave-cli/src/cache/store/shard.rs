@@ -11,7 +11,7 @@ use super::record::Head;
 use super::stats::{Stats, class_of};
 use super::{Expiry, Record, Time};
 
-/// The hash of keys. Seeded at random for each store, so that nobody can choose keys that meet in a bucket.
+/// The hash of keys. Seeded at random for each store, so that clients cannot choose keys that share a bucket.
 pub(super) type Hash = foldhash::quality::RandomState;
 
 /// A part of the store, with memory of its own.
@@ -36,14 +36,14 @@ pub(super) struct Shard {
     /// The second in which it did, and how many buckets it has yet to look at in that second.
     pub(super) round: (Option<Time>, usize),
     pub(super) stats: Stats,
-    /// Who is told of each eviction.
+    /// Called on each eviction.
     pub(super) on_eviction: Option<OnEviction>,
 }
 
 /// What is called with an item that is about to be evicted.
 pub(super) type OnEviction = Arc<dyn Fn(&Record<'_>, Time) + Send + Sync>;
 
-/// An item for those who list items.
+/// Returns an item's record, for lists of items.
 pub(super) fn listed<'a>(log: &'a Log, entry: &Entry) -> Record<'a> {
     let bytes = log.at(entry.loc());
     let head = Head::read(bytes);
@@ -83,7 +83,7 @@ pub(super) struct Cleaning {
 /// Why an item goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Somebody asked for it.
+    /// A command removed it.
     Removed,
     /// A flush took it.
     Flushed,
@@ -137,7 +137,7 @@ impl Shard {
         self.turn(now);
     }
 
-    /// The key's item, if it is there; what is gone is dropped.
+    /// Returns the key's item, if it is there; drops one that has expired or was flushed.
     pub(super) fn find(&mut self, hash: u64, key: &[u8], now: Time) -> Option<Place> {
         self.turn(now);
         let place = self.index.find(hash, |loc| self.log.has_key(loc, key))?;
@@ -150,7 +150,7 @@ impl Shard {
         }
     }
 
-    /// Why an item is not there any more, if it is not.
+    /// Returns why an item is no longer valid, if so.
     pub(super) fn gone(&self, entry: &Entry) -> Option<Why> {
         if entry.expiry != 0 && entry.expiry <= self.now.0 {
             Some(Why::Expired)
@@ -220,7 +220,7 @@ impl Shard {
     }
 }
 
-/// The hash of a key.
+/// Returns the hash of a key.
 #[inline]
 pub(super) fn hash(hasher: &Hash, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();

@@ -5,13 +5,14 @@
 /// They exist for `stats items`, `stats slabs` and `stats sizes` only. Memory is not divided by them.
 pub const CLASSES: usize = 26;
 
-/// The largest size in class `class`, in bytes: 64 for class 0, then doubling. The last class holds all the rest.
+/// Returns the largest size in class `class`, in bytes: 64 for class 0, then doubling. The last class holds all the
+/// rest.
 #[must_use]
 pub const fn class_size(class: usize) -> usize {
     64 << class
 }
 
-/// The class of an item of `size` bytes.
+/// Returns the class of an item of `size` bytes.
 #[must_use]
 pub const fn class_of(size: usize) -> usize {
     let class = size.saturating_sub(1) >> 6;
@@ -30,15 +31,15 @@ pub struct Class {
     pub evicted: u64,
     /// Of these, items that had an expiry.
     pub evicted_nonzero: u64,
-    /// Of these, items that nobody had read.
+    /// Of these, items that were never read.
     pub evicted_unfetched: u64,
     /// Seconds since the last access of the item that was evicted last.
     pub evicted_time: u64,
     /// Expired items that the background or a writer removed.
     pub reclaimed: u64,
-    /// Expired items that nobody had read.
+    /// Expired items that were never read.
     pub expired_unfetched: u64,
-    /// Writes refused for want of memory.
+    /// Writes refused for lack of memory.
     pub out_of_memory: u64,
 }
 
@@ -67,13 +68,13 @@ pub struct Stats {
     pub total_items: u64,
     /// Items that made room for others.
     pub evictions: u64,
-    /// Of these, items that nobody had read.
+    /// Of these, items that were never read.
     pub evicted_unfetched: u64,
     /// Expired items that were removed, by whomever.
     pub reclaimed: u64,
     /// Of these, those that [`super::Store::maintain`] found: `crawler_reclaimed`.
     pub crawler_reclaimed: u64,
-    /// Of the expired items, those that nobody had read.
+    /// Of the expired items, those that were never read.
     pub expired_unfetched: u64,
     /// Bytes of memory held for items and the index, of [`super::Config::memory`].
     pub memory_used: u64,
