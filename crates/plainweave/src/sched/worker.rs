@@ -344,7 +344,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         told || closing
     }
 
-    #[inline]
+    // In the loop of every policy: whether LLVM puts it there on its own depends on the policy's size.
+    #[inline(always)]
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
         ctx.set_dry(false);
