@@ -84,11 +84,12 @@ use std::ptr;
 
 use crossbeam_utils::CachePadded;
 
+use super::batch::{self, Slots as _};
 use crate::shim::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::shim::atomic::{AtomicPtr, AtomicU64};
 use crate::shim::{Arc, UnsafeCell};
 
-pub use owner::{Batch, Owner};
+pub use owner::Owner;
 pub use stealer::Stealer;
 
 /// The most that a deque holds, however often it grows.
@@ -175,20 +176,16 @@ impl<T> Slots<T> {
     fn cell(&self, position: u64) -> &UnsafeCell<MaybeUninit<T>> {
         &self.cells[position as usize & (self.cells.len() - 1)]
     }
+}
 
-    /// Moves the task at `position` out.
-    ///
-    /// # Safety
-    /// The caller owns the position by a claim on the word, and takes it once.
+impl<T> batch::Slots for Slots<T> {
+    type Task = T;
+
     unsafe fn take(&self, position: u64) -> T {
         // SAFETY: a claimed slot is initialised, and not written until it is released.
         self.cell(position).with(|slot| unsafe { (*slot).assume_init_read() })
     }
 
-    /// Moves `task` into `position`; visible to others once the word covers it.
-    ///
-    /// # Safety
-    /// The caller is the owner, these are the newest slots, and the position is free.
     unsafe fn put(&self, position: u64, task: T) {
         // SAFETY: a free slot is the owner's, and it holds nothing that would need dropping.
         self.cell(position).with_mut(|slot| unsafe { (*slot).write(task) });

@@ -26,6 +26,7 @@
 //! oracles with real threads are in `tests/queues.rs` and `tests.rs`: nothing is lost, nothing comes twice, each
 //! producer stays in order.
 
+mod batch;
 pub mod deque;
 pub(crate) mod inbox;
 pub mod mpmc;

@@ -54,6 +54,7 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
+use super::batch::Slots;
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{Arc, UnsafeCell};
@@ -131,24 +132,6 @@ impl<T> Ring<T> {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
-    /// Moves the task at `position` out.
-    ///
-    /// # Safety
-    /// The caller owns the position (popped, or reserved and not yet released) and takes it once.
-    unsafe fn take(&self, position: u64) -> T {
-        // SAFETY: the caller owns an initialised slot that nobody writes until it is released.
-        self.slot(position).with(|slot| unsafe { (*slot).assume_init_read() })
-    }
-
-    /// Moves `task` into `position`; visible to others once `tail` passes it.
-    ///
-    /// # Safety
-    /// The caller owns the ring and the position is free: not within `[next - held, tail)`.
-    unsafe fn put(&self, position: u64, task: T) {
-        // SAFETY: a free slot is the owner's, and it holds nothing that would need dropping.
-        self.slot(position).with_mut(|slot| unsafe { (*slot).write(task) });
-    }
-
     /// Protocol step 3: the first reserved position and how many. `wanted` maps the victim's length to a number.
     fn reserve(&self, wanted: impl Fn(usize) -> usize) -> Option<(u64, u64)> {
         let mut head = Head(self.ends.head.load(Acquire));
@@ -172,6 +155,20 @@ impl<T> Ring<T> {
     /// Protocol step 5: the copied slots may be reused.
     fn release(&self) {
         self.ends.head.fetch_and(!HELD, Release);
+    }
+}
+
+impl<T> Slots for Ring<T> {
+    type Task = T;
+
+    unsafe fn take(&self, position: u64) -> T {
+        // SAFETY: the caller owns an initialised slot that nobody writes until it is released.
+        self.slot(position).with(|slot| unsafe { (*slot).assume_init_read() })
+    }
+
+    unsafe fn put(&self, position: u64, task: T) {
+        // SAFETY: a free slot is the owner's, and it holds nothing that would need dropping.
+        self.slot(position).with_mut(|slot| unsafe { (*slot).write(task) });
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/net/stream.rs",
     "crates/plainweave/src/sched/pool.rs",
     "crates/plainweave/src/sched/worker_shared.rs",
+    "crates/plainweave/src/queue/batch.rs",
     "crates/plainweave/src/queue/deque.rs",
     "crates/plainweave/src/queue/deque/owner.rs",
     "crates/plainweave/src/queue/deque/stealer.rs",

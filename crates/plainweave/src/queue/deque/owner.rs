@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Deque, MAX_CAPACITY, MOVING, Slots, Stealer, Word};
+use crate::queue::batch::{Batch, Slots as _};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -60,9 +61,11 @@ impl<T: Send> Owner<T> {
 
     /// Owner only. Takes the older half (rounded up) at once, oldest first. While a thief is at work, the room appears
     /// only when it is done.
-    pub fn take_half(&mut self) -> Batch<'_, T> {
+    /// What is not taken from the iterator is dropped with it.
+    pub fn take_half(&mut self) -> impl ExactSizeIterator<Item = T> {
         let (next, left) = self.claim_oldest(|len| len.div_ceil(2)).unwrap_or((0, 0));
-        Batch { owner: self, next, left }
+        // SAFETY: just claimed; the batch borrows this owner, so the slots are and stay its newest.
+        unsafe { Batch::new(self.deque.slots(), next, left) }
     }
 
     /// Owner only. Makes the deque twice as large; false, and nothing done, at [`MAX_CAPACITY`]. Costs a copy of all
@@ -157,38 +160,5 @@ impl<T: Send> Owner<T> {
 impl<T: Send> fmt::Debug for Owner<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").field("len", &self.len()).field("capacity", &self.capacity()).finish()
-    }
-}
-
-/// Tasks taken out by [`Owner::take_half`], oldest first. It borrows the owner: the slots are refilled only after it.
-/// Dropping it drops what is left.
-#[derive(Debug)]
-pub struct Batch<'a, T: Send> {
-    owner: &'a mut Owner<T>,
-    next: u64,
-    left: u64,
-}
-
-impl<T: Send> Iterator for Batch<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.left = self.left.checked_sub(1)?;
-        let position = self.next;
-        self.next += 1;
-        // SAFETY: claimed by the owner that is borrowed here, so not refilled; each position is taken once.
-        Some(unsafe { self.owner.deque.slots().take(position) })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
-    }
-}
-
-impl<T: Send> ExactSizeIterator for Batch<'_, T> {}
-
-impl<T: Send> Drop for Batch<'_, T> {
-    fn drop(&mut self) {
-        self.for_each(drop);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Deque, Owner, Word};
+use crate::queue::batch::{self, Slots as _};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::Acquire;
 
@@ -48,14 +49,9 @@ impl<T: Send> Stealer<T> {
         let room = thief.free() + 1;
         let (first, n) = self.deque.claim(|len| wanted(len).min(room))?;
         let slots = self.deque.slots();
-        // SAFETY: claimed by this thief, taken once.
-        let oldest = unsafe { slots.take(first) };
-        let (end, own) = (thief.end(), thief.deque.slots());
-        for i in 1..n {
-            // SAFETY: claimed by this thief, taken once. The slot is free: `n - 1 <= thief.free()`, which only grows
-            // while the owner is borrowed, and its end moves below.
-            unsafe { own.put(end + i - 1, slots.take(first + i)) };
-        }
+        // SAFETY: claimed by this thief, taken once. Its own slots are free: `n - 1 <= thief.free()`, which only grows
+        // while the owner is borrowed; they are published below.
+        let oldest = unsafe { batch::steal(slots, first, n, thief.deque.slots(), thief.end()) };
         self.deque.release();
         if n > 1 {
             thief.publish(n - 1);

@@ -1,6 +1,7 @@
 //! The owner's half of a [ring](super): push, pop, and the room that overflow makes.
 
 use super::{Head, POSITIONS, Ring, Stealer, distance};
+use crate::queue::batch::{Batch, Slots};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -38,9 +39,11 @@ impl<T: Send> Owner<T> {
 
     /// Owner only. Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that
     /// failed. While a thief copies, the room appears only when it is done: send the failed task along with the batch.
-    pub fn take_half(&mut self) -> Batch<'_, T> {
+    /// What is not taken from the iterator is dropped with it.
+    pub fn take_half(&mut self) -> impl ExactSizeIterator<Item = T> {
         let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
-        Batch { owner: self, next, left }
+        // SAFETY: just claimed; the batch borrows this owner.
+        unsafe { Batch::new(&*self.ring, next, left) }
     }
 
     /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
@@ -97,36 +100,5 @@ impl<T: Send> Owner<T> {
                 Err(seen) => head = Head(seen),
             }
         }
-    }
-}
-
-/// Tasks taken out by [`Owner::take_half`], oldest first. It borrows the owner: the slots are refilled only after it.
-pub struct Batch<'a, T> {
-    owner: &'a mut Owner<T>,
-    next: u64,
-    left: u64,
-}
-
-impl<T> Iterator for Batch<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.left = self.left.checked_sub(1)?;
-        let position = self.next;
-        self.next = position.wrapping_add(1) & POSITIONS;
-        // SAFETY: claimed by the owner that is borrowed here, so not refilled; each position is taken once.
-        Some(unsafe { self.owner.ring.take(position) })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
-    }
-}
-
-impl<T> ExactSizeIterator for Batch<'_, T> {}
-
-impl<T> Drop for Batch<'_, T> {
-    fn drop(&mut self) {
-        self.for_each(drop);
     }
 }

@@ -1,6 +1,9 @@
 //! The thieves' half of a [ring](super): looks and steals.
 
 use super::{Head, Owner, Ring, distance};
+use crate::queue::batch;
+#[cfg(test)]
+use crate::queue::batch::Slots;
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::Acquire;
 
@@ -49,14 +52,10 @@ impl<T: Send> Stealer<T> {
         }
         let room = thief.free() + 1;
         let (first, n) = self.ring.reserve(|len| wanted(len).min(room))?;
-        // SAFETY: reserved by this thief, taken once.
-        let oldest = unsafe { self.ring.take(first) };
         let tail = thief.tail();
-        for i in 1..n {
-            // SAFETY: reserved by this thief, taken once. The slot is free: `n - 1 <= thief.free()`, which only grows
-            // while the owner is borrowed, and `tail` is published below.
-            unsafe { thief.ring.put(tail.wrapping_add(i - 1), self.ring.take(first.wrapping_add(i))) };
-        }
+        // SAFETY: reserved by this thief, taken once. Its own slots are free: `n - 1 <= thief.free()`, which only grows
+        // while the owner is borrowed; they are published below.
+        let oldest = unsafe { batch::steal(&*self.ring, first, n, &*thief.ring, tail) };
         self.ring.release();
         if n > 1 {
             thief.publish(tail, n - 1);
