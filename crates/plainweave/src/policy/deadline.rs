@@ -15,7 +15,7 @@ pub type Edf<T> = Ranked<T, Deadline>;
 /// How tasks without a deadline are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlineParams {
-    /// They are due so many milliseconds after they become ready.
+    /// Milliseconds after which they are due, from when they become ready.
     pub patience_ms: u64,
 }
 

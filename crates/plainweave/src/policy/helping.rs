@@ -1,8 +1,8 @@
-//! `helping`: strict FIFO lanes, two a worker, and workers that help whoever falls behind. The scheduler of the Cforall
-//! (CFA) runtime; its constants changed over the years and are parameters here.
+//! `helping`: strict FIFO lanes, two a worker, and workers that help those that fall behind. The scheduler of the
+//! Cforall (CFA) runtime; its constants changed over the years and are parameters here.
 //!
-//! A worker pushes to its own lanes by turns; what comes from outside goes to the lanes where the task last ran. A pop:
-//! 1. *Hard bound* (ours, [`HelpingParams::every`]): every so many pops the next of *all* lanes comes first, whatever
+//! A worker pushes to its own lanes in turn; what comes from outside goes to the lanes where the task last ran. A pop:
+//! 1. *Hard bound* (ours, [`HelpingParams::every`]): every few pops the next of *all* lanes comes first, whatever
 //!    its age. So the oldest task of any lane is taken before any worker has popped `every * lanes` times.
 //! 2. *Help*: if an earlier pop has picked a target, take from it if its age exceeds [`HelpingParams::factor`] times
 //!    the worst age of the worker's own lanes, and keep the target; else drop it.
@@ -37,7 +37,7 @@ pub struct HelpingLocal<T> {
     worker: WorkerId,
     pinned: Pinned<VecDeque<(u64, T)>>,
     target: Option<usize>,
-    /// Pops until the next visit by schedule, and whom.
+    /// Pops until the next visit by schedule, and the lane it goes to.
     left: u32,
     next: usize,
     /// Which of its own lanes is next, to push to and to pop from.
@@ -91,7 +91,7 @@ impl<T: Task> Helping<T> {
         Some(task)
     }
 
-    /// Step 4: the oldest of the worker's own, by turns when several came at the same time.
+    /// Step 4: the oldest of the worker's own, in turn when several came at the same time.
     fn pop_own(&self, cx: &mut Cx, local: &mut HelpingLocal<T>) -> Option<T> {
         local.turn = local.turn.wrapping_add(1);
         let (own, count) = (self.own(local.worker), self.params.lanes);

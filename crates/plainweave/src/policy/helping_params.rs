@@ -22,13 +22,13 @@ pub enum Average {
 pub struct HelpingParams {
     /// Lanes for each worker, at least 1.
     pub lanes: usize,
-    /// A lane is helped when it is so many times older than the helper's own, 1 to 1,000.
+    /// How many times older than the helper's own a lane must be to be helped, 1 to 1,000.
     pub factor: f64,
     /// How waits are averaged.
     pub average: Average,
-    /// Of 256 draws of a lane in another cache group, so many make it the target.
+    /// How many of 256 draws of a lane in another cache group make it the target.
     pub far: usize,
-    /// Every so many pops the next lane of all comes first; 0: never, so there is no hard bound.
+    /// How many pops it takes until the next lane of all comes first; 0: never, so there is no hard bound.
     pub every: u32,
 }
 
@@ -43,10 +43,14 @@ impl Default for HelpingParams {
 impl Settings for HelpingParams {
     const KEYS: &'static [Key] = &[
         key("lanes", "1..64", "lanes for each worker"),
-        key("factor", "1..1000", "a lane so many times older than the helper's own is helped; fractions are fine"),
+        key(
+            "factor",
+            "1..1000",
+            "how many times older than the helper's own a lane must be to be helped; fractions are fine",
+        ),
         key("average", "linear:W|log2:W", "how waits are averaged; W, 1 to 16, is the newest one's weight of 16"),
-        key("far", "0..256", "of 256 lanes drawn in another cache group so many are considered"),
-        key("every", "0..65535", "every so many pops the next lane of all comes first: a hard bound; 0: never"),
+        key("far", "0..256", "how many of 256 lanes drawn in another cache group are considered"),
+        key("every", "0..65535", "pops until the next lane of all comes first: a hard bound; 0: never"),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {

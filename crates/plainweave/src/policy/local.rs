@@ -2,10 +2,10 @@
 //! scheduler, and what a process (or an event loop) per core does.
 //!
 //! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where it is. Against it:
-//! a worker may have a thousand tasks while its neighbour sleeps. New tasks stay with who spawned them, or are dealt
-//! round by round ([`Place::Deal`]), which evens out numbers but not work.
+//! a worker may have a thousand tasks while its neighbour sleeps. New tasks stay with the worker that spawned them, or
+//! are dealt to the workers in turn ([`Place::Deal`]), which evens out numbers but not work.
 //!
-//! What comes from outside goes to the task's last worker, or is dealt. It waits in a queue of that worker which is
+//! A task from outside goes to the worker where it ran last, or is dealt. It waits in a queue of that worker which is
 //! looked at every [`LocalParams::poll`] pops. LIFO starves what was pushed first, by definition; tasks that yield are
 //! kept apart from it, first in, first out, and looked at on the same schedule.
 
@@ -36,7 +36,7 @@ pub struct LocalParams {
     pub lifo: bool,
     /// Where new tasks go.
     pub place: Place,
-    /// Every so many pops the other lanes go first, at least 1.
+    /// How many pops it takes until the other lanes come first, at least 1.
     pub poll: u32,
 }
 
@@ -49,8 +49,8 @@ impl Default for LocalParams {
 impl Settings for LocalParams {
     const KEYS: &'static [Key] = &[
         key("order", "fifo|lifo", "from which end a worker takes"),
-        key("place", "own|deal", "where new tasks go: with who spawned them, or dealt by turns"),
-        key("poll", "1..65535", "every so many pops what came from elsewhere goes first"),
+        key("place", "own|deal", "where new tasks go: to the worker that spawned them, or to all in turn"),
+        key("poll", "1..65535", "pops until tasks from elsewhere come first"),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {

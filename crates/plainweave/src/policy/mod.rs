@@ -2,8 +2,11 @@
 //!
 //! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
 //! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what
-//! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: it answers a push
-//! with whom to wake ([`Wake`]) and leaves the waking to `park`.
+//! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: its answer to a push
+//! says which workers to wake ([`Wake`]); waking them is for `park`.
+//!
+//! **Where to begin.** `work_stealing` is the default policy, in a file of its own. [`GlobalFifo`] is the smallest.
+//! [`thesis`] has the published variants of work stealing as parameters of one family.
 //!
 //! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
 //! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]). Whether
@@ -12,7 +15,7 @@
 //!
 //! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
 //! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite
-//! and whoever else drives policies by name go through it.
+//! and all other code that drives policies by name go through it.
 
 use std::ops::Range;
 
@@ -65,7 +68,7 @@ pub trait Task: Send {
     fn stamp(&self) -> u64;
     /// Gives it a time stamp.
     fn set_stamp(&self, now: u64);
-    /// How urgent it is: 255 is the most, [`PRIORITY`] what tasks have unless told otherwise.
+    /// How urgent it is: 255 is the most; [`PRIORITY`] unless it was set.
     fn priority(&self) -> u8 {
         PRIORITY
     }
@@ -73,7 +76,7 @@ pub trait Task: Send {
     fn deadline(&self) -> Option<u64> {
         None
     }
-    /// Its share of the processor beside others; [`WEIGHT`] unless told otherwise, never 0.
+    /// Its share of the processor beside others, never 0; [`WEIGHT`] unless it was set.
     fn weight(&self) -> u32 {
         WEIGHT
     }
@@ -96,7 +99,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// So many workers behind one cache.
+    /// `workers` workers behind one cache.
     #[must_use]
     pub fn flat(workers: usize) -> Self {
         Self { workers, group: workers.max(1) }
@@ -121,10 +124,10 @@ pub enum Ready {
     Yielded,
 }
 
-/// Whom a push should wake, if asleep.
+/// Which workers a push should wake, if they sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nobody: the pushing worker itself will come to it at once.
+    /// None: the pushing worker itself pops the task soon.
     None,
     /// Any worker that could take it.
     Any,

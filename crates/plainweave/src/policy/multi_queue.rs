@@ -19,7 +19,7 @@ use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 pub struct MultiQueueParams {
     /// Lanes for each worker, at least 1.
     pub lanes: usize,
-    /// Of 256 pushes by a worker so many go to its own lanes, at most 256.
+    /// How many of 256 pushes by a worker go to its own lanes, at most 256.
     pub own: usize,
     /// Pairs of lanes that a pop draws before it looks at all of them.
     pub draws: u32,
@@ -34,7 +34,7 @@ impl Default for MultiQueueParams {
 impl Settings for MultiQueueParams {
     const KEYS: &'static [Key] = &[
         key("lanes", "1..64", "lanes for each worker"),
-        key("own", "0..256", "of 256 pushes by a worker so many go to its own lanes"),
+        key("own", "0..256", "how many of 256 pushes by a worker go to its own lanes"),
         key("draws", "0..1000", "pairs of lanes drawn by a pop before it looks at all of them"),
     ];
 

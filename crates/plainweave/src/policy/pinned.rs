@@ -83,8 +83,8 @@ impl<T: Task> Pinned<VecDeque<T>> {
 }
 
 impl Ready {
-    /// Whom to wake for a task that any worker may take. `alone` is asked before the task is queued, and only of one
-    /// that yields: whether nothing else waits where its worker will look next.
+    /// Returns which workers to wake for a task that any of them may take. `alone` is called before the task is queued,
+    /// and only for one that yields: whether nothing else waits where its worker will look next.
     #[inline(always)]
     pub fn wake(self, alone: impl FnOnce() -> bool) -> Wake {
         if self == Ready::Yielded && alone() { Wake::None } else { Wake::Any }

@@ -1,5 +1,5 @@
-//! Priority with ageing: the most urgent task first, where waiting makes urgent. A level of priority is worth so many
-//! microseconds of waiting, so a task's key is the time at which it became ready, less what its priority is worth
+//! Priority with ageing: the most urgent task first, where waiting makes urgent. A level of priority is worth a number
+//! of microseconds of waiting, so a task's key is the time at which it became ready, less what its priority is worth
 //! (delay-dependent priority: Kleinrock 1964, with one slope for all).
 //!
 //! For it: urgent work overtakes, and nothing starves: a task of priority `p` is overtaken by those of priority `q`

@@ -64,7 +64,7 @@ const OTHERS: &[Preset] = &[
         "local",
         "place=deal",
         true,
-        "an event loop per core, with connections dealt by turns",
+        "an event loop per core, with connections dealt in turn",
         "even numbers, not even work",
     ),
     row(

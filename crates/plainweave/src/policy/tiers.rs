@@ -24,7 +24,7 @@ pub struct TiersParams<H, L> {
     pub low: L,
     /// The least priority that belongs to the upper one.
     pub from: u8,
-    /// Every so many pops the lower one goes first, at least 1.
+    /// How many pops it takes until the lower one goes first, at least 1.
     pub every: u32,
 }
 

@@ -33,7 +33,7 @@ pub enum SlotFor {
 /// The slot's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotParams {
-    /// So many times in a row the slot may win; 0: there is no slot.
+    /// How many times in a row the slot may win; 0: there is no slot.
     pub in_a_row: u32,
     /// What goes there.
     pub takes: SlotFor,

@@ -61,7 +61,7 @@ impl<T: Send> Movable<T> {
         }
     }
 
-    /// Exact but for thieves, who only make it smaller.
+    /// Exact but for thieves, which only make it smaller.
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {

@@ -34,7 +34,7 @@ pub struct StealingParams {
     pub slot: SlotParams,
     /// Tasks that a worker holds for thieves to find, at most 32,768; rounded up to a power of two.
     pub capacity: usize,
-    /// Every so many pops the shared queue goes first, at least 1.
+    /// How many pops it takes until the shared queue comes first, at least 1.
     pub poll: u32,
     /// Whom to steal from.
     pub victim: Victim,
@@ -79,7 +79,7 @@ impl Settings for StealingParams {
         key("slot-for", "woken|all", "what goes there: what was woken, or new tasks too"),
         key("slot-steal", "yes|no", "whether thieves may empty it"),
         key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
-        key("poll", "1..65535", "every so many pops the shared queue goes first"),
+        key("poll", "1..65535", "pops until the shared queue comes first"),
         key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N", "how much it takes"),
         key("full", "spill|grow|overflow|request|sticky|announce", "what to do without room"),

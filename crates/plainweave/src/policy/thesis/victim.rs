@@ -34,7 +34,7 @@ pub enum Amount {
     Half,
     /// One task.
     One,
-    /// Half, but so many at least if there are so many.
+    /// Half, but at least `n` if there are as many.
     AtLeast {
         /// At least 1.
         n: usize,
