@@ -1,6 +1,8 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 
 #[cfg(not(loom))]
+mod abort;
+#[cfg(not(loom))]
 mod block;
 #[cfg(not(loom))]
 mod blocking;

@@ -10,6 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::abort::no_unwind;
+use crate::block::Waker;
 use crate::fiber::{self, FiberTask, Movement};
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
@@ -306,11 +308,16 @@ impl Runtime {
     /// Any thread. Runs `f` on a fiber and waits for its value; `f` may borrow.
     ///
     /// # Panics
-    /// With `f`'s panic, or if the fiber could not start.
+    /// With `f`'s panic, or if the fiber could not start. On a thread that ends, within a destructor of a thread-local
+    /// that was used before this crate's was, without having run `f`.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
-        // SAFETY: this call does not return before the fiber has ended, whatever happens.
-        let handle = unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) };
-        match handle.join_always() {
+        // Where the calling thread cannot wait, this panics: before the fiber has what `f` borrows.
+        drop(Waker::current());
+        let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
+            // SAFETY: this section ends when the fiber has ended, or not at all.
+            unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) }.join_always()
+        });
+        match ended {
             Ok(value) => value,
             Err(error) => match error.into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

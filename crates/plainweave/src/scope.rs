@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::abort::no_unwind;
 use crate::block::{self, Waker};
 use crate::cancel::{CancelReason, Node};
 use crate::fiber::body::{self, RawJoin};
@@ -112,10 +113,12 @@ pub(crate) fn scope_on<'env, T>(
     });
     let scope = Scope { data: data.clone(), pool, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    if result.is_err() {
-        node.cancel(CancelReason::ScopePanicked);
-    }
-    wait_for_children(&data, me);
+    no_unwind("a scope cannot leave its fibers alone with what they borrow", || {
+        if result.is_err() {
+            node.cancel(CancelReason::ScopePanicked);
+        }
+        wait_for_children(&data, me);
+    });
     match result {
         Err(panic) => {
             // Here, for the last reference may be a worker's.

@@ -4,11 +4,12 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -258,4 +259,37 @@ fn another_fault_is_not_taken_for_an_overflow() {
     let text = stderr_of(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
     assert!(!text.contains("plainweave:"), "{text}");
+}
+
+/// A thread that ends has no way to wait once its thread-locals are gone: `run` says so before there is a fiber that
+/// borrows from it.
+#[test]
+fn run_within_a_late_destructor_starts_no_fiber() {
+    struct Late(Arc<Runtime>, Arc<AtomicUsize>, mpsc::Sender<bool>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let mut lent = [0; 16];
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                self.0.run(|| {
+                    lent[1] = 1;
+                    self.1.fetch_add(1, Ordering::SeqCst)
+                })
+            }));
+            let _ = self.2.send(outcome.is_err() && lent == [0; 16]);
+        }
+    }
+    thread_local!(static LATE: RefCell<Option<Late>> = const { RefCell::new(None) });
+
+    let runtime = Arc::new(Runtime::builder().workers(1).build().expect("a runtime"));
+    let (ran, (report, told)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel());
+    let (theirs, count) = (runtime.clone(), ran.clone());
+    let thread = std::thread::spawn(move || {
+        // Its destructor is the first to be registered, so it runs last.
+        LATE.with(|late| *late.borrow_mut() = Some(Late(theirs.clone(), count, report)));
+        assert_eq!(theirs.run(|| 5), 5);
+    });
+    thread.join().expect("no panic");
+    assert!(told.recv_timeout(HANG).expect("the destructor ran"), "run unwinds before its fiber starts");
+    assert!(runtime.wait_idle(HANG));
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "no fiber has what the destructor lent");
 }

@@ -66,8 +66,8 @@ pub(crate) const THREAD_LOCAL: &[&str] = &["crates/plainweave/src/block.rs", "cr
 
 /// What library code may do to the process or its terminal, and where: the messages of an abort.
 pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
-    ("crates/plainweave/src/block.rs", "stderr("),
-    ("crates/plainweave/src/block.rs", "process::abort"),
+    ("crates/plainweave/src/abort.rs", "stderr("),
+    ("crates/plainweave/src/abort.rs", "process::abort"),
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
 ];
 
