@@ -217,6 +217,26 @@ fn an_alternate_stack_is_made_once_and_withdrawn() {
 fn a_reused_entry_is_never_read_half() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let pool = StackPool::new(config(MIN_SIZE)).expect("pool");
+/// The one that `std` made for the thread.
+#[test]
+fn a_small_alternate_stack_is_replaced_and_put_back() {
+    std::thread::spawn(|| {
+        let present = || {
+            let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+            // SAFETY: a null new stack only asks.
+            unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
+            (stack.ss_sp.addr(), stack.ss_size)
+        };
+        let before = present();
+        let ours = ensure_alt_stack().expect("ours");
+        assert!(ours.is_ours() && present().1 > before.1, "{before:?}");
+        drop(ours);
+        assert_eq!(present(), before);
+    })
+    .join()
+    .expect("the thread's checks hold");
+}
+
     let stack = pool.take().expect("stack");
     let top = stack.top().addr().get();
     std::thread::scope(|scope| {
