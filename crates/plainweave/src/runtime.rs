@@ -225,7 +225,8 @@ impl RuntimeBuilder {
                 match opened {
                     Ok((_alt_stack, worker, name, fallback)) => {
                         let _ = report.send(Ok((name, fallback)));
-                        worker.run()
+                        drop(report);
+                        no_unwind("a worker has panicked, and its fibers would wait for ever", || worker.run())
                     }
                     Err(error) => {
                         let _ = report.send(Err(error));
@@ -236,8 +237,9 @@ impl RuntimeBuilder {
             runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
         }
         drop(report);
-        for report in reports.iter().take(runtime.pool.workers.len()) {
-            let (name, fallback) = report?;
+        for _ in 0..runtime.pool.workers.len() {
+            let panicked = |_| io::Error::other("a worker has panicked before it began: see Policy::attach");
+            let (name, fallback) = reports.recv().map_err(panicked)??;
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);
         }

@@ -44,18 +44,11 @@ impl ScopeData {
             return;
         }
         drop(first);
-        discard(payload);
+        body::drop_contained(payload);
     }
 
     fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
-    }
-}
-
-/// Drops a payload, whose destructor may panic itself: not into a worker, nor past the children that a scope waits for.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
     }
 }
 
@@ -122,7 +115,7 @@ pub(crate) fn scope_on<'env, T>(
     match result {
         Err(panic) => {
             // Here, for the last reference may be a worker's.
-            data.take_panic().into_iter().for_each(discard);
+            data.take_panic().into_iter().for_each(body::drop_contained);
             resume_unwind(panic)
         }
         Ok(value) => match data.take_panic() {

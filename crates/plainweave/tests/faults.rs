@@ -293,3 +293,36 @@ fn run_within_a_late_destructor_starts_no_fiber() {
     assert!(runtime.wait_idle(HANG));
     assert_eq!(ran.load(Ordering::SeqCst), 0, "no fiber has what the destructor lent");
 }
+
+/// Panics when dropped, with a payload that does the same.
+struct Twice;
+struct Payload;
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("the payload, too");
+    }
+}
+impl Drop for Twice {
+    fn drop(&mut self) {
+        std::panic::panic_any(Payload);
+    }
+}
+
+#[test]
+fn payloads_that_panic_end_no_worker() {
+    unless_it_hangs("payloads_that_panic_end_no_worker", || {
+        let runtime = Runtime::builder().workers(1).max_fibers(1).build().expect("a runtime");
+        // The one that runs has the only stack.
+        let error = runtime.run(|| {
+            let twice = Twice;
+            plainweave::spawn(move || drop(twice)).join().expect_err("no stack is left")
+        });
+        assert!(error.is_refused(), "{error}");
+        // A result that nobody wants.
+        drop(runtime.spawn(|| Twice));
+        assert!(runtime.wait_idle(HANG));
+        drop(runtime.spawn(|| std::panic::panic_any(Payload)));
+        assert!(runtime.wait_idle(HANG));
+        assert_eq!(runtime.run(|| 7), 7);
+    });
+}
