@@ -27,6 +27,7 @@ on_every_setup!(
     scopes_work_from_plain_threads,
     children_born_into_a_cancelled_scope_are_cancelled,
     panics_with_nasty_payloads,
+    deeply_nested_scopes_are_cancelled,
 );
 
 const LONG: Duration = Duration::from_secs(1000);
@@ -407,4 +408,30 @@ fn panics_with_nasty_payloads(setup: Setup) {
         pause();
     });
     assert_eq!(runtime.run(|| 1), 1, "the worker has survived");
+}
+
+/// The canceller's stack does not hold a frame for each.
+fn deeply_nested_scopes_are_cancelled(setup: Setup) {
+    const DEPTH: usize = 3000;
+
+    fn nest(depth: usize, innermost: &AtomicBool) {
+        if depth == 0 {
+            innermost.store(true, Ordering::SeqCst);
+            assert!(is_cancelled(&time::sleep(LONG).expect_err("cancelled")));
+            return;
+        }
+        scope(|s| drop(s.spawn(|| nest(depth - 1, innermost))));
+    }
+
+    let runtime = setup.check(setup.builder().stack_size(128 << 10).build().expect("a runtime"));
+    runtime.run(|| {
+        let innermost = AtomicBool::new(false);
+        scope(|s| {
+            s.spawn(|| nest(DEPTH, &innermost));
+            while !innermost.load(Ordering::SeqCst) {
+                pause();
+            }
+            s.cancel();
+        });
+    });
 }
