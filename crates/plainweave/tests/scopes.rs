@@ -4,8 +4,8 @@ mod common;
 
 use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -114,6 +114,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let full = FullListener::new();
         let forever = plainweave::spawn(plainweave::park);
         let forever_fiber = forever.fiber();
+        let (finish, told) = mpsc::channel::<()>();
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
                 s.spawn(|| tell("sleep", time::sleep(LONG)));
@@ -123,13 +124,14 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
                 s.spawn(|| tell("accept", listener.accept().map(drop)));
                 s.spawn(|| tell("connect", plainweave::net::TcpStream::connect(full.address()).map(drop)));
                 s.spawn(|| tell("join", forever.join().map(drop).map_err(Into::into)));
-                s.spawn(|| tell("blocking", plainweave::blocking(|| std::thread::sleep(ms(200)))));
+                s.spawn(|| tell("blocking", plainweave::blocking(move || drop(told.recv()))));
                 s.spawn(|| {
                     time::sleep(ms(20)).expect("not yet cancelled");
                     panic!("child");
                 });
             })
         }));
+        drop(finish);
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "child");
         let mut seen = reasons.into_inner().expect("lock");
         seen.sort_unstable_by_key(|(what, _)| *what);
