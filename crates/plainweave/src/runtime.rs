@@ -92,7 +92,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Bytes of stack for each fiber, 16 KiB to 1 GiB; virtual, taken from the machine page by page as it is used.
+    /// Bytes of stack for each fiber, 32 KiB (which holds a panic with its backtrace) to 1 GiB; virtual, taken from the
+    /// machine page by page as it is used.
     /// Default: 256 KiB, 1 MiB in debug builds.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack.size = bytes;

@@ -326,3 +326,28 @@ fn payloads_that_panic_end_no_worker() {
         assert_eq!(runtime.run(|| 7), 7);
     });
 }
+
+/// The least stack that is accepted, see `RuntimeBuilder::stack_size`.
+const LEAST: usize = 32 << 10;
+
+/// The message of a panic with its backtrace is made on the stack of the fiber.
+#[test]
+fn the_least_stack_holds_a_panic_with_a_backtrace() {
+    let name = "the_least_stack_holds_a_panic_with_a_backtrace";
+    if is_child("panics") {
+        let runtime = Runtime::builder().workers(1).stack_size(LEAST).build().expect("a runtime");
+        for _ in 0..2 {
+            let error = runtime.spawn(|| -> () { panic!("on a small stack: {:?}", [1.5; 4]) }).join();
+            assert!(error.expect_err("it panics").is_panic());
+        }
+        return;
+    }
+    for backtrace in ["1", "full"] {
+        let output = in_child(name, "panics", &[("RUST_BACKTRACE", backtrace)]);
+        let text = stderr_of(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("on a small stack") && text.contains("stack backtrace"), "{text}");
+    }
+    let error = Runtime::builder().stack_size(LEAST - 1).build().expect_err("too small");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}

@@ -37,9 +37,9 @@ use super::table::{self, SlotHit};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OverflowInfo {
-    /// The fiber's name, UTF-8 bytes, or null. Valid as long as the owner is set.
+    /// The fiber's name, UTF-8 bytes. Valid as long as the owner is set.
     pub(crate) name_ptr: *const u8,
-    /// Bytes at `name_ptr`.
+    /// Bytes at `name_ptr`; 0 for a fiber without a name.
     pub(crate) name_len: usize,
     /// The fiber's number.
     pub(crate) id: u64,
@@ -126,16 +126,17 @@ fn report(hit: &SlotHit, address: usize) {
     match unsafe { hit.owner.cast::<OverflowInfo>().as_ref() } {
         Some(info) => {
             line.text(b"fiber ");
-            if !info.name_ptr.is_null() {
+            let named = info.name_len > 0;
+            if named {
                 // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
                 let name = unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len) };
                 line.text(b"'");
                 line.text(&name[..name.len().min(128)]);
                 line.text(b"' ");
             }
-            line.text(b"(#");
+            line.text(if named { b"(#" } else { b"#" });
             line.number(info.id, 10);
-            line.text(b")");
+            line.text(if named { b")" } else { b"" });
         }
         None => line.text(b"a fiber"),
     }
@@ -227,10 +228,10 @@ fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// A thread's alternate signal stack, until it is dropped on that thread.
 /// Handlers that may interrupt one another on the alternate stack.
 const NESTED: usize = 16;
 
+/// A thread's alternate signal stack, until it is dropped on that thread.
 #[derive(Debug)]
 pub(crate) struct AltStack {
     /// Ours, or none when the thread already had one that is large enough; and the one before.
