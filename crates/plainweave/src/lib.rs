@@ -1,5 +1,7 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 
+#[cfg(not(loom))]
+mod abort;
 mod atomics;
 #[cfg(not(loom))]
 mod blocking;

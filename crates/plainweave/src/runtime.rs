@@ -10,12 +10,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::abort::no_unwind;
 use crate::fiber::{FiberTask, Movement};
 use crate::fiber_local::Storage;
 use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::wait::Waker;
 use crate::sched::worker::{self, Worker, current_worker};
 use crate::scope::{Scope, scope_on};
 use crate::stack::StackConfig;
@@ -90,7 +92,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Bytes of stack for each fiber, 16 KiB to 1 GiB; virtual, taken from the machine page by page as it is used.
+    /// Bytes of stack for each fiber, 32 KiB (which holds a panic with its backtrace) to 1 GiB; virtual, taken from the
+    /// machine page by page as it is used.
     /// Default: 256 KiB, 1 MiB in debug builds.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack.size = bytes;
@@ -223,7 +226,8 @@ impl RuntimeBuilder {
                 match opened {
                     Ok((_alt_stack, worker, name, fallback)) => {
                         let _ = report.send(Ok((name, fallback)));
-                        worker.run()
+                        drop(report);
+                        no_unwind("a worker has panicked, and its fibers would wait for ever", || worker.run())
                     }
                     Err(error) => {
                         let _ = report.send(Err(error));
@@ -234,8 +238,9 @@ impl RuntimeBuilder {
             runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
         }
         drop(report);
-        for report in reports.iter().take(runtime.pool.workers.len()) {
-            let (name, fallback) = report?;
+        for _ in 0..runtime.pool.workers.len() {
+            let panicked = |_| io::Error::other("a worker has panicked before it began: see Policy::attach");
+            let (name, fallback) = reports.recv().map_err(panicked)??;
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);
         }
@@ -306,11 +311,16 @@ impl Runtime {
     /// Any thread. Runs `f` on a fiber and waits for its value; `f` may borrow.
     ///
     /// # Panics
-    /// With `f`'s panic, or if the fiber could not start.
+    /// With `f`'s panic, or if the fiber could not start. On a thread that ends, within a destructor of a thread-local
+    /// that was used before this crate's was, without having run `f`.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
-        // SAFETY: this call does not return before the fiber has ended, whatever happens.
-        let handle = unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) };
-        match handle.join_always() {
+        // Where the calling thread cannot wait, this panics: before the fiber has what `f` borrows.
+        drop(Waker::current());
+        let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
+            // SAFETY: this section ends when the fiber has ended, or not at all.
+            unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) }.join_always()
+        });
+        match ended {
             Ok(value) => value,
             Err(error) => match error.into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

@@ -9,9 +9,10 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use crate::abort::no_unwind;
 use crate::fiber::cancel::{CancelReason, Node};
 use crate::fiber::{self, Header, NEVER};
-use crate::sched::children::{self, Membership, ScopeData};
+use crate::sched::children::{Membership, ScopeData};
 use crate::sched::closure::{self, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::thread::{Fiber, JoinError};
@@ -65,14 +66,16 @@ pub(crate) fn scope_on<'env, T>(
     let data = ScopeData::new(node.clone());
     let scope = Scope { data: data.clone(), pool, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    if result.is_err() {
-        node.cancel(CancelReason::ScopePanicked);
-    }
-    data.wait(me);
+    no_unwind("a scope cannot leave its fibers alone with what they borrow", || {
+        if result.is_err() {
+            node.cancel(CancelReason::ScopePanicked);
+        }
+        data.wait(me);
+    });
     match result {
         Err(panic) => {
             // Here, for the last reference may be a worker's.
-            data.take_panic().into_iter().for_each(children::discard);
+            data.take_panic().into_iter().for_each(closure::drop_contained);
             resume_unwind(panic)
         }
         Ok(value) => match data.take_panic() {

@@ -4,11 +4,12 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -258,4 +259,95 @@ fn another_fault_is_not_taken_for_an_overflow() {
     let text = stderr_of(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
     assert!(!text.contains("plainweave:"), "{text}");
+}
+
+/// A thread that ends has no way to wait once its thread-locals are gone: `run` says so before there is a fiber that
+/// borrows from it.
+#[test]
+fn run_within_a_late_destructor_starts_no_fiber() {
+    struct Late(Arc<Runtime>, Arc<AtomicUsize>, mpsc::Sender<bool>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let mut lent = [0; 16];
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                self.0.run(|| {
+                    lent[1] = 1;
+                    self.1.fetch_add(1, Ordering::SeqCst)
+                })
+            }));
+            let _ = self.2.send(outcome.is_err() && lent == [0; 16]);
+        }
+    }
+    thread_local!(static LATE: RefCell<Option<Late>> = const { RefCell::new(None) });
+
+    let runtime = Arc::new(Runtime::builder().workers(1).build().expect("a runtime"));
+    let (ran, (report, told)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel());
+    let (theirs, count) = (runtime.clone(), ran.clone());
+    let thread = std::thread::spawn(move || {
+        // Its destructor is the first to be registered, so it runs last.
+        LATE.with(|late| *late.borrow_mut() = Some(Late(theirs.clone(), count, report)));
+        assert_eq!(theirs.run(|| 5), 5);
+    });
+    thread.join().expect("no panic");
+    assert!(told.recv_timeout(HANG).expect("the destructor ran"), "run unwinds before its fiber starts");
+    assert!(runtime.wait_idle(HANG));
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "no fiber has what the destructor lent");
+}
+
+/// Panics when dropped, with a payload that does the same.
+struct Twice;
+struct Payload;
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("the payload, too");
+    }
+}
+impl Drop for Twice {
+    fn drop(&mut self) {
+        std::panic::panic_any(Payload);
+    }
+}
+
+#[test]
+fn payloads_that_panic_end_no_worker() {
+    unless_it_hangs("payloads_that_panic_end_no_worker", || {
+        let runtime = Runtime::builder().workers(1).max_fibers(1).build().expect("a runtime");
+        // The one that runs has the only stack.
+        let error = runtime.run(|| {
+            let twice = Twice;
+            plainweave::spawn(move || drop(twice)).join().expect_err("no stack is left")
+        });
+        assert!(error.is_refused(), "{error}");
+        // A result that nobody wants.
+        drop(runtime.spawn(|| Twice));
+        assert!(runtime.wait_idle(HANG));
+        drop(runtime.spawn(|| std::panic::panic_any(Payload)));
+        assert!(runtime.wait_idle(HANG));
+        assert_eq!(runtime.run(|| 7), 7);
+    });
+}
+
+/// The least stack that is accepted, see `RuntimeBuilder::stack_size`.
+const LEAST: usize = 32 << 10;
+
+/// The message of a panic with its backtrace is made on the stack of the fiber.
+#[test]
+fn the_least_stack_holds_a_panic_with_a_backtrace() {
+    let name = "the_least_stack_holds_a_panic_with_a_backtrace";
+    if is_child("panics") {
+        let runtime = Runtime::builder().workers(1).stack_size(LEAST).build().expect("a runtime");
+        for _ in 0..2 {
+            let error = runtime.spawn(|| -> () { panic!("on a small stack: {:?}", [1.5; 4]) }).join();
+            assert!(error.expect_err("it panics").is_panic());
+        }
+        return;
+    }
+    for backtrace in ["1", "full"] {
+        let output = in_child(name, "panics", &[("RUST_BACKTRACE", backtrace)]);
+        let text = stderr_of(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("on a small stack") && text.contains("stack backtrace"), "{text}");
+    }
+    let error = Runtime::builder().stack_size(LEAST - 1).build().expect_err("too small");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

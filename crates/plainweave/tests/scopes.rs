@@ -4,8 +4,8 @@ mod common;
 
 use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -27,6 +27,7 @@ on_every_setup!(
     scopes_work_from_plain_threads,
     children_born_into_a_cancelled_scope_are_cancelled,
     panics_with_nasty_payloads,
+    deeply_nested_scopes_are_cancelled,
 );
 
 const LONG: Duration = Duration::from_secs(1000);
@@ -113,6 +114,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let full = FullListener::new();
         let forever = plainweave::spawn(plainweave::park);
         let forever_fiber = forever.fiber();
+        let (finish, told) = mpsc::channel::<()>();
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
                 s.spawn(|| tell("sleep", time::sleep(LONG)));
@@ -122,13 +124,14 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
                 s.spawn(|| tell("accept", listener.accept().map(drop)));
                 s.spawn(|| tell("connect", plainweave::net::TcpStream::connect(full.address()).map(drop)));
                 s.spawn(|| tell("join", forever.join().map(drop).map_err(Into::into)));
-                s.spawn(|| tell("blocking", plainweave::blocking(|| std::thread::sleep(ms(200)))));
+                s.spawn(|| tell("blocking", plainweave::blocking(move || drop(told.recv()))));
                 s.spawn(|| {
                     time::sleep(ms(20)).expect("not yet cancelled");
                     panic!("child");
                 });
             })
         }));
+        drop(finish);
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "child");
         let mut seen = reasons.into_inner().expect("lock");
         seen.sort_unstable_by_key(|(what, _)| *what);
@@ -407,4 +410,30 @@ fn panics_with_nasty_payloads(setup: Setup) {
         pause();
     });
     assert_eq!(runtime.run(|| 1), 1, "the worker has survived");
+}
+
+/// The canceller's stack does not hold a frame for each.
+fn deeply_nested_scopes_are_cancelled(setup: Setup) {
+    const DEPTH: usize = 3000;
+
+    fn nest(depth: usize, innermost: &AtomicBool) {
+        if depth == 0 {
+            innermost.store(true, Ordering::SeqCst);
+            assert!(is_cancelled(&time::sleep(LONG).expect_err("cancelled")));
+            return;
+        }
+        scope(|s| drop(s.spawn(|| nest(depth - 1, innermost))));
+    }
+
+    let runtime = setup.check(setup.builder().stack_size(128 << 10).build().expect("a runtime"));
+    runtime.run(|| {
+        let innermost = AtomicBool::new(false);
+        scope(|s| {
+            s.spawn(|| nest(DEPTH, &innermost));
+            while !innermost.load(Ordering::SeqCst) {
+                pause();
+            }
+            s.cancel();
+        });
+    });
 }

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -319,4 +320,54 @@ fn signals_that_nobody_asked_for_are_ignored() {
 fn reports_without_a_limit_are_refused() {
     let error = Runtime::builder().workers(2).stall_after(None).on_stall(|_| ()).build().expect_err("refused");
     assert!(error.to_string().contains("on_stall") && error.to_string().contains("stall_after"), "{error}");
+}
+
+/// Signals that come while others are handled: their handlers' frames lie one above the other on the worker's
+/// alternate stack, with that of our own handler.
+#[test]
+fn nested_signals_have_room() {
+    let name = "nested_signals_have_room";
+    if is_child("nested") {
+        nested_signals();
+        return;
+    }
+    let output = in_child(name, "nested", &[]);
+    assert_eq!((output.status.signal(), output.status.code()), (None, Some(0)), "{}", stderr_of(&output));
+}
+
+static NESTED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count_and_return(_: libc::c_int) {
+    NESTED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn nested_signals() {
+    // Lower and higher than SIGURG: below it and above it, if the masks allow that.
+    let signals = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH, 40, 41, 42, 43, 44, 45, 46, 47];
+    for signal in signals {
+        // SAFETY: a zeroed action with a handler that only counts.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = count_and_return as *const () as usize;
+            action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
+            assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+        }
+    }
+    let runtime = Runtime::builder().workers(1).on_stall(|_| ()).build().expect("a runtime");
+    runtime.run(move || {
+        // SAFETY: plain calls; all signals are sent to this thread while blocked, and come at once.
+        unsafe {
+            let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in signals.into_iter().chain([libc::SIGURG]) {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            for signal in signals.into_iter().chain([libc::SIGURG]) {
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        }
+        assert_eq!(NESTED.load(Ordering::SeqCst), signals.len());
+    });
 }

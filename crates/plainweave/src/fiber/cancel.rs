@@ -7,8 +7,9 @@
 //!   blocking call arms one timer for the nearest.
 //!
 //! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3.
-//! wake the fibers, cancel the children. A fiber enters a node under the same lock and looks at the word before it
-//! blocks *after* it has registered where wakers find it (`block`), so either step 2 sees it or it sees the word.
+//! wake the fibers, cancel the children, from a list: scopes may be nested deeper than a stack is. A fiber enters a
+//! node under the same lock and looks at the word before it blocks *after* it has registered where wakers find it
+//! (`block`), so either step 2 sees it or it sees the word.
 
 use std::fmt;
 use std::io;
@@ -116,26 +117,28 @@ impl Word {
 pub(crate) struct Node {
     word: Word,
     inner: Mutex<Inner>,
+    /// The scope above, and this one's place there. (A counted reference would have the end of the innermost of many
+    /// free one after the other by recursion.)
+    parent: Option<(Weak<Node>, usize)>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     members: Slab<FiberHandle>,
-    children: Vec<Weak<Node>>,
+    children: Slab<Weak<Node>>,
 }
 
 impl Node {
     /// A scope below `parent`, cancelled already if that is.
     pub(crate) fn below(parent: Option<&Arc<Node>>) -> Arc<Node> {
-        let node = Arc::new(Node::default());
-        if let Some(parent) = parent {
-            let mut inner = parent.lock();
-            inner.children.retain(|c| c.strong_count() > 0);
-            inner.children.push(Arc::downgrade(&node));
-            drop(inner);
-            if let Some(reason) = parent.word.get() {
-                node.word.set(reason);
-            }
+        let Some(parent) = parent else { return Arc::default() };
+        let mut inner = parent.lock();
+        let place = (Arc::downgrade(parent), inner.children.vacant_key());
+        let node = Arc::new(Node { word: Word::default(), inner: Mutex::default(), parent: Some(place) });
+        inner.children.insert(Arc::downgrade(&node));
+        drop(inner);
+        if let Some(reason) = parent.word.get() {
+            node.word.set(reason);
         }
         node
     }
@@ -164,14 +167,63 @@ impl Node {
     /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake` has
     /// [`Node::cancel`], which knows how).
     pub(crate) fn cancel_with(&self, reason: CancelReason, wake: fn(&FiberHandle)) {
+        let mut below = self.cancel_alone(reason, wake);
+        while let Some(node) = below.pop() {
+            below.extend(node.cancel_alone(reason, wake));
+        }
+    }
+
+    /// Cancels the scope and its fibers and returns the scopes below; of a scope that is cancelled already, nothing.
+    fn cancel_alone(&self, reason: CancelReason, wake: fn(&FiberHandle)) -> Vec<Arc<Node>> {
         if !self.word.set(reason) {
-            return;
+            return Vec::new();
         }
         let (fibers, children): (Vec<_>, Vec<_>) = {
             let inner = self.lock();
-            (inner.members.iter().map(|(_, f)| f.clone()).collect(), inner.children.clone())
+            let children = inner.children.iter().filter_map(|(_, child)| child.upgrade());
+            (inner.members.iter().map(|(_, fiber)| fiber.clone()).collect(), children.collect())
         };
         fibers.iter().for_each(wake);
-        children.iter().filter_map(Weak::upgrade).for_each(|c| c.cancel_with(reason, wake));
+        children
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let Some((parent, place)) = self.parent.take() else { return };
+        if let Some(parent) = parent.upgrade() {
+            parent.lock().children.try_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_that_has_ended_leaves_its_place() {
+        let above = Node::below(None);
+        let mut below: Vec<_> = (0..100).map(|_| Node::below(Some(&above))).collect();
+        assert_eq!(above.lock().children.len(), 100);
+        below.truncate(10);
+        assert_eq!(above.lock().children.len(), 10);
+        above.cancel(CancelReason::Requested);
+        assert!(below.iter().all(|node| node.cancelled() == Some(CancelReason::Requested)));
+        assert_eq!(Node::below(Some(&above)).cancelled(), Some(CancelReason::Requested), "born cancelled");
+        drop(above);
+        drop(below);
+    }
+
+    #[test]
+    fn a_long_chain_of_scopes_is_cancelled_and_freed() {
+        let mut chain = vec![Node::below(None)];
+        for n in 0..200_000 {
+            chain.push(Node::below(chain.get(n)));
+        }
+        chain[0].cancel(CancelReason::Shutdown);
+        assert!(chain.iter().all(|node| node.cancelled().is_some()));
+        // From the outermost, whose place below is the last reference but one.
+        chain.into_iter().for_each(drop);
     }
 }

@@ -1,10 +1,10 @@
 //! What a scope shares with its children: how many still run, the node by which they are cancelled, the first panic.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::closure;
 use super::wait::{self, Waker};
 use crate::fiber::cancel::Node;
 use crate::fiber::{self, FiberHandle, Header, Reason};
@@ -55,18 +55,11 @@ impl ScopeData {
             return;
         }
         drop(first);
-        discard(payload);
+        closure::drop_contained(payload);
     }
 
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
-    }
-}
-
-/// Drops a payload, whose destructor may panic itself: not into a worker, nor past the children that a scope waits for.
-pub(crate) fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
     }
 }
 

@@ -119,8 +119,7 @@ unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error)
     let body = unsafe { header.cast::<Body<T, F>>().as_ref() };
     // SAFETY: as in `run`.
     let f = unsafe { (*body.start.get()).take() };
-    // A destructor that panics must not take the worker with it.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(f)));
+    drop_contained(f);
     keep(&body.packet, Err(Failure::Refused(error)));
     tell(&body.packet, true);
 }
@@ -178,8 +177,15 @@ fn drop_result<T>(packet: &Packet<T>) {
     // SAFETY: `atomics/join` gives the result to one owner.
     match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
         (Some(Err(Failure::Panicked(payload))), Some(scope)) => scope.keep_panic(payload),
-        // A destructor that panics must not unwind into the worker.
-        (result, _) => drop(catch_unwind(AssertUnwindSafe(|| drop(result)))),
+        (result, _) => drop_contained(result),
+    }
+}
+
+/// Drops what is the user's where its destructor must not unwind: into a worker, or past what is still to be done. The
+/// payload of such a panic may panic when it is dropped, so it is forgotten.
+pub(crate) fn drop_contained<T>(value: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        std::mem::forget(payload);
     }
 }
 

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::sync::{Parker, Unparker};
 
+use crate::abort::abort;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
@@ -213,12 +214,14 @@ fn until_on_thread<R>(
         if let Some(result) = condition() {
             return Ok(result);
         }
+        // Looked at once: without `heed` nobody returns before the condition holds.
+        let late = deadline.is_some_and(|d| Instant::now() >= d);
         if let Some(me) = panicking
-            && (hopeless(me, target) || (!heed && deadline.is_some_and(|d| Instant::now() >= d)))
+            && (hopeless(me, target) || (!heed && late))
         {
             abort_stuck(me, reason, target);
         }
-        if deadline.is_some_and(|d| Instant::now() >= d) {
+        if late {
             return Err(Interrupt::TimedOut);
         }
         THIS_THREAD.with(|t| match deadline {
@@ -242,14 +245,11 @@ fn hopeless(me: &Header, target: Option<&Header>) -> bool {
 
 #[cold]
 fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
-    use std::io::Write;
     let whom = target.map_or_else(|| format!("{reason:?}"), |t| format!("{t:?}"));
-    let _ = writeln!(
-        std::io::stderr(),
-        "plainweave: {me:?} blocks in a destructor while it panics and waits for {whom}, which cannot come: \
-         a panicking fiber holds its worker. Aborting."
-    );
-    std::process::abort()
+    abort(format_args!(
+        "{me:?} blocks in a destructor while it panics and waits for {whom}, which cannot come: \
+         a panicking fiber holds its worker"
+    ))
 }
 
 /// The suspend primitive: gives the worker back until somebody wakes the fiber, or `deadline` (nanoseconds since the

@@ -16,6 +16,13 @@
 //! Unwinding instead of aborting is not an option: the fault may be in C code, in a destructor, or in the middle of any
 //! instruction that no landing pad expects.
 //!
+//! # The alternate stack
+//! The kernel puts a frame of up to 11 KiB on it for each signal (`AT_MINSIGSTKSZ`: all of the processor's vector and
+//! matrix registers), and that of one handler above another's where their masks allow it. Threads that `std` makes have
+//! 12 KiB or so: with the handler that asks what a fiber does (`stall`), two more signals with empty handlers overflow
+//! it. So a worker has one of its own, for [`NESTED`] frames and as much again as a handler may use that prints a
+//! backtrace, and no signal interrupts our handlers.
+//!
 //! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call that is given a buffer
 //! in the guard, which fails with `EFAULT`.
 
@@ -30,9 +37,9 @@ use super::table::{self, SlotHit};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OverflowInfo {
-    /// The fiber's name, UTF-8 bytes, or null. Valid as long as the owner is set.
+    /// The fiber's name, UTF-8 bytes. Valid as long as the owner is set.
     pub(crate) name_ptr: *const u8,
-    /// Bytes at `name_ptr`.
+    /// Bytes at `name_ptr`; 0 for a fiber without a name.
     pub(crate) name_len: usize,
     /// The fiber's number.
     pub(crate) id: u64,
@@ -53,6 +60,8 @@ pub(crate) fn install() {
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = on_fault as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // SAFETY: a place for a mask.
+            unsafe { libc::sigfillset(&mut action.sa_mask) };
             // SAFETY: `on_fault` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
             unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
         }
@@ -117,16 +126,17 @@ fn report(hit: &SlotHit, address: usize) {
     match unsafe { hit.owner.cast::<OverflowInfo>().as_ref() } {
         Some(info) => {
             line.text(b"fiber ");
-            if !info.name_ptr.is_null() {
+            let named = info.name_len > 0;
+            if named {
                 // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
                 let name = unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len) };
                 line.text(b"'");
                 line.text(&name[..name.len().min(128)]);
                 line.text(b"' ");
             }
-            line.text(b"(#");
+            line.text(if named { b"(#" } else { b"#" });
             line.number(info.id, 10);
-            line.text(b")");
+            line.text(if named { b")" } else { b"" });
         }
         None => line.text(b"a fiber"),
     }
@@ -218,38 +228,40 @@ fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *
     }
 }
 
+/// Handlers that may interrupt one another on the alternate stack.
+const NESTED: usize = 16;
+
 /// A thread's alternate signal stack, until it is dropped on that thread.
 #[derive(Debug)]
 pub(crate) struct AltStack {
-    /// Ours, or none when the thread already had one. A raw mapping is not tied to a thread; this guard is.
-    mapping: Option<Mapping>,
+    /// Ours, or none when the thread already had one that is large enough; and the one before.
+    mapping: Option<(Mapping, libc::stack_t)>,
+    /// A raw mapping is not tied to a thread; this guard is.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Each worker thread, first of all. Sees to it that signals have a stack of their own; drop the result on thread exit.
-///
-/// Threads that Rust made usually have one, and it is left in place.
+/// Each worker thread, first of all. Sees to it that signals have a stack of their own, of sufficient size; drop the
+/// result on thread exit, which puts the one before back. (`std` frees its own at the end of a thread.)
 ///
 /// # Errors
 ///
 /// What `mmap` said.
 pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     let not_send = std::marker::PhantomData;
-    if alt_stack().ss_flags & libc::SS_DISABLE == 0 {
+    // SAFETY: `getauxval` has no preconditions and returns 0 for what it does not know.
+    let frame = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(libc::MINSIGSTKSZ);
+    let size = (NESTED * frame + (64 << 10)).next_multiple_of(page_size());
+    let before = alt_stack();
+    if before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size >= size {
         return Ok(AltStack { mapping: None, not_send });
     }
-    // The kernel's minimum grows with the processor's vector registers; a previous handler may want to print a
-    // backtrace.
-    // SAFETY: `getauxval` has no preconditions and returns 0 for what it does not know.
-    let minimum = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-    let size = (minimum + (64 << 10)).next_multiple_of(page_size());
     let guard = page_size();
     let mapping = Mapping::new(guard + size, libc::PROT_NONE)?;
     mapping.open(guard)?;
     let stack = libc::stack_t { ss_sp: mapping.start().wrapping_add(guard).cast(), ss_flags: 0, ss_size: size };
     // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has withdrawn it.
     check(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
-    Ok(AltStack { mapping: Some(mapping), not_send })
+    Ok(AltStack { mapping: Some((mapping, before)), not_send })
 }
 
 fn alt_stack() -> libc::stack_t {
@@ -269,13 +281,12 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        let Some(mapping) = self.mapping.take() else { return };
+        let Some((mapping, before)) = self.mapping.take() else { return };
         let stack = alt_stack();
         let ours = mapping.start().addr()..mapping.start().addr() + mapping.len();
         if ours.contains(&stack.ss_sp.addr()) {
-            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-            // SAFETY: withdraws the stack before its mapping goes.
-            unsafe { libc::sigaltstack(&none, ptr::null_mut()) };
+            // SAFETY: withdraws the stack before its mapping goes; the one before is still there, or was none.
+            unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
         }
     }
 }

@@ -92,7 +92,9 @@ impl Reporter {
                 return;
             }
             // A panic has said so by itself. The next stall may well be another one.
-            let _ = catch_unwind(AssertUnwindSafe(|| (self.on_stall.0)(&self.look(&note))));
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.on_stall.0)(&self.look(&note)))) {
+                crate::sched::closure::drop_contained(payload);
+            }
         }
     }
 

@@ -110,6 +110,9 @@ pub(crate) fn install() -> io::Result<()> {
     }
     action.sa_sigaction = on_signal as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // No other handler comes on top of this one: the alternate stack is not without end.
+    // SAFETY: a place for a mask.
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
     // SAFETY: `on_signal` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
     crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, &action, ptr::null_mut()) })?;
     *installed = true;

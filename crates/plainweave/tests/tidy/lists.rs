@@ -73,7 +73,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["io", "policy"],
     &["queue"],
     &["atomics", "timer", "stack", "fiber_local"],
-    &["prefetch", "sys", "shim"],
+    &["abort", "prefetch", "sys", "shim"],
 ];
 
 /// What a folder may import, where that is less than all that lies below it.
@@ -90,8 +90,8 @@ pub(crate) const THREAD_LOCAL: &[&str] = &["crates/plainweave/src/sched/wait.rs"
 
 /// What library code may do to the process or its terminal, and where: the messages of an abort.
 pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
-    ("crates/plainweave/src/sched/wait.rs", "stderr("),
-    ("crates/plainweave/src/sched/wait.rs", "process::abort"),
+    ("crates/plainweave/src/abort.rs", "stderr("),
+    ("crates/plainweave/src/abort.rs", "process::abort"),
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
 ];
 

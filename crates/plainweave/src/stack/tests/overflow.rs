@@ -26,14 +26,15 @@ fn recurse(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { recurse(depth + 1) + std::hint::black_box(frame)[7] }
 }
 
-/// Overflows a fiber called `name` (none if empty) on a stack of this pool.
-fn overflow_on(pool: &StackPool, name: &str) {
+/// Overflows a fiber called `name` (one without a name if empty, nobody's stack if `None`) on a stack of this pool.
+fn overflow_on(pool: &StackPool, name: Option<&str>) {
     overflow::install();
     let _alt = ensure_alt_stack().expect("an alternate stack");
     let _others: Vec<Stack> = (0..70).map(|_| pool.take().expect("stack")).collect();
     let stack = pool.take().expect("stack");
-    let info = OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id: 4711 };
-    if !name.is_empty() {
+    let text = name.unwrap_or_default();
+    let info = OverflowInfo { name_ptr: text.as_ptr(), name_len: text.len(), id: 4711 };
+    if name.is_some() {
         stack.set_owner(std::ptr::from_ref(&info).cast());
     }
     let mut coroutine = corosensei::Coroutine::with_stack(stack, |_, ()| recurse(0));
@@ -75,14 +76,15 @@ fn child() {
     let Ok(case) = std::env::var(CASE) else { return };
     let mprotect = StackConfig { guard: GuardMode::Mprotect, ..config(64 << 10) };
     match case.as_str() {
-        "overflow" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver"),
-        "overflow, mprotect" => overflow_on(&StackPool::new(mprotect).expect("pool"), "weaver"),
-        "overflow, no owner" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), ""),
+        "overflow" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), Some("weaver")),
+        "overflow, mprotect" => overflow_on(&StackPool::new(mprotect).expect("pool"), Some("weaver")),
+        "overflow, no owner" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), None),
+        "overflow, no name" => overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), Some("")),
         "overflow, own alternate stack" => {
             let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
             // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
             unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
-            overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), "weaver");
+            overflow_on(&StackPool::new(config(64 << 10)).expect("pool"), Some("weaver"));
         }
         "locked" => locked_memory(),
         "wild pointer into a guard" => {
@@ -171,6 +173,8 @@ fn an_overflow_names_the_fiber_and_aborts() {
         let address = &line[start.len()..line.len() - end.len()];
         assert!(usize::from_str_radix(address, 16).is_ok(), "{case}: {address}");
     }
+    let text = stderr(&run("overflow, no name"));
+    assert!(text.contains("plainweave: fiber #4711 has overflowed its stack of 64 KiB at 0x"), "{text}");
     let text = stderr(&run("overflow, no owner"));
     assert!(text.contains("plainweave: a fiber has overflowed its stack of 64 KiB at 0x"), "{text}");
 }
@@ -208,6 +212,26 @@ fn an_alternate_stack_is_made_once_and_withdrawn() {
         assert!(!ensure_alt_stack().expect("still there").is_ours());
         drop(first);
         assert!(ensure_alt_stack().expect("a new one").is_ours());
+    })
+    .join()
+    .expect("the thread's checks hold");
+}
+
+/// The one that `std` made for the thread.
+#[test]
+fn a_small_alternate_stack_is_replaced_and_put_back() {
+    std::thread::spawn(|| {
+        let present = || {
+            let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+            // SAFETY: a null new stack only asks.
+            unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
+            (stack.ss_sp.addr(), stack.ss_size)
+        };
+        let before = present();
+        let ours = ensure_alt_stack().expect("ours");
+        assert!(ours.is_ours() && present().1 > before.1, "{before:?}");
+        drop(ours);
+        assert_eq!(present(), before);
     })
     .join()
     .expect("the thread's checks hold");
