@@ -5,6 +5,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "says what it compared, or why it skips")]
 
+#[path = "common/child.rs"]
+mod child;
 #[path = "differential/peers.rs"]
 mod peers;
 #[path = "differential/requests.rs"]

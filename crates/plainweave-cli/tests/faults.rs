@@ -105,6 +105,8 @@ fn a_stop_under_load_cuts_no_answer() {
         let server = Running::start(style);
         let answers = AtomicU64::new(0);
         thread::scope(|scope| {
+            // Ends the threads, as none can connect any more.
+            let signalled = server.signalled();
             for _ in 0..8 {
                 scope.spawn(|| {
                     while let Ok(mut stream) = TcpStream::connect(server.address) {
@@ -120,7 +122,7 @@ fn a_stop_under_load_cuts_no_answer() {
                 });
             }
             eventually("load", || answers.load(Ordering::Relaxed) > 500);
-            server.signal();
+            drop(signalled);
         });
         assert_eq!(server.end(), (Some(0), String::new()), "{style:?}");
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, command};
+use common::{Running, child, command};
 
 const NAMES: [&str; 5] = [
     "notes.txt",
@@ -70,7 +70,7 @@ fn in_a_browser() {
     let url = format!("http://{}/", server.address);
     let profile = scratch.0.join("profile");
 
-    let dom = chromium(program, &profile).arg("--dump-dom").arg(&url).output().unwrap();
+    let dom = child::output(chromium(program, &profile).arg("--dump-dom").arg(&url)).unwrap();
     let dom = String::from_utf8(dom.stdout).unwrap();
     assert_eq!(dom.matches("<tr>").count(), 1 + 2 + NAMES.len(), "{dom}");
     assert!(!dom.contains("<b>") && !dom.contains("<script"), "{dom}");
@@ -85,7 +85,7 @@ fn in_a_browser() {
             let _ = fs::remove_file(&path);
             let mut shot = chromium(program, &profile);
             shot.arg(format!("--window-size={width},{height}")).arg(format!("--screenshot={}", path.display()));
-            let done = shot.args(flag).arg(&url).output().unwrap();
+            let done = child::output(shot.args(flag).arg(&url)).unwrap();
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             let picture = fs::read(&path).unwrap();
             assert_eq!(size(&picture), (width, height));

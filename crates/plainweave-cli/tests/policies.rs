@@ -1,9 +1,12 @@
 //! `--policy` and `plainweave policies`, as their users run them.
 
+#[path = "common/child.rs"]
+mod child;
+
 use std::process::Command;
 
 fn plainweave(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave")).args(args).output().unwrap();
+    let output = child::output(Command::new(env!("CARGO_BIN_EXE_plainweave")).args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

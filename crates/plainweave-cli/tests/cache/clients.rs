@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+use super::child::{self, Kept};
 use super::running::{Client, Running, eventually, note};
 
 /// Runs a client; `None` if there is none.
 fn client(program: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
-    match Command::new(program).args(args).stdin(Stdio::null()).output() {
+    match child::output(Command::new(program).args(args)) {
         Ok(Output { status, stdout, stderr }) => {
             Some((status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()))
         }
@@ -39,8 +40,9 @@ fn gomemcache() {
     let Some(go) = known.into_iter().find(|go| Command::new(go).arg("version").output().is_ok()) else {
         return note("skipped: there is no go");
     };
-    let built = Command::new(go).current_dir(source).args(["build", "-mod=readonly", "-o"]).arg(&program).output();
-    let built = built.unwrap();
+    let mut build = Command::new(go);
+    build.current_dir(source).args(["build", "-mod=readonly", "-o"]).arg(&program);
+    let built = child::output(&mut build).unwrap();
     let said = String::from_utf8_lossy(&built.stderr);
     if !built.status.success() && (said.contains("dial tcp") || said.contains("disabled by GOPROXY")) {
         return note(&format!("skipped: go cannot fetch the module: {said}"));
@@ -104,8 +106,8 @@ fn twemproxy_survives_a_node() {
     std::fs::write(&file, text).unwrap();
     let stats = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let args = ["-c", file.to_str().unwrap(), "-s", &stats, "-a", "127.0.0.1"];
-    let proxy = Command::new("nutcracker").args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let Ok(mut proxy) = proxy else { return note("skipped: nutcracker is not installed") };
+    let proxy = Kept::spawn(Command::new("nutcracker").args(args).stdout(Stdio::null()).stderr(Stdio::null()));
+    let Ok(proxy) = proxy else { return note("skipped: nutcracker is not installed") };
     eventually("the proxy serves", || std::net::TcpStream::connect(port).is_ok());
     let mut client = Client::to(port);
     let fill = |client: &mut Client| {
@@ -119,7 +121,6 @@ fn twemproxy_survives_a_node() {
     let address = addresses[1].to_string();
     nodes[1] = Some(Running::spawn(super::running::command(&["-t", "1", "-l", &address])));
     eventually("the node is used again", || fill(&mut client) == 60 && stored(&nodes[1]) > 0);
-    let _ = proxy.kill();
-    let _ = proxy.wait();
+    drop(proxy);
     let _ = std::fs::remove_file(file);
 }

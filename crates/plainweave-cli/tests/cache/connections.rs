@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use super::child;
 use super::running::{Client, PATIENCE, Running, command, eventually};
 
 /// Every way of running connections.
@@ -235,7 +236,7 @@ fn wrong_usage_says_what_to_do() {
         (&["-I", "2g"], "1k to 1024m"),
         (&["--policy", "nonsense"], "fifo"),
     ] {
-        let output = command(args).output().unwrap();
+        let output = child::output(&mut command(args)).unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
     }

@@ -6,13 +6,17 @@
 //! `PLAINWEAVE_CACHE_SEQUENCES` says how many sequences of 200 commands.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use super::child::Kept;
 use super::files::Directory;
 use super::running::{Client, Running, eventually, note};
 
 /// memcached in its process; ends with this value.
-pub(crate) struct Reference(Child, std::net::SocketAddr);
+pub(crate) struct Reference {
+    _child: Kept,
+    address: std::net::SocketAddr,
+}
 
 impl Reference {
     pub(crate) fn start() -> Option<Self> {
@@ -21,25 +25,18 @@ impl Reference {
         let mut command = Command::new("memcached");
         command.args(["-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-p", "-1"]);
         command.env("MEMCACHED_PORT_FILENAME", &ports).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().ok()?;
+        let child = Kept::spawn(&mut command).ok()?;
         let mut port = None;
         eventually("memcached says its port", || {
             let said = std::fs::read_to_string(&ports).unwrap_or_default();
             port = said.trim_end().strip_prefix("TCP INET: ").and_then(|n| n.parse().ok());
             port.is_some()
         });
-        Some(Self(child, (std::net::Ipv4Addr::LOCALHOST, port.unwrap()).into()))
+        Some(Self { _child: child, address: (std::net::Ipv4Addr::LOCALHOST, port.unwrap()).into() })
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
-        self.1
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.address
     }
 }
 
@@ -135,7 +132,7 @@ fn replies_are_those_of_memcached() {
             return note("skipped: there is no memcached to compare with (apt-get install memcached)");
         };
         let ours = Running::start(&["-t", "1"]);
-        let (mut theirs, mut ours) = (Client::to(reference.1), ours.connect());
+        let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let mut before = String::new();
         for _ in 0..200 {
@@ -153,7 +150,7 @@ fn limits_of_whole_and_joined_values_are_those_of_memcached() {
         return note("skipped: there is no memcached to compare with (apt-get install memcached)");
     };
     let ours = Running::start(&["-t", "1"]);
-    let (mut theirs, mut ours) = (Client::to(reference.1), ours.connect());
+    let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());
     let mut same = |line: &str, len: usize| {
         let commands = format!("{line}\r\n{}\r\nmg a s f\r\nmg b s\r\n", "x".repeat(len));
         let (expected, got) = (replies(&mut theirs, &commands), replies(&mut ours, &commands));

@@ -1,11 +1,13 @@
 //! The files that `-s` and `-P` name: what stands there already, and what is left at the end.
 
+use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use super::child::Kept;
 use super::running::{PATIENCE, Running, command};
 
 /// An empty directory; ends with this value.
@@ -32,7 +34,7 @@ impl Drop for Directory {
 
 /// Starts a server that is to fail, and gives what it says.
 fn refused(args: &[&str]) -> String {
-    let mut child = command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Kept::spawn(command(args).stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
     let end = Instant::now() + PATIENCE;
     let status = loop {
         match child.try_wait().unwrap() {
@@ -41,9 +43,10 @@ fn refused(args: &[&str]) -> String {
         }
     };
     let _ = child.kill();
-    let output = child.wait_with_output().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(status.is_some_and(|status| !status.success()), "{args:?}: {status:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    said
 }
 
 fn read(path: &str) -> String {

@@ -1,5 +1,7 @@
 //! `plainweave cache` from outside: its program, run as a user runs it.
 
+#[path = "../common/child.rs"]
+mod child;
 mod clients;
 mod connections;
 mod differential;

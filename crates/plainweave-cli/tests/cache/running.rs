@@ -2,17 +2,19 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::child::Kept;
 
 /// How long anything may take before it counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `plainweave cache` on a free port of this machine.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) child: Kept,
     pub(crate) address: SocketAddr,
     pub(crate) line: String,
 }
@@ -29,7 +31,7 @@ impl Running {
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
@@ -61,13 +63,6 @@ impl Running {
     pub(crate) fn resident(&self) -> usize {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,12 +2,15 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod child;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use child::Kept;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 pub(crate) fn command(args: &[&str]) -> Command {
@@ -18,13 +21,13 @@ pub(crate) fn command(args: &[&str]) -> Command {
 
 /// Runs to the end; for what ends by itself.
 pub(crate) fn output(args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command(args).output().unwrap();
+    let Output { status, stdout, stderr } = child::output(&mut command(args)).unwrap();
     (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
 /// A server on this package's directory.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) child: Kept,
     pub(crate) address: SocketAddr,
     pub(crate) line: String,
 }
@@ -48,7 +51,7 @@ impl Running {
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let after = line.split_once("http://").expect(&line).1;
@@ -69,6 +72,11 @@ impl Running {
 
     pub(crate) fn signal(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    /// Asks it to end when the value is dropped, if only by a panic.
+    pub(crate) fn signalled(&self) -> Signalled<'_> {
+        Signalled(self)
     }
 
     /// Stops all its threads where they are, and returns when they stand; until the value is dropped.
@@ -92,10 +100,12 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+/// See [`Running::signalled`].
+pub(crate) struct Signalled<'a>(&'a Running);
+
+impl Drop for Signalled<'_> {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = kill_process(Pid::from_child(&self.0.child), Signal::TERM);
     }
 }
 

@@ -4,13 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::child::{self, Kept};
+
 /// A server in a child process; it ends with the value.
 pub(crate) struct Peer {
-    child: Child,
+    child: Kept,
     address: SocketAddr,
     stream: Option<TcpStream>,
 }
@@ -51,7 +53,9 @@ pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
         site = site.display(),
     );
     fs::write(scratch.join("nginx.conf"), config).unwrap();
-    let child = Command::new(program).arg("-e").arg(at("start.log")).arg("-c").arg(at("nginx.conf")).spawn().unwrap();
+    let mut command = Command::new(program);
+    command.arg("-e").arg(at("start.log")).arg("-c").arg(at("nginx.conf"));
+    let child = Kept::spawn(&mut command).unwrap();
     let mut peer = Peer { child, address, stream: None };
     let end = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).is_err() {
@@ -73,7 +77,7 @@ pub(crate) fn go(site: &Path, scratch: &Path) -> Option<Peer> {
     let program = scratch.join("fileserver");
     let mut build = Command::new(go);
     build.args(["build", "-o"]).arg(&program).arg(source).env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
-    let built = build.output().unwrap();
+    let built = child::output(&mut build).unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let mut command = Command::new(program);
     Some(Peer::saying_its_address(command.arg(site), |line| line.trim().to_owned()))
@@ -89,7 +93,7 @@ pub(crate) fn plainweave(site: &Path) -> Peer {
 
 impl Peer {
     fn saying_its_address(command: &mut Command, address: impl Fn(&str) -> String) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Kept::spawn(command.stdout(Stdio::piped())).unwrap();
         let mut line = String::new();
         BufReader::<&mut ChildStdout>::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = address(&line).parse().unwrap();
@@ -116,13 +120,6 @@ impl Peer {
             }
         }
         panic!("no answer to {request:?}");
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,16 +1,19 @@
 //! `plainweave load` run from outside, and servers that do as a script says.
 
+#[path = "../common/child.rs"]
+mod child;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Runs `plainweave load` to its end. A run that does not end would hang the test, which its runner would notice.
+/// Runs `plainweave load` to its end.
 pub(crate) fn load(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-    let Output { status, stdout, stderr } =
-        command.arg("load").args(args).env_remove("PLAINWEAVE_IO").output().unwrap();
+    command.arg("load").args(args).env_remove("PLAINWEAVE_IO");
+    let Output { status, stdout, stderr } = child::output(&mut command).unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 

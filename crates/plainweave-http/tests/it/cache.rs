@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use plainweave_http::Server;
@@ -164,9 +164,26 @@ fn nothing_is_kept_when_nothing_may_be() {
     assert_eq!(text(&server, "/a"), "two");
 }
 
+/// Holds up whoever waits until it is opened, or for half a minute.
+#[derive(Default)]
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let limit = Duration::from_secs(30);
+        let (_open, late) = self.1.wait_timeout_while(self.0.lock().unwrap(), limit, |open| !*open).unwrap();
+        assert!(!late.timed_out(), "the gate was never opened");
+    }
+}
+
 /// A pool that holds the first trip up until it is told to go on.
 #[derive(Clone)]
-struct Slow(Arc<(AtomicU32, Barrier)>);
+struct Slow(Arc<(AtomicU32, Gate)>);
 
 impl Blocking for Slow {
     const TRY_FIRST: bool = false;
@@ -184,7 +201,7 @@ impl Blocking for Slow {
 fn many_requests_for_one_file_make_one_look() {
     let site = Site::new();
     site.write("a", "one");
-    let pool = Slow(Arc::new((AtomicU32::new(0), Barrier::new(2))));
+    let pool = Slow(Arc::new((AtomicU32::new(0), Gate::default())));
     let server = Server::new(StaticFiles::with_blocking(&site.0, pool.clone()).unwrap());
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -192,14 +209,14 @@ fn many_requests_for_one_file_make_one_look() {
         }
         // Time for all to ask; were one of them late, it would find the entry.
         std::thread::sleep(Duration::from_millis(100));
-        pool.0.1.wait();
+        pool.0.1.open();
     });
     assert_eq!(pool.0.0.load(Ordering::Relaxed), 1);
 }
 
 /// The first trip is cancelled, after others have come to wait for it.
 #[derive(Clone)]
-struct CancelledOnce(Arc<(AtomicU32, Barrier)>);
+struct CancelledOnce(Arc<(AtomicU32, Gate)>);
 
 impl Blocking for CancelledOnce {
     const TRY_FIRST: bool = false;
@@ -218,12 +235,12 @@ impl Blocking for CancelledOnce {
 fn a_cancelled_look_is_taken_over_by_who_waits() {
     let site = Site::new();
     site.write("a", "one");
-    let pool = CancelledOnce(Arc::new((AtomicU32::new(0), Barrier::new(2))));
+    let pool = CancelledOnce(Arc::new((AtomicU32::new(0), Gate::default())));
     let server = Server::new(StaticFiles::with_blocking(&site.0, pool.clone()).unwrap());
     let statuses = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| get(&server, "/a").0)).collect();
         std::thread::sleep(Duration::from_millis(100));
-        pool.0.1.wait();
+        pool.0.1.open();
         asking.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(statuses.iter().filter(|&&status| status == 503).count(), 1, "{statuses:?}");

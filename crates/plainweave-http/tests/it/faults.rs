@@ -110,10 +110,9 @@ fn a_peer_that_drips() {
         let mut script = Dripping(Script::new([Event::Data(first.into())].into_iter().chain(drops)));
         let server = server().with_limits(limits.clone());
         let mut state = server.open(&mut script).unwrap();
-        let start = std::time::Instant::now();
         server.serve_ready(&mut script, &mut state);
         assert_eq!(read_answers(&script.0.out).iter().map(|answer| answer.status).collect::<Vec<_>>(), [408]);
-        assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+        assert!(!script.0.events.is_empty(), "cut off before all had come");
     }
 }
 

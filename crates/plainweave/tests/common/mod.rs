@@ -3,6 +3,7 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(clippy::print_stderr, dead_code, unreachable_pub, unused_imports, unused_macros)]
 
+mod panics;
 mod seccomp;
 
 use std::io::{Read, Write};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, Runtime, RuntimeBuilder};
 pub(crate) use seccomp::forbid;
@@ -98,12 +100,15 @@ macro_rules! on_setup {
 }
 pub(crate) use {on_every_driver, on_every_setup, on_setup};
 
-/// Runs a test; if it takes too long, the process ends and says which it was.
+/// Runs a test; if it takes too long, the process ends and says which it was. What fibers say when they panic is shown
+/// if the test fails. A child says everything, for its parent reads it.
 pub fn unless_it_hangs<T>(name: &str, test: impl FnOnce() -> T) -> T {
+    let _kept = std::env::var_os(CHILD).is_none().then(keep_panics);
     let (done, finished) = mpsc::channel::<()>();
     let name = name.to_owned();
     std::thread::spawn(move || {
         if finished.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
+            show_panics();
             let _ = writeln!(std::io::stderr(), "the test {name} hangs");
             if std::env::var_os("KEEP_HUNG").is_some() {
                 std::thread::sleep(Duration::from_secs(3600));
@@ -120,7 +125,7 @@ pub fn unless_it_hangs<T>(name: &str, test: impl FnOnce() -> T) -> T {
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "in vain waited for: {what}");
+        assert!(start.elapsed() < HANG / 2, "in vain waited for: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -166,7 +171,7 @@ pub fn listener() -> TcpListener {
 /// A listener that never accepts, its queue full: a further connect hangs.
 pub struct FullListener {
     listener: OsListener,
-    _fill: Vec<socket2::Socket>,
+    _fill: Vec<OsStream>,
 }
 
 impl FullListener {
@@ -177,15 +182,17 @@ impl FullListener {
         socket.bind(&any.into()).expect("bind");
         socket.listen(0).expect("listen");
         let listener: OsListener = socket.into();
-        let address = listener.local_addr().expect("address").into();
-        let fill = (0..4).map(|_| {
-            let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
-            client.set_nonblocking(true).expect("nonblocking");
-            let _ = client.connect(&address);
-            client
-        });
-        let fill = fill.collect();
-        std::thread::sleep(ms(20));
+        let address = listener.local_addr().expect("address");
+        let mut fill = Vec::new();
+        // Full, once the kernel has twice kept a client waiting.
+        let mut waits = 0;
+        while waits < 2 {
+            assert!(fill.len() < 16, "the queue has no end");
+            match OsStream::connect_timeout(&address, ms(100)) {
+                Ok(client) => fill.push(client),
+                Err(_) => waits += 1,
+            }
+        }
         Self { listener, _fill: fill }
     }
 
