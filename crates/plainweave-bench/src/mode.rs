@@ -44,12 +44,12 @@ impl Mode {
     pub(crate) fn builder(self) -> RuntimeBuilder {
         let builder = Runtime::builder();
         match (self.movement, self.own) {
-            (movement, true) => builder.own_tls().movement(movement),
+            (movement, true) => builder.own_storage().movement(movement),
             // SAFETY: no fiber of the benches holds a guard of scoped thread-local storage; they use no thread-locals.
             // What they hold across a suspension is `Send`: the workloads' futures are required to be.
-            (Movement::Anytime, false) => unsafe { builder.shared_tls().movement_anytime() },
+            (Movement::Anytime, false) => unsafe { builder.shared_storage().movement_anytime() },
             // SAFETY: as above.
-            (movement, false) => unsafe { builder.shared_tls() }.movement(movement),
+            (movement, false) => unsafe { builder.shared_storage() }.movement(movement),
         }
     }
 }

@@ -62,7 +62,7 @@ fn builder(name: &str, workers: Option<NonZeroUsize>, io: Option<Io>, policy: Op
     // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP library use
     // `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is used within calls
     // that do not suspend.
-    let builder = unsafe { Runtime::builder().shared_tls() };
+    let builder = unsafe { Runtime::builder().shared_storage() };
     let mut builder = builder.thread_name(name).io(match io {
         None => plainweave::Io::Auto,
         Some(Io::Uring) => plainweave::Io::Uring,

@@ -248,7 +248,7 @@ impl Builder {
         if me.owns_storage() {
             return refused(
                 "spawn_local: fibers with thread-local storage of their own are threads to the language, and only what \
-                 is Send goes from one to another; use spawn, or storage that they share (shared_tls)",
+                 is Send goes from one to another; use spawn, or storage that they share (shared_storage)",
             );
         }
         if me.pinned_to() != Some(ctx.id()) {
@@ -330,9 +330,9 @@ where
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
 
-/// A fiber that shares its worker's thread-local storage ([`crate::RuntimeBuilder::shared_tls`]). Starts another on the
-/// same *worker*, where it stays: closure and result need not be `Send`. On storage of their own fibers are threads to
-/// the language: what may point into one's thread-locals may not go to another.
+/// A fiber that shares its worker's thread-local storage ([`crate::RuntimeBuilder::shared_storage`]). Starts another on
+/// the same *worker*, where it stays: closure and result need not be `Send`. On storage of their own fibers are threads
+/// to the language: what may point into one's thread-locals may not go to another.
 ///
 /// # Panics
 /// If called from outside a fiber, by one that may move ([`Movement::Anytime`]), or by one with storage of its own.

@@ -56,7 +56,7 @@ impl Library {
 }
 
 fn runtime(io: Io) -> Runtime {
-    Runtime::builder().io(io).workers(2).own_tls().movement(Movement::Anytime).build().expect("a runtime")
+    Runtime::builder().io(io).workers(2).own_storage().movement(Movement::Anytime).build().expect("a runtime")
 }
 
 /// Far more fibers than blocks.

@@ -183,7 +183,7 @@ fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
     let name = "a_join_that_only_its_own_worker_could_satisfy_aborts";
     if is_child("joins") {
         // SAFETY: no guards of scoped thread-locals.
-        let builder = unsafe { Runtime::builder().workers(1).movement(Movement::Never).shared_tls() };
+        let builder = unsafe { Runtime::builder().workers(1).movement(Movement::Never).shared_storage() };
         builder.build().expect("a runtime").run(|| {
             let awaited = Builder::new().name("awaited one").spawn(plainweave::park).expect("spawned");
             let panicking = Builder::new().name("panicking one").spawn(move || {

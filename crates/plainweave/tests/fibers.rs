@@ -683,9 +683,9 @@ fn no_fiber_is_refused_below_the_limit() {
 #[test]
 fn anytime_is_not_to_be_had_without_unsafe() {
     // SAFETY: no runtime comes of it.
-    let builder = unsafe { Runtime::builder().shared_tls() };
+    let builder = unsafe { Runtime::builder().shared_storage() };
     let error = builder.movement(Movement::Anytime).build().expect_err("storage is shared");
-    assert!(error.to_string().contains("own_tls"), "{error}");
+    assert!(error.to_string().contains("own_storage"), "{error}");
 }
 
 #[test]

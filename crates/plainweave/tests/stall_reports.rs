@@ -46,7 +46,7 @@ impl Told {
 /// Each kind of storage with each movement.
 fn every_mode(setup: Setup) -> impl Iterator<Item = RuntimeBuilder> {
     MOVEMENTS.into_iter().flat_map(move |movement| {
-        let own = setup.builder().own_tls().movement(movement);
+        let own = setup.builder().own_storage().movement(movement);
         let shared = setup.shared_builder();
         let shared = match movement {
             // SAFETY: the tests' fibers keep nothing of a thread-local across a suspension.

@@ -50,8 +50,8 @@ pub enum Movement {
     Never,
     /// Until it first runs; then it is anchored to that worker.
     BeforeStart,
-    /// At any time. Safe with thread-local storage of the fiber's own (`RuntimeBuilder::own_tls`); on shared storage
-    /// only by `RuntimeBuilder::movement_anytime`, which is unsafe.
+    /// At any time. Safe with thread-local storage of the fiber's own (`RuntimeBuilder::own_storage`); on shared
+    /// storage only by `RuntimeBuilder::movement_anytime`, which is unsafe.
     Anytime,
 }
 

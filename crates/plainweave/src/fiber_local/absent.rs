@@ -32,8 +32,9 @@ impl Block {
 pub(crate) fn available() -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "own_tls: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program was \
-         built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_tls`",
+        "own_storage: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program was
+        \
+         built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_storage`",
     ))
 }
 

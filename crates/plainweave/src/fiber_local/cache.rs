@@ -86,7 +86,7 @@ pub(crate) fn tidy() {
         return;
     }
     // Without a thread to do it they stay, until the next time.
-    let started = std::thread::Builder::new().name("plainweave-tls".into()).spawn(free_surplus);
+    let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_surplus);
     shared.freeing = started.is_ok();
 }
 

@@ -8,7 +8,7 @@ use crate::fiber_local::{self, Storage};
 
 impl RuntimeBuilder {
     /// When fibers change workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] goes with
-    /// [`Self::own_tls`]; on shared storage it is an error of `build`, as only [`Self::movement_anytime`] gives it.
+    /// [`Self::own_storage`]; on shared storage it is an error of `build`, as only [`Self::movement_anytime`] gives it.
     pub fn movement(mut self, movement: Movement) -> Self {
         self.movement = movement;
         self.movement_promised = false;
@@ -16,16 +16,16 @@ impl RuntimeBuilder {
     }
 
     /// Gives each fiber thread-local storage of its own, the default: to the language it is a thread, and
-    /// [`Movement::Anytime`] is safe. `docs/own-tls.md` has what it costs, and what of C libraries and tools to know.
-    /// Where the platform cannot do it (it takes x86-64, Linux 5.9 and a shared glibc), `build` returns an error that
-    /// says why; there is [`Self::shared_tls`] then.
-    pub fn own_tls(mut self) -> Self {
+    /// [`Movement::Anytime`] is safe. `docs/fiber-local-storage.md` has what it costs, and what of C libraries and
+    /// tools to know. Where the platform cannot do it (it takes x86-64, Linux 5.9 and a shared glibc), `build` returns
+    /// an error that says why; there is [`Self::shared_storage`] then.
+    pub fn own_storage(mut self) -> Self {
         self.storage = Storage::Own;
         self
     }
 
-    /// Lets started fibers move to other workers too, on shared storage as well ([`Self::shared_tls`]). With storage of
-    /// their own, `movement(Movement::Anytime)` does the same and is safe.
+    /// Lets started fibers move to other workers too, on shared storage as well ([`Self::shared_storage`]). With
+    /// storage of their own, `movement(Movement::Anytime)` does the same and is safe.
     ///
     /// # Safety
     /// On shared storage (`docs/soundness.md`): on this runtime no reference into a thread-local may live across a
@@ -44,7 +44,7 @@ impl RuntimeBuilder {
     /// # Safety
     /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
     /// `tracing` span) across a suspension, unless guards of one worker end in the reverse order of their beginnings.
-    pub unsafe fn shared_tls(mut self) -> Self {
+    pub unsafe fn shared_storage(mut self) -> Self {
         self.storage = Storage::Shared;
         self
     }
@@ -55,7 +55,7 @@ impl RuntimeBuilder {
             (Storage::Own, _) => fiber_local::available(),
             (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(
                 "movement: Movement::Anytime is not safe on shared thread-local storage; give fibers their own \
-                 (own_tls), or promise the contract of the unsafe movement_anytime"
+                 (own_storage), or promise the contract of the unsafe movement_anytime"
                     .to_owned(),
             )),
             (Storage::Shared, _) => Ok(()),

@@ -49,7 +49,7 @@ impl Setup {
 
     pub fn shared_builder(self) -> RuntimeBuilder {
         // SAFETY: such tests hold no scoped guards across suspensions, or ones that store numbers.
-        unsafe { self.builder().shared_tls() }
+        unsafe { self.builder().shared_storage() }
     }
 
     pub fn check(self, runtime: Runtime) -> Runtime {

@@ -97,8 +97,9 @@ impl Glibc {
         static FOUND: OnceLock<Result<Glibc, String>> = OnceLock::new();
         FOUND.get_or_init(find).as_ref().map_err(|why| {
             let message = format!(
-                "own_tls: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose shared \
-                 storage, `unsafe RuntimeBuilder::shared_tls`",
+                "own_storage: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose shared
+                \
+                 storage, `unsafe RuntimeBuilder::shared_storage`",
                 version()
             );
             io::Error::new(io::ErrorKind::Unsupported, message)

@@ -38,7 +38,10 @@ const FIBERS: usize = 100;
 const ROUNDS: usize = 50;
 
 fn runtime(setup: Setup, workers: usize) -> Runtime {
-    let runtime = setup.builder().workers(workers).own_tls().movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = setup.builder().workers(workers).own_storage().movement(Movement::Anytime).build().expect(
+        "a
+    runtime",
+    );
     assert_eq!(runtime.storage(), Storage::Own);
     setup.check(runtime)
 }
@@ -403,7 +406,7 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
         return;
     }
     let round = || {
-        let builder = Runtime::builder().workers(2).own_tls().movement(Movement::Anytime);
+        let builder = Runtime::builder().workers(2).own_storage().movement(Movement::Anytime);
         let runtime = builder.build().expect("a runtime");
         runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
         let blocks = runtime.metrics().storage_blocks;
@@ -445,7 +448,7 @@ fn storage_of_ones_own_is_the_default() {
     runtime.run(|| println!("a fiber prints"));
     // What may point into one fiber's thread-locals does not go to another.
     let refused = runtime.run(|| plainweave::Builder::new().spawn_local(|| ()).expect_err("a thread of its own"));
-    assert!(refused.to_string().contains("shared_tls"), "{refused}");
+    assert!(refused.to_string().contains("shared_storage"), "{refused}");
 }
 
 /// What fibers that hold guards of scoped thread-locals, a lock of `std` that is re-entrant, and a `thread_local!`
@@ -514,7 +517,7 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
     }
     if is_child("shared") {
         // SAFETY: none; the contract is broken to show what then happens, with addresses that are not followed.
-        let builder = unsafe { Runtime::builder().workers(1).shared_tls() };
+        let builder = unsafe { Runtime::builder().workers(1).shared_storage() };
         assert!(what_was_not_kept(&builder.build().expect("a runtime")) > 20);
         return;
     }
