@@ -1,50 +1,30 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 
-#[cfg(not(loom))]
 mod abort;
 mod atomics;
-#[cfg(not(loom))]
 mod blocking;
-#[cfg(not(loom))]
 mod fiber;
-#[cfg(not(loom))]
 mod fiber_local;
-#[cfg(not(loom))]
 pub mod fs;
-#[cfg(not(loom))]
 mod io;
-#[cfg(not(loom))]
 mod metrics;
-#[cfg(not(loom))]
 pub mod net;
-#[cfg(not(loom))]
 pub mod policy;
 mod prefetch;
 pub mod queue;
-#[cfg(not(loom))]
 mod runtime;
-#[cfg(not(loom))]
 mod sched;
-#[cfg(not(loom))]
 mod scope;
 mod shim;
-#[cfg(not(loom))]
 pub mod signal;
-#[cfg(not(loom))]
 mod stack;
-#[cfg(not(loom))]
 pub mod sync;
-#[cfg(not(loom))]
 mod sys;
-#[cfg(not(loom))]
 pub mod thread;
-#[cfg(not(loom))]
 pub mod time;
 mod timer;
-#[cfg(not(loom))]
 mod watchdog;
 
-#[cfg(not(loom))]
 mod api {
     pub use crate::blocking::blocking;
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
@@ -60,7 +40,6 @@ mod api {
     };
     pub use crate::watchdog::report::{self as stall, Stall};
 }
-#[cfg(not(loom))]
 pub use api::*;
 
 /// The README's examples, as tests.

@@ -6,6 +6,9 @@
 
 #[cfg(not(loom))]
 mod imp {
+    use rustix::fs::Timespec;
+    use rustix::thread::futex;
+
     pub(crate) use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
@@ -13,6 +16,18 @@ mod imp {
     #[inline]
     pub(crate) fn relax(turn: u32) {
         if turn < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
+
+    /// Waits until the word no longer holds `value`, or somebody calls [`futex_wake`], or `limit` has passed; may
+    /// return for no reason.
+    pub(crate) fn futex_wait(word: &atomic::AtomicU32, value: u32, limit: Option<&Timespec>) {
+        // Whatever it says, the caller looks at the word again.
+        let _ = futex::wait(word, futex::Flags::PRIVATE, value, limit);
+    }
+
+    /// Wakes one thread that waits for the word. May be called in a signal handler.
+    pub(crate) fn futex_wake(word: &atomic::AtomicU32) {
+        let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
     }
 
     /// `std`'s cell behind loom's closure interface.
@@ -45,6 +60,13 @@ mod imp {
 
     /// Orders nothing in a model, so code that relies on it has to do without there.
     pub(crate) fn compiler_fence(_: atomic::Ordering) {}
+
+    /// A model has no kernel.
+    pub(crate) fn futex_wait(_: &atomic::AtomicU32, _: u32, _: Option<&rustix::fs::Timespec>) {
+        loom::thread::yield_now();
+    }
+
+    pub(crate) fn futex_wake(_: &atomic::AtomicU32) {}
 
     pub(crate) fn relax(_: u32) {
         loom::thread::yield_now();

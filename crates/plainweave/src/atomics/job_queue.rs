@@ -123,7 +123,7 @@ impl<J, W> Jobs<J, W> {
     }
 
     /// Any thread. Jobs in the queue, callers that found it full.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn figures(&self) -> (usize, usize) {
         let state = self.lock();
         (state.queue.len(), state.waiting.len())

@@ -84,7 +84,7 @@ pub enum Reason {
 }
 
 // Four cache lines: a fifth costs a spawn a tenth.
-#[cfg(not(feature = "sanitizer"))]
+#[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(size_of::<Header>() <= 256);
 
 type Coro = Coroutine<(), Switch, (), Stack>;
@@ -124,7 +124,7 @@ pub(crate) struct Header {
 }
 
 // Where the second line begins and the third, see above.
-#[cfg(not(feature = "sanitizer"))]
+#[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.host) == 128);
 
 /// What a fiber knows of the worker that runs it: a part of the worker's context, from which `sched/worker` finds the

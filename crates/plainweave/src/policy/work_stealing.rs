@@ -172,11 +172,11 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
             self.shared.push(PART, task);
             return Wake::Any;
         };
-        let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty());
         let task = match local.pinned.push(task) {
             Ok(()) => return Wake::None,
             Err(task) => task,
         };
+        let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty());
         if let Err(task) = local.ring.push(task) {
             self.spill(local, task);
         }

@@ -33,7 +33,7 @@ use crate::shim::atomic::AtomicPtr;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 /// The room in a task for its place in an inbox.
 pub(crate) struct Link<N>(AtomicPtr<N>);

@@ -1,4 +1,48 @@
-//! The scheduler.
+//! The scheduler: how a fiber gets onto a core, leaves it, and comes back.
+//!
+//! A **worker** is an OS thread that runs fibers. A **policy** holds the ready ones and says which is next
+//! ([`Policy`](crate::policy::Policy)); a **driver** reports what the kernel has completed
+//! ([`Driver`](crate::io::driver::Driver)). This folder is what connects the three, and nothing else schedules.
+//!
+//! # The life of a fiber
+//!
+//! 1. **Spawn.** `thread::Builder` makes a [`FiberSpec`](crate::fiber::FiberSpec); [`closure::create`] puts header,
+//!    result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared) (in [`wake`]) counts it and
+//!    schedules it. It has no stack yet.
+//! 2. **Queue.** [`wake::schedule`] pushes it to the policy: with the spawning worker's own half, or as a thread
+//!    outside the pool. The policy answers whom to wake; `PoolShared::act_on` (in [`sleep`]) does it.
+//! 3. **Start.** [`Worker::run`](worker::Worker) pops it. Before its first run `LocalPolicy::place` asks the policy
+//!    whether another worker should have it; then `Worker::start` gives it a stack and storage ([`recycle`]), pins it
+//!    if it does not move (`Movement`), and puts it on record so that shutdown finds it.
+//! 4. **Resume.** `Worker::resume` switches to its stack ([`FiberTask::resume`](crate::fiber::FiberTask)).
+//! 5. **Yield.** `yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
+//!    `Ready::Yielded`.
+//! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
+//!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
+//!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.
+//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]: a store and a push if the fiber is pinned to
+//!    this worker; an exchange on its state word and a push if it may move; else a message to its worker's inbox, which
+//!    that reads as [`mailbox`] says. Timers and completions come from [`worker_io`].
+//! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a worker's driver or timer
+//!    wheel holds something of it, [`wait::Pin`] pins it there.
+//! 9. **Cancel.** A handle or a scope sets a word and wakes the fiber ([`cancel`](crate::fiber::cancel)); its blocking
+//!    call looks at the word before and after each suspension, has the driver cancel its operation ([`io_call`]), and
+//!    returns an error. Nothing is unwound by force.
+//! 10. **End.** `closure::run` keeps the result and wakes the joiner ([`join`](crate::atomics::join)); `Worker::retire`
+//!     takes it off the record, and gives stack, storage and block back to be used again.
+//!
+//! # Where else to look
+//!
+//! | question | file |
+//! |---|---|
+//! | a worker's loop, and how often it looks at its driver and inbox | [`worker`], [`mailbox`] |
+//! | when a worker searches and sleeps, and what its last look covers | [`sleep`], and the protocol's proof in
+//! [`sleepers`](crate::atomics::sleepers) |
+//! | driver, timers and idle connections of a worker; the watchdog's way to them | [`worker_io`], [`worker_shared`] |
+//! | one blocking system call | [`io_call`] |
+//! | an idle connection that needs no fiber | [`idle_conn`] |
+//! | what all threads share; how a pool ends | [`pool`] |
+//! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
 pub(crate) mod blocking_pool;
 pub(crate) mod children;
@@ -8,6 +52,8 @@ pub(crate) mod io_call;
 mod load;
 mod local_policy;
 mod mailbox;
+#[cfg(all(test, loom))]
+mod models;
 mod outside;
 pub(crate) mod pool;
 mod recycle;

@@ -16,6 +16,7 @@ use crate::io::release::Released;
 use crate::queue::inbox::Inbox;
 use crate::queue::mpsc::{Mpsc, Reader, mpsc};
 use crate::sched::worker_io::WorkerIo;
+use crate::shim;
 
 /// Grants to a worker's fibers that may be on their way to it; those beyond it go through its inbox.
 const GRANTS: usize = 256;
@@ -24,7 +25,7 @@ const GRANTS: usize = 256;
 pub(crate) struct WorkerShared {
     pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
     /// Fibers that stay there and have been granted what they wait for.
-    pub(crate) granted: CachePadded<Arc<Mpsc<Header>>>,
+    pub(crate) granted: CachePadded<shim::Arc<Mpsc<Header>>>,
     /// For the worker, when it starts.
     reader: Mutex<Option<Reader<Header>>>,
     wakeup: OnceLock<Arc<Wakeup>>,

@@ -38,9 +38,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Timespec;
-use rustix::thread::{futex, gettid};
+use rustix::thread::gettid;
 
 use crate::atomics::signal_slot::Board;
+use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
 
 /// Addresses of a sample, at most.
@@ -140,7 +141,7 @@ pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
         }
         // An error is a word that has changed, the time, or a signal: a reason to look each time.
         let left = Timespec::try_from(left).ok();
-        let _ = futex::wait(board.futex(), futex::Flags::PRIVATE, state, left.as_ref());
+        shim::futex_wait(board.futex(), state, left.as_ref());
     }
 }
 
@@ -181,7 +182,7 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     }
     answer.put(COUNT, count);
     drop(answer);
-    let _ = futex::wake(board.futex(), futex::Flags::PRIVATE, 1);
+    shim::futex_wake(board.futex());
 }
 
 /// Number and name of the fiber that a slot in use belongs to.

@@ -141,7 +141,6 @@ fn a_full_structure_does_what_was_asked_for() {
     let fill = |what: &str| Choice::parse(&format!("fifo:capacity=8,{what}")).expect("a policy").visit(Fill);
     // Thrice half of eight and one more.
     assert_eq!(fill("full=spill"), (15, true));
-    assert_eq!(fill("full=shed"), (15, true), "its old name");
     assert_eq!(fill("full=spill,shards=2"), (15, true), "the family does as the default");
     assert_eq!(fill("full=overflow"), (12, false));
     assert_eq!(fill("full=overflow,shared=locked"), (12, false));

@@ -136,8 +136,6 @@ fn amount(text: &str) -> Option<Amount> {
 fn full(text: &str) -> Option<WhenFull> {
     let words = [
         ("spill", WhenFull::Spill),
-        // Its older name.
-        ("shed", WhenFull::Spill),
         ("grow", WhenFull::Grow),
         ("overflow", WhenFull::Overflow),
         ("request", WhenFull::Request { sticky: false }),

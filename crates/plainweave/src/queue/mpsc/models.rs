@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use loom::thread;
 
 use super::{Push, Reader, mpsc_at};
-use crate::atomics::sleepers::Idle;
+use crate::atomics::sleepers::Sleepers;
 use crate::shim::atomic::{AtomicUsize, Ordering};
 use crate::shim::{Arc, UnsafeCell};
 
@@ -111,13 +111,14 @@ fn loom_rouse_against_push() {
 #[test]
 fn loom_full_goes_by_the_inbox() {
     struct Model {
-        idle: Idle,
+        idle: Sleepers,
         inbox: AtomicUsize,
         signals: AtomicUsize,
     }
     loom::model(|| {
         let (queue, reader) = mpsc_at(1, FIRST);
-        let shared = Arc::new(Model { idle: Idle::new(1), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
+        let shared =
+            Arc::new(Model { idle: Sleepers::new(1), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
         let pushers = [1, 2].map(|number| {
             let (queue, shared) = (queue.clone(), shared.clone());
             thread::spawn(move || {

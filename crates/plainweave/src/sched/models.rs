@@ -1,0 +1,169 @@
+//! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox and the default
+//! policy, with the steps of [`super::sleep`] and [`super::wake`] around them and a stub for the driver.
+//!
+//! Loom holds two workers and one thread outside the pool, two tasks and two pre-emptions. What the model leaves out has
+//! models of its own: the state words (`atomics`), grants by message (`queue/mpsc`), the watchdog's bell.
+
+use loom::sync::{Arc, Condvar, Mutex};
+
+use crate::atomics::sleepers::{Sleepers, Slept};
+use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingParams, WorkerId};
+use crate::queue::inbox::Inbox;
+use crate::queue::inbox::tests::Boxed;
+use crate::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+struct Probe;
+
+impl Task for Probe {
+    fn pinned(&self) -> Option<WorkerId> {
+        None
+    }
+    fn last_worker(&self) -> Option<WorkerId> {
+        None
+    }
+    fn stamp(&self) -> u64 {
+        0
+    }
+    fn set_stamp(&self, _: u64) {}
+}
+
+/// What ends a worker's sleep: it stays set until the worker has seen it, as an eventfd does.
+#[derive(Default)]
+struct StubDriver(Mutex<bool>, Condvar);
+
+impl StubDriver {
+    fn signal(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+
+    fn sleep(&self) {
+        let mut signalled = self.0.lock().unwrap();
+        while !*signalled {
+            signalled = self.1.wait(signalled).unwrap();
+        }
+        *signalled = false;
+    }
+}
+
+struct Pool {
+    policy: WorkStealing<Probe>,
+    sleepers: Sleepers,
+    inboxes: [Inbox<Boxed<u32>>; 2],
+    drivers: [StubDriver; 2],
+    left: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Pool {
+    fn new(tasks: usize) -> Arc<Self> {
+        let params = WorkStealingParams { capacity: 2, poll: 61 };
+        Arc::new(Self {
+            policy: WorkStealing::new(params, &Topology::flat(2)),
+            sleepers: Sleepers::new(2),
+            inboxes: [Inbox::new(), Inbox::new()],
+            drivers: Default::default(),
+            left: AtomicUsize::new(tasks),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// As `PoolShared::act_on`.
+    fn act_on(&self, wake: Wake) {
+        let woken = match wake {
+            Wake::None => None,
+            Wake::Any => self.sleepers.wake_any(),
+            Wake::Worker(worker) => self.sleepers.wake_worker(worker).then_some(worker),
+        };
+        woken.into_iter().for_each(|worker| self.drivers[worker].signal());
+    }
+
+    /// As `wake::schedule` from a thread outside the pool.
+    fn schedule_outside(&self) {
+        let wake = self.policy.push(&mut Cx::new(1), None, Probe, Ready::Woken);
+        self.act_on(wake);
+    }
+
+    /// As `wake::send_to`.
+    fn send_to(&self, worker: WorkerId) {
+        if self.inboxes[worker].push(Boxed::new(1)) && self.sleepers.wake_worker(worker) {
+            self.drivers[worker].signal();
+        }
+    }
+
+    /// Runs a task; the last one ends the pool.
+    fn run(&self, _: Probe) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stopping.store(true, Ordering::SeqCst);
+            self.drivers.iter().for_each(StubDriver::signal);
+        }
+    }
+}
+
+/// A worker's loop, step by step as `Worker::run` and `sched/sleep`.
+fn work(pool: &Pool, me: WorkerId) {
+    let (mut local, mut cx) = (pool.policy.attach(me), Cx::new(me as u64));
+    let mut searching = false;
+    let found = |searching: &mut bool, task| {
+        *searching = false;
+        if pool.sleepers.end_search() && (pool.policy.maybe_ready(me) || pool.policy.maybe_ready(1 - me)) {
+            pool.act_on(Wake::Any);
+        }
+        pool.run(task);
+    };
+    while !pool.stopping.load(Ordering::Acquire) {
+        for _ in pool.inboxes[me].take_all() {
+            let wake = pool.policy.push(&mut cx, Some(&mut local), Probe, Ready::Woken);
+            pool.act_on(wake);
+        }
+        if let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Quick) {
+            if searching {
+                found(&mut searching, task)
+            } else {
+                pool.run(task)
+            }
+            continue;
+        }
+        let search = searching || pool.sleepers.begin_search();
+        searching = false;
+        if search && let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Search) {
+            found(&mut searching, task);
+            continue;
+        }
+        pool.sleepers.begin_sleep(me, search);
+        if !pool.inboxes[me].is_empty() || pool.policy.maybe_ready(me) || pool.stopping.load(Ordering::Acquire) {
+            pool.sleepers.cancel_sleep(me);
+            searching = true;
+            loom::thread::yield_now();
+            continue;
+        }
+        pool.drivers[me].sleep();
+        searching = pool.sleepers.end_sleep(me) == Slept::Woken;
+    }
+}
+
+fn check(tasks: usize, push: impl Fn(&Pool) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let pool = Pool::new(tasks);
+        let (here, there) = (pool.clone(), pool.clone());
+        let workers = [loom::thread::spawn(move || work(&here, 0)), loom::thread::spawn(move || work(&there, 1))];
+        push(&pool);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(pool.left.load(Ordering::Acquire), 0);
+    });
+}
+
+/// Both workers may be asleep, searching or about to sleep when a thread outside pushes: the task runs. (Loom reports a
+/// deadlock if nobody is woken for it.)
+#[test]
+fn loom_a_push_from_outside_is_run() {
+    check(1, Pool::schedule_outside);
+}
+
+/// The same for a fiber that is sent to one worker's inbox.
+#[test]
+fn loom_a_fiber_sent_to_a_worker_is_run() {
+    check(1, |pool| pool.send_to(1));
+}
