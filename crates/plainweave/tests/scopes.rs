@@ -115,7 +115,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let forever = plainweave::spawn(plainweave::park);
         let forever_fiber = forever.fiber();
         // What the pool runs cannot be cancelled: it ends after the scope, however long printing the panic takes.
-        let (over, told) = std::sync::mpsc::channel::<()>();
+        let (over, told) = mpsc::channel::<()>();
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
                 s.spawn(|| tell("sleep", time::sleep(LONG)));
