@@ -1,16 +1,16 @@
-//! How the watchdog sleeps while all workers do, and how the first of them to wake calls it.
+//! Lets the watchdog sleep while all workers sleep, until the first of them wakes it.
 //!
-//! It is Dekker's once more: the watchdog says that it sleeps and then looks whether a worker is awake; a worker that
-//! has woken says so (its bit in `park` is clear) and then looks whether the watchdog sleeps. Each has a full fence in
-//! between, so one of them sees the other (`loom_the_first_to_wake_is_heard`). Whoever takes `asleep` back owes the
-//! watchdog the call; a call that comes before it has gone to sleep is kept, as `unpark` keeps it.
+//! This is Dekker's protocol. The watchdog sets `asleep`, then checks whether a worker is awake. A worker that wakes
+//! clears its bit in `atomics/sleepers`, then checks `asleep`. Each side has a full fence in between, so at least one
+//! of them sees the other (`loom_the_first_to_wake_is_heard`). Whoever clears `asleep` must unpark the watchdog. An
+//! unpark that arrives before the watchdog has gone to sleep is kept as its token.
 
 use std::sync::OnceLock;
 use std::thread::Thread;
 
 use crate::shim::atomic::{AtomicBool, Ordering, fence};
 
-/// See the module's page.
+/// The watchdog's sleep flag, and the thread to unpark.
 #[derive(Debug)]
 pub(crate) struct Bell {
     asleep: AtomicBool,
@@ -22,7 +22,7 @@ impl Bell {
         Self { asleep: AtomicBool::new(false), watchdog: OnceLock::new() }
     }
 
-    /// A worker that has slept, or has been about to, after it has cleared its bit.
+    /// Wakes the watchdog if it sleeps. A worker calls this after it has cleared its bit in `Sleepers`.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.owes_call()
@@ -38,8 +38,8 @@ impl Bell {
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
     }
 
-    /// The watchdog. Until a worker calls; not at all unless `quiet` is true of them all, which is asked after every
-    /// call of `unpark` as well.
+    /// Sleeps until a worker wakes it. Returns at once unless `quiet()`, and checks `quiet()` again after every unpark.
+    /// Context: the watchdog.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
         let _ = self.watchdog.set(std::thread::current());
         self.sleep_by(quiet, std::thread::park);
@@ -61,7 +61,8 @@ mod loom_models {
     use loom::sync::atomic::AtomicUsize;
     use loom::sync::{Arc, Condvar, Mutex};
 
-    /// Two workers wake while the watchdog goes to sleep: it does not sleep on. (Loom reports a deadlock if it does.)
+    /// Two workers wake while the watchdog goes to sleep: it does not stay asleep. (Loom reports a deadlock if it
+    /// does.)
     #[test]
     fn loom_the_first_to_wake_is_heard() {
         loom::model(|| {

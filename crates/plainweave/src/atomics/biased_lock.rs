@@ -1,53 +1,53 @@
-//! A lock that its owner takes without an atomic read-modify-write or a fence, and that one other thread may try to
-//! take: asymmetric Dekker. It guards a worker's driver, timers and idle connections; the worker owns it, and the
+//! A biased lock: its owner takes it without an atomic read-modify-write or a fence, and one other thread may try to
+//! take it (asymmetric Dekker). It guards a worker's driver, timers and idle connections. The worker owns it; the
 //! watchdog takes it remotely while a fiber holds the worker up.
 //!
 //! # Why it is hard
-//! The worker comes here several times a request and the watchdog next to never, so the worker should pay for neither
-//! a lock nor a fence: an atomic read-modify-write is 8 ns here, and a request would take three of them.
+//! The worker takes the lock several times a request and the watchdog almost never, so the worker should pay for
+//! neither a lock nor a fence: an atomic read-modify-write is 8 ns here, and a request would take three of them.
 //!
 //! # Rejected
 //! * *A mutex, or a compare-and-exchange*: that price.
-//! * *Everything in atomics, by way of messages*: a worker that is held up reads none.
+//! * *Messages in place of shared access*: a worker that is held up reads none.
 //! * *A flag around the fiber* ("the worker is out") instead of around each use: a fiber uses the driver while it runs.
 //!
 //! # Protocol
-//! Each side announces itself, then looks at the other. Between the two stands a full barrier, or both could look
-//! first.
-//! 1. The owner ([`BiasedLock::lock`]): `depth` becomes 1, *light barrier*, look at `remote`. Set: it takes `depth`
-//!    back, waits until `remote` is clear, and begins again. Calls nest, only the outermost does this.
-//! 2. It unlocks by storing 0 (release).
-//! 3. The remote side ([`BiasedLock::try_lock_remote`]): `remote` becomes true, *heavy barrier*, look at `depth`
-//!    (acquire). Not 0: it takes `remote` back and has not got the lock; it never waits. Else all is its own until it
-//!    clears `remote` (release).
+//! Each side announces itself, then looks at the other. A full barrier stands between the two steps; without it both
+//! sides could look first.
+//! 1. The owner ([`BiasedLock::lock`]): sets `depth` to 1, *light barrier*, loads `remote`. If it is set, the owner
+//!    resets `depth`, waits until `remote` is clear, and begins again. Calls nest; only the outermost does this.
+//! 2. The owner unlocks by storing 0 (release).
+//! 3. The remote side ([`BiasedLock::try_lock_remote`]): sets `remote`, *heavy barrier*, loads `depth` (acquire). If it
+//!    is not 0, it clears `remote` and has failed; it never waits. Otherwise it holds the lock until it clears `remote`
+//!    (release).
 //!
-//! The light barrier is for the compiler only: `membarrier(2)`, the heavy one, makes every running thread of the
-//! process pass a full barrier at that moment, on the owner's behalf. Where the kernel refuses it from the start both
-//! are fences; where it refuses it later, the remote side never gets the lock.
-//! (Model: `loom_owner_and_remote_exclude_each_other`, with fences.)
+//! The light barrier only stops the compiler. The heavy one, `membarrier(2)`, makes every running thread of the process
+//! pass a full barrier, on the owner's behalf. If the kernel refuses it from the start, both barriers are fences; if it
+//! refuses later, the remote side never gets the lock. (Model: `loom_owner_and_remote_exclude_each_other`, with
+//! fences.)
 
 use std::time::Duration;
 
 use crate::shim::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::shim::{compiler_fence, relax};
 
-/// Turns of an owner that waits for the remote side before it sleeps instead, and for how long it does.
+/// Spins of an owner that waits for the remote side before it sleeps instead, and the length of each sleep.
 const PATIENCE: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
 
-/// Returns whether locking remotely interrupts an owner that computes: the heavy barrier does.
+/// Returns whether locking remotely interrupts an owner that computes. The heavy barrier does.
 pub(crate) fn can_interrupt() -> bool {
     barrier::register()
 }
 
-/// See the module's page.
+/// The lock. It holds no data: `sched/worker_io` keeps the state that it guards.
 #[derive(Debug)]
 pub(crate) struct BiasedLock {
-    /// How many calls of the owner are inside. Written by the owner alone.
+    /// Nested calls of the owner that hold the lock. Written by the owner alone.
     depth: AtomicU32,
-    /// The remote side has it, or is about to look whether it can.
+    /// The remote side holds the lock, or is trying to.
     remote: AtomicBool,
-    /// There is a `membarrier`, so the owner needs no fence.
+    /// `membarrier` works, so the owner needs no fence.
     asymmetric: bool,
 }
 
@@ -56,7 +56,8 @@ impl BiasedLock {
         Self { depth: AtomicU32::new(0), remote: AtomicBool::new(false), asymmetric: barrier::register() }
     }
 
-    /// Locks, waiting for the remote side if it is there; the owner alone calls it. Nests.
+    /// Locks, waiting while the remote side holds the lock. Calls nest.
+    /// Context: the owner.
     #[inline]
     pub(crate) fn lock(&self) -> OwnerGuard<'_> {
         let depth = self.depth.load(Ordering::Relaxed);
@@ -79,14 +80,14 @@ impl BiasedLock {
         }
     }
 
-    /// The owner, which has announced itself and has seen that the remote side is here.
+    /// Waits for the remote side to unlock. The owner has announced itself and has seen `remote` set.
     #[cold]
     fn wait(&self) {
         let mut turn = 0;
         while self.remote.load(Ordering::Acquire) {
             self.depth.store(0, Ordering::Release);
             while self.remote.load(Ordering::Relaxed) {
-                // The other may itself be waiting for a processor: it gets this one.
+                // The remote thread may itself be waiting for a processor: yield this one to it.
                 relax(turn);
                 turn += 1;
                 if turn > PATIENCE {
@@ -98,7 +99,7 @@ impl BiasedLock {
         }
     }
 
-    /// Tries to lock from one other thread. `None`: the owner is inside, or the barrier failed.
+    /// Tries to lock from one other thread. Returns `None` if the owner holds the lock or the barrier failed.
     pub(crate) fn try_lock_remote(&self) -> Option<RemoteGuard<'_>> {
         self.remote.store(true, Ordering::Relaxed);
         let passed = if self.asymmetric {
@@ -115,7 +116,7 @@ impl BiasedLock {
     }
 }
 
-/// The owner has the lock.
+/// The owner's hold on the lock.
 #[derive(Debug)]
 pub(crate) struct OwnerGuard<'a>(&'a BiasedLock);
 
@@ -127,7 +128,7 @@ impl Drop for OwnerGuard<'_> {
     }
 }
 
-/// The remote side has the lock.
+/// The remote side's hold on the lock.
 #[derive(Debug)]
 pub(crate) struct RemoteGuard<'a>(&'a BiasedLock);
 
@@ -144,14 +145,15 @@ mod barrier {
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Any thread, before the first `pass`. Whether there is one.
+    /// Registers the process for the heavy barrier and returns whether it is available. Call it before the first
+    /// `pass`.
     pub(super) fn register() -> bool {
         static THERE: OnceLock<bool> = OnceLock::new();
         *THERE.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
     }
 
-    /// Every running thread of the process passes a full barrier before this returns. False: none has. (The kernel may
-    /// lack memory, and a seccomp filter may have come since.)
+    /// Makes every running thread of the process pass a full barrier. Returns false if none has: the kernel may lack
+    /// memory, or a seccomp filter may have been installed since.
     pub(super) fn pass() -> bool {
         membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
@@ -173,7 +175,7 @@ mod loom_models {
     use super::*;
     use crate::shim::Arc;
 
-    /// Neither loses what the other has added, although they add without an atomic addition.
+    /// Neither side loses the other's increment, although neither increments atomically.
     #[test]
     fn loom_owner_and_remote_exclude_each_other() {
         loom::model(|| {

@@ -1,17 +1,18 @@
-//! Jobs that wait for a thread of the blocking pool, and when it starts another.
+//! The queue of the blocking pool, and the rule for starting another thread.
 //!
-//! A thread is *free* from its start, and from the end of a job, until it takes a job from the queue: it alone knows
-//! when it wakes up, so a thread that was notified, or has not begun to run yet, is still free. A job therefore counts
-//! on a free thread of its own. 1. `submit` queues the job. With no more jobs than free threads it notifies a waiting
-//! one, else it starts another, up to the limit. 2. A thread that finds the queue empty, under the lock, waits.
+//! A thread is *free* from its start, and from the end of a job, until it takes a job from the queue. Only the thread
+//! itself knows when it wakes up, so one that was notified, or has not begun to run yet, is still free. Every queued
+//! job therefore counts on its own free thread. 1. `submit` queues the job. If there are no more jobs than free threads
+//! it notifies a waiting one; otherwise it starts another, up to the limit. 2. A thread that finds the queue empty,
+//! under the lock, waits.
 //!
-//! No job waits while a thread could take it: as many free threads are on their way to the queue as jobs are in it, or
-//! no thread waits. Each job that step 1 adds comes with a notification, and no two of them reach the same waiting
-//! thread; taking a job takes one of each; and a thread waits only when there is no job. With more jobs than free
-//! threads none of these waits, so there is nothing to notify (`loom_jobs_that_wait_for_each_other_end`).
+//! No job waits while a thread could take it: either as many free threads are on their way to the queue as jobs are in
+//! it, or no thread waits. Each job that step 1 adds comes with a notification, and no two notifications reach the same
+//! waiting thread; taking a job takes one of each; and a thread waits only when there is no job. With more jobs than
+//! free threads none of these waits, so there is nothing to notify (`loom_jobs_that_wait_for_each_other_end`).
 //!
-//! Rejected: to look whether any thread is idle, where a thread stops being idle by itself when it wakes up. All jobs
-//! of a burst then count on the same thread, and run one after the other.
+//! Rejected: checking whether any thread is idle, where a thread stops being idle only when it wakes up. All jobs of a
+//! burst then count on the same thread, and run one after the other.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -19,10 +20,10 @@ use std::time::Duration;
 
 use crate::shim::{Condvar, Mutex, MutexGuard};
 
-/// A thread with nothing to do for so long ends.
+/// How long an idle thread lives.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// See the module's page. `J` is a job, `W` wakes a caller that waits for room.
+/// The queue and its threads. `J` is a job; `W` wakes a caller that waits for room.
 pub(crate) struct Jobs<J, W> {
     max_threads: usize,
     max_queued: usize,
@@ -33,7 +34,7 @@ pub(crate) struct Jobs<J, W> {
 struct State<J, W> {
     queue: VecDeque<J>,
     threads: usize,
-    /// Threads that will look at the queue before they wait, or wait.
+    /// Free threads: waiting, or about to check the queue.
     free: usize,
     /// Callers that found the queue full.
     waiting: Vec<W>,
@@ -47,7 +48,7 @@ pub(crate) enum Submitted<J> {
     Queued,
     /// There is no room; the caller's waker is called when there is.
     Full(J),
-    /// There is no thread, nor can one be started: the caller runs it.
+    /// There is no thread and none can be started: the caller runs the job.
     Yours(J),
 }
 
@@ -61,14 +62,15 @@ impl<J, W> Jobs<J, W> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Any thread. Idle threads end, those at work after it.
+    /// Closes the queue: idle threads end at once, busy ones when no job is left.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
     }
 
-    /// Any thread. Queues the job if there is room; else keeps what `waker` makes. `start` starts a thread that calls
-    /// [`Self::next`], and [`Self::done`] after each job, until there is none; it returns whether it could.
+    /// Queues the job if there is room; otherwise keeps the waker that `waker` makes. `start` starts a thread that
+    /// calls [`Self::next`], and [`Self::done`] after each job, until `next` returns `None`; it returns whether it
+    /// could.
     pub(crate) fn submit(&self, job: J, waker: impl FnOnce() -> W, start: impl FnOnce() -> bool) -> Submitted<J> {
         let mut state = self.lock();
         if state.queue.len() >= self.max_queued {
@@ -87,12 +89,13 @@ impl<J, W> Jobs<J, W> {
             {
                 return Submitted::Yours(job);
             }
-            // With a thread at work the job waits for it.
+            // With a thread at work the job waits for that thread.
         }
         Submitted::Queued
     }
 
-    /// A thread that is free: a job, or `None` if it is to end. `wake` tells a caller that found no room.
+    /// Waits for a job. Returns `None` if the thread is to end. `wake` wakes the callers that found no room.
+    /// Context: a free thread of the pool.
     pub(crate) fn next(&self, wake: impl Fn(&W)) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -117,12 +120,12 @@ impl<J, W> Jobs<J, W> {
         None
     }
 
-    /// A thread that has run its job: it is free again.
+    /// Marks the calling thread as free again, after its job.
     pub(crate) fn done(&self) {
         self.lock().free += 1;
     }
 
-    /// Any thread. Jobs in the queue, callers that found it full.
+    /// Returns the number of jobs in the queue and of callers that found it full.
     #[cfg(test)]
     pub(crate) fn figures(&self) -> (usize, usize) {
         let state = self.lock();
@@ -138,7 +141,7 @@ mod loom_models {
 
     type Model = Jobs<Box<dyn FnOnce() + Send>, Arc<Notify>>;
 
-    /// Threads of the model, so that it ends when they have.
+    /// The model's threads, joined at its end.
     #[derive(Default)]
     struct Threads(Mutex<Vec<loom::thread::JoinHandle<()>>>);
 
@@ -167,8 +170,8 @@ mod loom_models {
         threads.0.into_inner().unwrap().into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Two threads are allowed, one of which may be at its first job, idle, or about to be. Of two jobs that come
-    /// together the first waits for the second. (Loom reports a deadlock if nobody runs it.)
+    /// Two threads are allowed, one of which may be at its first job, idle, or about to be. The first of two jobs
+    /// submitted together waits for the second. (Loom reports a deadlock if nobody runs it.)
     #[test]
     fn loom_jobs_that_wait_for_each_other_end() {
         loom::model(|| {
@@ -182,7 +185,8 @@ mod loom_models {
         });
     }
 
-    /// Two submitters, one thread, room for one job: whoever finds none is told of room, each job is run, once.
+    /// Two submitters, one thread, room for one job: a submitter that finds no room is notified of it later, and each
+    /// job runs exactly once.
     #[test]
     fn loom_callers_are_told_of_room() {
         loom::model(|| {

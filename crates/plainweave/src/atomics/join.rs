@@ -1,27 +1,27 @@
-//! The hand-over of a fiber's result: one finisher, at most one joiner.
+//! The handoff of a fiber's result: one finisher, at most one joiner.
 //!
-//! 1. Finisher: writes the result, then `fetch_or(DONE)` (release). If it finds `WAITING` it takes the unparker and
-//!    wakes it; if it finds `ABANDONED` it drops the result, for nobody else will.
-//! 2. Joiner: puts its unparker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need not wait.
-//! 3. A joiner that gives up takes `WAITING` back by a compare-exchange; if that fails the finisher is at work with the
-//!    unparker and the joiner leaves the cell alone: it sees `DONE`.
-//! 4. A dropped handle does `fetch_or(ABANDONED)`; if it finds `DONE` the result is its to drop. A finisher that sees
-//!    `ABANDONED` beforehand drops the result without telling anybody.
+//! 1. Finisher: writes the result, then adds `DONE` (release). If it finds `WAITING` it takes the waker from the cell
+//!    and wakes the joiner; if it finds `ABANDONED` it drops the result, which is its own.
+//! 2. Joiner: puts its waker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need not wait.
+//! 3. A joiner that gives up removes `WAITING` by a compare-exchange. If that fails the finisher is using the waker:
+//!    the joiner leaves the cell alone and sees `DONE`.
+//! 4. Dropping the handle does `fetch_or(ABANDONED)`; if it finds `DONE` the dropper owns the result. A finisher that
+//!    sees `ABANDONED` beforehand drops the result and touches the word no more.
 //!
-//! Both sides make one read-modify-write on one word, so one of them comes second and sees the other's bit: the wake-up
-//! is not lost, and the result has exactly one owner (models below).
+//! Both sides make one read-modify-write on one word, so one of them comes second and sees the other's bit: no wake-up
+//! is lost, and the result has exactly one owner (models below).
 
 use crate::shim::UnsafeCell;
 use crate::shim::atomic::{AtomicU32, Ordering};
 
 /// The result has been written.
 const DONE: u32 = 1;
-/// The cell holds the joiner's unparker.
+/// The cell holds the joiner's waker.
 const WAITING: u32 = 2;
 /// The handle has been dropped.
 const ABANDONED: u32 = 4;
 
-/// The meeting point of finisher and joiner; `W` is what wakes a joiner.
+/// The word and the cell that finisher and joiner share; `W` wakes a joiner.
 #[derive(Debug)]
 pub(crate) struct Join<W> {
     bits: AtomicU32,
@@ -34,7 +34,7 @@ unsafe impl<W: Send> Sync for Join<W> {}
 // SAFETY: plain ownership.
 unsafe impl<W: Send> Send for Join<W> {}
 
-/// What the finisher is to do.
+/// What the finisher must do.
 #[derive(Debug)]
 pub(crate) enum Finished<W> {
     /// Somebody may join later.
@@ -50,22 +50,22 @@ impl<W> Join<W> {
         Self { bits: AtomicU32::new(0), waiter: UnsafeCell::new(None) }
     }
 
-    /// For a fiber that never had a handle.
+    /// Creates the word of a fiber that has no handle.
     pub(crate) fn abandoned() -> Self {
         Self { bits: AtomicU32::new(ABANDONED), waiter: UnsafeCell::new(None) }
     }
 
-    /// Any thread. Whether the result is there to be read.
+    /// Returns whether the result can be read.
     pub(crate) fn is_done(&self) -> bool {
         self.bits.load(Ordering::Acquire) & DONE != 0
     }
 
-    /// The finisher, as a hint. Whether nobody will ask for the result.
+    /// Returns whether the result is known to be abandoned; a hint for the finisher.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.bits.load(Ordering::Relaxed) & ABANDONED != 0
     }
 
-    /// The joiner. True: it is registered and will be woken. False: the result is there.
+    /// Registers the joiner. Returns false if the result is there already; otherwise the joiner will be woken.
     pub(crate) fn wait(&self, waiter: W) -> bool {
         debug_assert_eq!(self.bits.load(Ordering::Relaxed) & WAITING, 0, "two joiners");
         if self.is_done() {
@@ -76,7 +76,7 @@ impl<W> Join<W> {
         self.bits.fetch_or(WAITING, Ordering::AcqRel) & DONE == 0
     }
 
-    /// The joiner, registered, gives up waiting. True: it is unregistered. False: the result is there.
+    /// Unregisters a joiner that gives up. Returns false if the result is there.
     pub(crate) fn retract(&self) -> bool {
         if self.bits.compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
@@ -86,13 +86,14 @@ impl<W> Join<W> {
         true
     }
 
-    /// The finisher, once, after writing the result.
+    /// Publishes the result. The finisher calls this once, after writing the result.
     pub(crate) fn finish(&self) -> Finished<W> {
         if self.is_abandoned() {
-            // Nobody will look at the word again, so it need not say more.
+            // Nobody looks at the word again, so it need not change.
             return Finished::Abandoned;
         }
-        // Set once, so it can be added: one instruction, where "or" with a look at two bits is a loop.
+        // `DONE` is set once, so it can be added: one instruction. An "or" whose old value is tested for two bits
+        // compiles to a loop.
         let before = self.bits.fetch_add(DONE, Ordering::AcqRel);
         if before & ABANDONED != 0 {
             return Finished::Abandoned;
@@ -104,9 +105,10 @@ impl<W> Join<W> {
         self.waiter.with_mut(|w| unsafe { (*w).take() }).map_or(Finished::Kept, Finished::Wake)
     }
 
-    /// The handle's drop, once. True: the result is there and the caller drops it.
+    /// Gives up the result; the handle's drop calls this once. Returns true if the result is there and the caller must
+    /// drop it.
     pub(crate) fn abandon(&self) -> bool {
-        // After DONE the finisher does not look again.
+        // After DONE the finisher does not read the word again.
         self.is_done() || self.bits.fetch_or(ABANDONED, Ordering::AcqRel) & DONE != 0
     }
 }

@@ -1,5 +1,5 @@
-//! The words that threads meet at: each file is one protocol on one word or two, and imports the shim alone, so that
-//! loom checks the file that runs.
+//! The synchronisation protocols. Each file is one protocol on one or two atomic words and imports only the shim, so
+//! loom checks the code that runs.
 
 pub(crate) mod bell;
 pub(crate) mod biased_lock;

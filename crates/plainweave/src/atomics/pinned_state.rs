@@ -1,71 +1,73 @@
-//! The state of a fiber that stays with one worker: most fibers, and most of their wake-ups come from that worker.
+//! The state of a fiber that is pinned to one worker. Most fibers are, and most of their wake-ups come from that
+//! worker.
 //!
 //! # Concepts
-//! An anchored fiber's *place* ([`PinnedState`]: awake, notified, suspended, finished) is plain memory that its worker
-//! alone touches. A fiber of the same worker wakes it with a load and a store, and suspending it is a store: no atomic
-//! read-modify-write where the general protocol ([`super::state`]) has two. Every other thread goes through the word:
-//! it leaves `REMOTE_WAKE` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this one".
-//! The worker empties its inbox, takes what was left in the word, and wakes the fiber as if it had done so by itself.
+//! A pinned fiber's *place* ([`PinnedState`]: awake, notified, suspended, finished) is plain memory that only its
+//! worker touches. A fiber of the same worker wakes it with a load and a store, and suspending it is a store: no atomic
+//! read-modify-write where the general protocol ([`super::state`]) has two. Every other thread goes through the state
+//! word: it sets `REMOTE_WAKE` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this
+//! one". The worker empties its inbox, takes the payload out of the word, and wakes the fiber locally.
 //!
 //! # Why it is hard
-//! 1. A fiber that has not started has no worker yet: a message could go nowhere.
-//! 2. A fiber has one link, so one message at a time may be on its way.
+//! 1. A fiber that has not started has no worker yet: a message would have nowhere to go.
+//! 2. A fiber has one link, so only one message about it may be in flight.
 //! 3. A fiber may end, and its runtime with it, while a message about it is between the word and the inbox.
 //!
 //! # Protocol
-//! 1. *Settling.* At its first suspension, and not before, the worker adds `PINNED` to the word. Who wakes the fiber
-//!    earlier from elsewhere finds it unsettled and leaves `REMOTE_WAKE`, which that same read-modify-write finds: the
-//!    fiber then is not suspended. A fiber that never waits never pays.
-//! 2. *Waking from elsewhere:* `fetch_or(REMOTE_WAKE | what it payload)`. Found `PINNED` alone: the message is this
-//!    waker's to send. Found `REMOTE_WAKE` as well: one is on its way, and its reader will see what this waker left.
-//!    Found neither: see 1. Found `FINISHED`: too late.
-//! 3. *Reading a message:* take `REMOTE_WAKE` and what was brought out of the word in one operation, then wake locally.
-//!    From then on another message may be sent; the link is free, for the inbox was read before.
-//! 4. *Ending.* A settled fiber's worker swaps in `FINISHED`. Found `REMOTE_WAKE`: a message is on its way. The fiber
-//!    then stays on record, not counted as ended (so its pool stays, and with it the inbox), until that message has
-//!    come. A fiber that never waited has none and ends with a store.
+//! 1. *First suspension.* The worker adds `PINNED` to the word when the fiber first suspends, and not before. A remote
+//!    waker that comes earlier finds neither bit and sets `REMOTE_WAKE`; the worker's read-modify-write then finds it,
+//!    and the fiber does not suspend. A fiber that never waits never pays.
+//! 2. *Remote wake-up:* `fetch_or(REMOTE_WAKE | payload)`. Found `PINNED` alone: this waker sends the message. Found
+//!    `REMOTE_WAKE` as well: a message is in flight, and its reader will see this waker's payload. Found neither: see
+//!    1. Found `FINISHED`: too late.
+//! 3. *Reading a message:* remove `REMOTE_WAKE` and the payload from the word in one operation, then wake locally. From
+//!    then on another message may be sent. The link is free, because the message has left the inbox.
+//! 4. *Ending.* The worker of a fiber that has suspended swaps in `FINISHED`. Found `REMOTE_WAKE`: a message is in
+//!    flight. The fiber then stays on record and is not counted as ended (which keeps its pool alive, and so the inbox)
+//!    until that message has arrived. A fiber that never suspended has none and ends with a store.
 //!
-//! Every wake-up reaches the fiber: posts and the worker's steps 1, 3 and 4 are read-modify-writes of one word, so each
-//! post is either seen by the next of these steps or belongs to a message that has not been read
+//! Every wake-up reaches the fiber: remote wake-ups and the worker's steps 1, 3 and 4 are read-modify-writes of one
+//! word, so each wake-up is either seen by the next of these steps or belongs to a message that has not been read
 //! (`loom_a_post_reaches_the_fiber`, `loom_one_message_at_a_time`, `loom_no_message_outlives_its_fiber`).
 //!
-//! A fiber that waits alone for a grant needs none of this: it cannot end before the grant is there, so its worker is
-//! sent the fiber's address (`queue/mpsc`), and wakes it as it would by itself. The word is not touched.
+//! A fiber that waits alone for a grant needs none of this. It cannot end before it has the grant, so the granter sends
+//! its worker the fiber's address (`queue/mpsc`) and the worker wakes it locally. The word is not touched.
 //!
 //! # Rejected
-//! *Settling at the start*: one read-modify-write more for each fiber, also those that never wait. *A counted reference
-//! in each message*: it would keep the header, but not the pool.
+//! *Setting `PINNED` at the start*: one more read-modify-write for each fiber, including those that never wait. *A
+//! counted reference in each message*: it would keep the header alive, but not the pool.
 
 use std::cell::Cell;
 
 use super::state::{FINISHED, GRANT, PINNED, REMOTE_WAKE, State, TOKEN, WakePayload};
 use crate::shim::atomic::Ordering;
 
-/// Where an anchored fiber is.
+/// Where a pinned fiber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It runs, or is on a queue.
+    /// Running, or on a queue.
     Awake,
-    /// The same, and a wake-up is owed.
+    /// As `Awake`, and a wake-up is owed.
     Notified,
     /// Suspended, on no queue.
     Suspended,
-    /// It has ended, and a message is on its way.
+    /// Ended, with a message still in flight.
     Finished,
 }
 
-/// What a wake-up by the fiber's own worker, or a message about it, calls for.
+/// What the worker must do after a local wake-up or after reading a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeAction {
     /// Queue the fiber.
     Queue,
-    /// Nothing: it is awake and will look.
+    /// Nothing: it is awake and will look at its condition.
     Nothing,
-    /// Free it: it was the message that it stayed for. (Only for a message.)
+    /// Free it: this was the message that it was kept for. (Only after a message.)
     Retire,
 }
 
-/// An anchored fiber's place. Its worker's thread only.
+/// A pinned fiber's place.
+/// Context: its worker's thread only.
 #[derive(Debug)]
 pub(crate) struct PinnedState {
     place: Cell<Place>,
@@ -73,19 +75,20 @@ pub(crate) struct PinnedState {
 }
 
 impl PinnedState {
-    /// A new fiber.
+    /// Creates the state of a new fiber.
     pub(crate) fn new() -> Self {
         Self { place: Cell::new(Place::Awake), has_suspended: Cell::new(false) }
     }
 
-    /// Whether what comes out of an inbox is a message about the fiber. (Otherwise it is the fiber itself, which
-    /// somebody else spawned for this worker or sent here to start.)
+    /// Returns whether the fiber has suspended. If so, finding it in an inbox means a message about it; if not, it is
+    /// the fiber itself, which another thread spawned for this worker or sent here to start.
     #[inline]
     pub(crate) fn has_suspended(&self) -> bool {
         self.has_suspended.get()
     }
 
-    /// A wake-up by the fiber's own worker.
+    /// Wakes the fiber locally.
+    /// Context: its worker.
     #[inline]
     pub(crate) fn wake(&self) -> WakeAction {
         match self.place.get() {
@@ -103,8 +106,8 @@ impl PinnedState {
 }
 
 impl State {
-    /// The fiber's worker, which has just switched away from it. False: a wake-up came first; the fiber is still to be
-    /// queued.
+    /// Marks the fiber as suspended; its worker has just switched away from it. Returns false if a wake-up came first:
+    /// the caller must queue the fiber.
     #[inline]
     pub(crate) fn suspend_pinned(&self, local: &PinnedState) -> bool {
         if local.place.get() == Place::Notified {
@@ -118,7 +121,7 @@ impl State {
         true
     }
 
-    /// Step 1. False: a wake-up came first. What it brought stays in the word, for [`State::take`].
+    /// Performs step 1. Returns false if a wake-up came first. Its payload stays in the word, for [`State::take`].
     #[cold]
     fn first_suspension(&self, local: &PinnedState) -> bool {
         local.has_suspended.set(true);
@@ -129,15 +132,16 @@ impl State {
         !posted
     }
 
-    /// Any thread but the worker's. True: the caller sends the message. It touches the fiber only then; the fiber
-    /// lives until the message has been read.
+    /// Performs step 2. Returns true if the caller must send the message; the fiber then lives until the message has
+    /// been read. Otherwise the caller must not touch the fiber again.
+    /// Context: any thread except the worker's.
     #[inline]
     pub(crate) fn wake_remote(&self, payload: WakePayload) -> bool {
         let before = self.0.fetch_or(REMOTE_WAKE | payload.bit(), Ordering::AcqRel);
         before & (PINNED | REMOTE_WAKE | FINISHED) == PINNED
     }
 
-    /// The fiber's worker, which has read a message about it. `bring` is called with each thing that wakers left.
+    /// Performs step 3, after the worker has read a message about the fiber. Calls `bring` with each payload found.
     pub(crate) fn read(&self, local: &PinnedState, mut bring: impl FnMut(WakePayload)) -> WakeAction {
         if local.place.get() == Place::Finished {
             return WakeAction::Retire;
@@ -147,8 +151,8 @@ impl State {
         local.wake()
     }
 
-    /// The fiber's worker, once, after its end. False: a message is on its way, the fiber is to be kept until
-    /// [`State::read`] says `Retire`.
+    /// Performs step 4; the worker calls this once. Returns false if a message is in flight: the caller must keep the
+    /// fiber until [`State::read`] returns `Retire`.
     #[inline]
     pub(crate) fn finish_pinned(&self, local: &PinnedState) -> bool {
         if !local.has_suspended.get() {
@@ -169,7 +173,7 @@ mod loom_models {
     use crate::shim::atomic::{AtomicU32, AtomicUsize};
     use loom::sync::Arc;
 
-    /// A fiber whose waits `flag` satisfies, and the messages that its worker's inbox holds.
+    /// A fiber that waits for `flag`, and the number of messages in its worker's inbox.
     struct Model {
         state: State,
         flag: AtomicU32,
@@ -193,13 +197,14 @@ mod loom_models {
         loom::thread::spawn(move || wake_from_elsewhere(&m, payload))
     }
 
-    /// The worker reads a message if there is one.
+    /// Reads a message, if there is one, as the worker.
     fn read(m: &Model, local: &PinnedState, grants: &mut u32) -> Option<WakeAction> {
         (m.inbox.swap(0, Ordering::AcqRel) == 1)
             .then(|| m.state.read(local, |payload| *grants += u32::from(payload == WakePayload::Grant)))
     }
 
-    /// The fiber waits until `flag` says `n`; its worker suspends it, and waits for messages while it is suspended.
+    /// Waits until `flag` has reached `n`, as the fiber. Its worker suspends it, and reads messages while it is
+    /// suspended.
     fn run_until(m: &Model, local: &PinnedState, n: u32, grants: &mut u32) {
         while m.flag.load(Ordering::Relaxed) < n {
             if m.state.suspend_pinned(local) {
@@ -211,7 +216,7 @@ mod loom_models {
     }
 
     /// Two waits, one wake-up each, the second after the first was seen: neither is lost, whether it comes before the
-    /// fiber has settled, while it runs or when it is suspended.
+    /// fiber's first suspension, while it runs or while it is suspended.
     #[test]
     fn loom_a_post_reaches_the_fiber() {
         loom::model(|| {
@@ -225,7 +230,7 @@ mod loom_models {
         });
     }
 
-    /// Two wakers at once, one with a grant, which comes once, by a message or in the word.
+    /// Two wakers at once, one with a grant: the grant arrives exactly once, by a message or in the word.
     #[test]
     fn loom_one_message_at_a_time() {
         loom::model(|| {
@@ -245,8 +250,8 @@ mod loom_models {
         });
     }
 
-    /// A fiber ends while two others wake it: it goes at once if no message is on its way, else with that message, and
-    /// none is sent afterwards.
+    /// A fiber ends while two others wake it: it is freed at once if no message is in flight, otherwise with that
+    /// message, and none is sent afterwards.
     #[test]
     fn loom_no_message_outlives_its_fiber() {
         loom::model(|| {

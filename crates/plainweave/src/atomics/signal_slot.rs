@@ -1,57 +1,57 @@
-//! How a signal handler hands an answer to the thread that asked for it: in one place of fixed size, without a lock
-//! and without an allocation.
+//! Passes an answer from a signal handler to the thread that asked for it: through one slot of fixed size, without
+//! locks and without allocation.
 //!
 //! # Why it is hard
 //! The handler may run at any point of the thread that is asked, so it can wait for nothing. The asker can wait, but
-//! not for ever: the thread may be stuck in the kernel, and come to its handler a minute later, when the place has been
+//! not for ever: the thread may be stuck in the kernel and reach its handler a minute later, when the slot has been
 //! given to another question.
 //!
 //! # Protocol
-//! One word, `state`, has the number of a question and its phase.
-//! 1. The asker (one at a time, by a lock of its own) begins unless a handler still writes (`ANSWERING`): it stores
-//!    whom it asks, then the next number with `ASKED` (release), and sends the signal.
-//! 2. The handler loads `state` (acquire). Not `ASKED`, or not of its thread: it leaves.
-//! 3. It exchanges what it has loaded for `ANSWERING` (relaxed: 2 has acquired). `state` has changed: it leaves.
+//! One word, `state`, holds the number of a question and its phase.
+//! 1. The asker (one at a time, by a lock of its own) proceeds unless a handler is still writing (`ANSWERING`). It
+//!    stores the target thread, then the next number with `ASKED` (release), and sends the signal.
+//! 2. The handler loads `state` (acquire). If it is not `ASKED`, or the target is another thread, it returns.
+//! 3. It exchanges what it has loaded for `ANSWERING` (relaxed: 2 has acquired). If `state` has changed, it returns.
 //! 4. It writes the words, stores `ANSWERED` (release) and wakes the asker, which waits on `state` as a futex.
-//! 5. The asker loads `ANSWERED` (acquire) and reads the words. Out of patience it exchanges `ASKED` for `IDLE`; where
-//!    that fails the handler is at step 4, and the asker leaves the place to it.
+//! 5. The asker loads `ANSWERED` (acquire) and reads the words. If it times out, it exchanges `ASKED` for `IDLE`. If
+//!    that fails the handler is at step 4, and the asker leaves the slot to it.
 //!
 //! # Why it is safe
-//! * The exchanges of 3 and 5 start from the same value, so one of them fails: nobody writes a place that was given up
-//!   and asked anew. A handler that comes late finds another phase or another number, or a question to its own thread,
-//!   and answers that; then it is the second signal that finds nothing.
-//! * Whom a question is for is read between 2 and 3. It changes only when the question is over, and then 3 fails.
+//! * The exchanges of 3 and 5 start from the same value, so one of them fails: nobody writes to a slot that was given
+//!   up and asked anew. A late handler finds another phase, another number, or a question to its own thread. It answers
+//!   the last of these; the second signal then finds nothing to do.
+//! * The target is read between 2 and 3. It changes only when the question is over, and then 3 fails.
 //! * Words are written between 3 and 4 and read after `ANSWERED` was seen. (Model:
 //!   `loom_late_answers_spoil_no_question`.)
 //!
-//! Numbers have 30 bits. A handler that stands still between 2 and 3 for exactly 2^30 questions could answer one that
-//! was put to another thread: a wrong report, and no more.
+//! Numbers have 30 bits. A handler that pauses between 2 and 3 for exactly 2^30 questions could answer a question to
+//! another thread. The result is a wrong report, nothing worse.
 //!
 //! # Rejected
-//! * *A pointer to the place in the signal's value* (`sigqueue`): other processes of the user may send one, too.
-//! * *A place for each worker*: it has to outlive the worker, for the sake of late handlers.
+//! * *A pointer to the slot in the signal's value* (`sigqueue`): other processes of the user can send one too.
+//! * *A slot for each worker*: it would have to outlive the worker, because of late handlers.
 
 use crate::shim::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Nobody asks.
+/// No question is pending.
 const IDLE: u32 = 0;
 /// The asker waits.
 const ASKED: u32 = 1;
-/// The words are the handler's.
+/// The handler owns the words.
 const ANSWERING: u32 = 2;
-/// The words are the asker's.
+/// The asker owns the words.
 const ANSWERED: u32 = 3;
-/// The bits of a phase; a number is above them.
+/// The bits of the phase; the number is above them.
 const PHASE: u32 = 3;
 
-/// See the module's page.
+/// The slot: one question and its answer of `N` words.
 pub(crate) struct Board<const N: usize> {
     state: AtomicU32,
     target: AtomicU32,
     words: [AtomicUsize; N],
 }
 
-/// The number of a question, where it stands in `state`.
+/// The number of a question, shifted as it is in `state`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question(u32);
 
@@ -61,7 +61,7 @@ impl<const N: usize> Board<N> {
         Self { state: AtomicU32::new(IDLE), target: AtomicU32::new(0), words }
     }
 
-    /// The asker. A question to the thread `target`; `None` while a handler still writes an answer that was given up.
+    /// Asks the thread `target`. Returns `None` while a handler still writes an answer that was given up.
     pub(crate) fn ask(&self, target: u32) -> Option<Question> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE == ANSWERING {
@@ -73,7 +73,7 @@ impl<const N: usize> Board<N> {
         Some(Question(number))
     }
 
-    /// The asker. The answer, or the state to wait on until it changes.
+    /// Returns the answer, or the state to wait on until it changes.
     pub(crate) fn answer(&self, question: Question) -> Result<[usize; N], u32> {
         let state = self.state.load(Ordering::Acquire);
         if state != question.0 | ANSWERED {
@@ -82,18 +82,19 @@ impl<const N: usize> Board<N> {
         Ok(std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed)))
     }
 
-    /// The asker. Gives a question up; what has been answered by then can still be read.
+    /// Gives a question up; if it has been answered by then, the answer can still be read.
     pub(crate) fn withdraw(&self, question: Question) {
         let (asked, idle) = (question.0 | ASKED, question.0 | IDLE);
         let _ = self.state.compare_exchange(asked, idle, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The asker waits here, the handler wakes it.
+    /// Returns the futex that the asker waits on and the handler wakes.
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.state
     }
 
-    /// A handler on the thread `me`. The right to answer, if this thread is asked.
+    /// Returns the right to answer, if the question is for the thread `me`.
+    /// Context: a signal handler.
     pub(crate) fn take(&self, me: u32) -> Option<Answer<'_, N>> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE != ASKED || self.target.load(Ordering::Relaxed) != me {
@@ -105,14 +106,14 @@ impl<const N: usize> Board<N> {
     }
 }
 
-/// The words are the handler's until this is dropped, which hands them over.
+/// The handler's hold on the words. Dropping it publishes them.
 pub(crate) struct Answer<'a, const N: usize> {
     board: &'a Board<N>,
     number: u32,
 }
 
 impl<const N: usize> Answer<'_, N> {
-    /// Beyond the last word: nothing happens.
+    /// Writes one word; does nothing beyond the last.
     pub(crate) fn put(&self, at: usize, word: usize) {
         if let Some(place) = self.board.words.get(at) {
             place.store(word, Ordering::Relaxed);
@@ -173,8 +174,8 @@ mod loom_models {
     use super::*;
     use crate::shim::Arc;
 
-    /// A handler of a question that was given up answers none that was put to another thread, and whatever is read was
-    /// written by one handler, for that question.
+    /// A handler never answers a question to another thread, and every answer was written by one handler, for that
+    /// question.
     #[test]
     fn loom_late_answers_spoil_no_question() {
         loom::model(|| {

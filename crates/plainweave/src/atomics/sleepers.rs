@@ -1,36 +1,36 @@
-//! When workers sleep, and who wakes them. (Policies decide *what* runs; nothing here knows a fiber.)
+//! How workers fall asleep and how they are woken. (Policies decide *what* runs; this file knows no fibers.)
 //!
 //! # Concepts
 //! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or *asleep* in its
-//! driver. The sleepers are a bitmap: a set bit says "asleep or about to be". Whoever clears another worker's bit owes
-//! it a signal (an eventfd write). Waking takes the lowest bit, so load packs onto few workers.
+//! driver. The sleepers are a bitmap: a set bit says "asleep or about to be". A thread that clears another worker's bit
+//! must signal that worker (an eventfd write). Waking takes the lowest bit, so load is packed onto few workers.
 //!
 //! # Why it is hard
-//! A pusher that finds nobody to wake, and a worker that finds nothing to run, may pass each other: both look before
-//! the other writes. One full fence on each side forbids that.
+//! A pusher that finds nobody to wake, and a worker that finds nothing to run, may miss each other: each looks before
+//! the other writes. One full fence on each side prevents that.
 //!
 //! # Protocol
 //! Pusher, after the task is visible in its queue (`wake_any`, `wake_worker`):
 //! 1. `fence(SeqCst)` **(A)**.
-//! 2. `wake_any`: if somebody searches, return: that searcher has not had its last look yet.
-//! 3. If no bit is set, return. Else add one to `searching` on behalf of the sleeper, clear its bit and signal it: a
-//!    burst of pushes wakes one worker, not all. If somebody else cleared the bit first, subtract again and **start
-//!    over** after another fence: a pusher may have trusted the count in between (loom found what happens otherwise).
-//!    `wake_worker` claims nothing: if the bit is set it signals, and the signal itself is idempotent. Of several that
-//!    put something into one inbox, only the one that found it empty goes through these steps: what the last look
-//!    misses of the others' it misses of that one's too (`loom_the_first_of_several_wakes`). Grants need no bit: in
-//!    step 7 the worker marks the queue that they come by (`queue/mpsc`), and whoever finds the mark signals.
+//! 2. `wake_any`: if a worker is searching, return: its last look is still to come.
+//! 3. If no bit is set, return. Otherwise add one to `searching` on behalf of the sleeper, clear its bit and signal it:
+//!    a burst of pushes wakes one worker, not all. If another thread cleared the bit first, subtract again and **start
+//!    over** after another fence: a pusher may have trusted the count in between (loom found the lost wake-up).
+//!    `wake_worker` changes neither bit nor count: if the bit is set it signals, and the signal is idempotent. Of
+//!    several pushers to one inbox, only the one that found it empty performs these steps: if the last look misses the
+//!    others' pushes, it misses that one's too (`loom_the_first_of_several_wakes`). Grants need no bit: in step 7 the
+//!    worker marks their queue (`queue/mpsc`), and the sender that finds the mark signals.
 //!
 //! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
 //! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.
-//! 7. *Last look* at every queue it could be asked to serve. Something there: `cancel_sleep`, and it counts as
-//!    searching again, since a pusher that trusted it before step 5 may have brought more than the one task it will
+//! 7. *Last look* at every queue it may have to serve. If there is something: `cancel_sleep`, and it counts as
+//!    searching again, since a pusher that trusted it before step 5 may have pushed more than the one task it will
 //!    take.
-//! 8. Else sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its own bit; if that was
-//!    cleared by a pusher already, the worker now counts as searching.
+//! 8. Otherwise sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its own bit; if a pusher
+//!    has already cleared it, the worker now counts as searching.
 //!
-//! Searcher that finds work (`end_search`): subtracts itself; the **last** one then looks whether more is to be had and
-//! wakes the next (the cascade): pushers may have relied on it in step 2.
+//! Searcher that finds work (`end_search`): subtracts itself; the **last** one then checks for more work and wakes the
+//! next worker (the cascade): pushers may have relied on it in step 2.
 //!
 //! # Proof sketch: no lost wake-up
 //! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A) precedes (B) in the single
@@ -38,8 +38,8 @@
 //! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 it relied on a
 //! searcher: each searcher either finds work, and the last of them looks again after its subtraction (`end_search` has
 //! a fence too), or goes through 5, 6 and 7 with its own (B') after the (A) of any pusher that counted it, because the
-//! pusher read `searching` before the subtraction; or it was a claim that failed, which starts over at 3. Models:
-//! `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
+//! pusher read `searching` before the subtraction; or it was a failed attempt to clear a bit, which starts over at 3.
+//! Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
 //! `loom_wake_worker_against_sleep`.
 
 use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -47,19 +47,19 @@ use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 /// The sleeping and searching workers of a pool.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
-    /// One bit a worker, 64 to a word.
+    /// One bit per worker, 64 in a word.
     asleep: Box<[AtomicU64]>,
     searching: AtomicUsize,
-    /// At most this many search at once: half of the workers.
+    /// Limit on concurrent searchers: half of the workers.
     max_searching: usize,
 }
 
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
-    /// By an event of its own.
+    /// No pusher chose this worker.
     Undisturbed,
-    /// Somebody has chosen this worker, which now counts as searching.
+    /// A pusher chose this worker, which now counts as searching.
     Woken,
 }
 
@@ -69,7 +69,8 @@ impl Sleepers {
         Self { asleep, searching: AtomicUsize::new(0), max_searching: workers.div_ceil(2) }
     }
 
-    /// Any thread, after making a task visible. The worker returned must be signalled by the caller.
+    /// Chooses a sleeping worker, if one is needed. The caller must have made its task visible before, and must signal
+    /// the worker returned.
     #[must_use]
     #[inline]
     pub(crate) fn wake_any(&self) -> Option<usize> {
@@ -79,7 +80,8 @@ impl Sleepers {
                 return None;
             }
             let worker = self.lowest_sleeper()?;
-            // Counted before the bit goes: else the sleeper could wake by itself and subtract what was never added.
+            // Counted before the bit is cleared: otherwise the sleeper could wake by itself and subtract what was never
+            // added.
             self.searching.fetch_add(1, Ordering::SeqCst);
             if self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0 {
                 return Some(worker);
@@ -95,7 +97,7 @@ impl Sleepers {
         })
     }
 
-    /// Any thread, after putting something where only `worker` looks. True: the caller must signal it.
+    /// Returns whether the caller must signal `worker`, after it has queued something that only `worker` reads.
     #[must_use]
     #[inline]
     pub(crate) fn wake_worker(&self, worker: usize) -> bool {
@@ -103,7 +105,7 @@ impl Sleepers {
         self.asleep[worker / 64].load(Ordering::Relaxed) & bit(worker) != 0
     }
 
-    /// A running worker. True: it may look through others' queues and counts as searching.
+    /// Returns whether the calling worker may search others' queues; if so, it counts as searching.
     pub(crate) fn begin_search(&self) -> bool {
         if self.searching.load(Ordering::Relaxed) >= self.max_searching {
             return false;
@@ -112,8 +114,8 @@ impl Sleepers {
         true
     }
 
-    /// A searching worker that found work, and now runs. True: it was the last searcher, so it must look whether there
-    /// is more, and if so call `wake_any`.
+    /// Ends the search of a worker that found work. Returns true if it was the last searcher: it must then check for
+    /// more work, and call `wake_any` if there is some.
     #[must_use]
     pub(crate) fn end_search(&self) -> bool {
         let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -121,7 +123,7 @@ impl Sleepers {
         last
     }
 
-    /// A worker with nothing to do; afterwards it has its last look.
+    /// Announces the sleep of a worker with nothing to do. The worker must take its last look afterwards.
     pub(crate) fn begin_sleep(&self, worker: usize, searching: bool) {
         self.asleep[worker / 64].fetch_or(bit(worker), Ordering::SeqCst);
         if searching {
@@ -130,26 +132,26 @@ impl Sleepers {
         fence(Ordering::SeqCst);
     }
 
-    /// The same worker, after a last look that found something: it counts as searching. If somebody has chosen it
-    /// meanwhile, a signal is on its way and the next sleep ends early, which is harmless.
+    /// Withdraws the announcement after a last look that found something; the worker counts as searching. If a pusher
+    /// has chosen it meanwhile, a signal is on its way and the next sleep ends early, which is harmless.
     pub(crate) fn cancel_sleep(&self, worker: usize) {
         if self.end_sleep(worker) == Slept::Undisturbed {
             self.searching.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The same worker, after its sleep.
+    /// Ends the sleep and returns how it ended.
     pub(crate) fn end_sleep(&self, worker: usize) -> Slept {
         let own = self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0;
         if own { Slept::Undisturbed } else { Slept::Woken }
     }
 
-    /// Any thread, for reports.
+    /// Returns the number of workers that sleep or are about to.
     pub(crate) fn count(&self) -> usize {
         self.asleep.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
     }
 
-    /// Any thread. Whether it sleeps or is about to; may be over by the time it is told.
+    /// Returns whether `worker` sleeps or is about to. The answer may be out of date.
     pub(crate) fn is_asleep(&self, worker: usize) -> bool {
         self.asleep[worker / 64].load(Ordering::Relaxed) & bit(worker) != 0
     }
@@ -164,7 +166,7 @@ mod loom_models {
     use super::*;
     use loom::sync::{Arc, Condvar, Mutex};
 
-    /// A pool of workers over one counter of tasks; signals as an eventfd keeps them.
+    /// A pool of workers that share one counter of tasks; signals persist as those of an eventfd do.
     struct Pool {
         sleepers: Sleepers,
         tasks: AtomicUsize,
@@ -202,7 +204,7 @@ mod loom_models {
             *signalled = false;
         }
 
-        /// Runs `n` tasks on this worker, sleeping between; loom reports a deadlock if a wake-up is lost.
+        /// Runs `n` tasks on this worker, sleeping in between; loom reports a deadlock if a wake-up is lost.
         fn run(&self, worker: usize, n: usize) {
             let mut done = 0;
             let mut searching = false;
@@ -264,7 +266,8 @@ mod loom_models {
         });
     }
 
-    /// Two tasks, two workers that each run one: the second is found although its pusher may have trusted a searcher.
+    /// Two tasks, two workers that run one each: the second task is found although its pusher may have trusted a
+    /// searcher.
     #[test]
     fn loom_searcher_cascades() {
         bounded(|| {

@@ -1,29 +1,29 @@
-//! A lock for a dozen instructions: one exchange to enter, one store to leave.
+//! A lock for a dozen instructions: one exchange to lock, one store to unlock.
 //!
-//! `std`'s mutex leaves by an exchange too, since it must see whether somebody sleeps on it; on a machine where an
-//! atomic read-modify-write costs as much as half a switch of fibers that is a third of what a semaphore costs. Nobody
-//! sleeps on this one: whoever finds it taken spins, and after 64 turns asks the kernel to run somebody else, so a
-//! holder that lost its CPU gets it back.
+//! The mutex of `std` unlocks by an exchange too, since it must check for sleeping waiters. On a machine where an
+//! atomic read-modify-write costs half a fiber switch, that is a third of the cost of a semaphore. No thread sleeps on
+//! this lock: a thread that finds it taken spins, and after 64 turns yields to the kernel, so a holder that lost its
+//! CPU gets it back.
 //!
-//! Only for critical sections that suspend nowhere and run no user code; [`SpinLock::with`] takes a closure, so that
-//! none is left open. A panic in it leaves the lock, with the state as it is.
+//! Use it only for critical sections that never suspend and run no user code. [`SpinLock::with`] takes a closure, so no
+//! section is left open. A panic in it unlocks, and leaves the state as it is.
 //!
-//! Protocol: 1. enter: compare-and-exchange `held` from false to true (Acquire), looking (Relaxed) between the tries.
-//! 2. leave: store false (Release). Each section therefore happens before the next
+//! Protocol: 1. lock: compare-and-exchange `held` from false to true (Acquire), loading it (Relaxed) between the
+//! attempts. 2. unlock: store false (Release). Each section therefore happens before the next
 //! (`loom_sections_exclude_each_other`).
 
 use crate::shim::atomic::AtomicBool;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{UnsafeCell, relax};
 
-/// A state that one thread at a time looks at and changes.
+/// A state that one thread at a time reads and changes.
 pub(crate) struct SpinLock<S> {
     held: AtomicBool,
     state: UnsafeCell<S>,
 }
 
-// SAFETY: the state is reached between enter and leave only, by one thread at a time, each seeing what the one before
-// did; so it is sent from thread to thread and never shared.
+// SAFETY: the state is accessed between enter and leave only, by one thread at a time, each seeing the writes of the
+// one before; so it is sent from thread to thread and never shared.
 unsafe impl<S: Send> Sync for SpinLock<S> {}
 
 impl<S> SpinLock<S> {
@@ -44,7 +44,7 @@ impl<S> SpinLock<S> {
         Self { held: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
-    /// Any thread. Runs `section` alone. It must be short, suspend nowhere and not come back here.
+    /// Runs `section` under the lock. It must be short, must not suspend and must not lock again.
     #[inline(always)]
     pub(crate) fn with<R>(&self, section: impl FnOnce(&mut S) -> R) -> R {
         let mut turn = 0;
@@ -61,16 +61,16 @@ impl<S> SpinLock<S> {
         self.state.with_mut(|state| section(unsafe { &mut *state }))
     }
 
-    /// Step 1, tried once.
+    /// Tries step 1 once.
     #[inline]
     fn enter(&self) -> Option<Leave<'_>> {
-        // Not `then_some`: what is made is dropped.
+        // Not `then_some`: that would make a `Leave` in either case, and drop it.
         let free = self.held.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         free.then(|| Leave(&self.held))
     }
 }
 
-/// Leaves, also when the section panics.
+/// Unlocks when dropped, also when the section panics.
 struct Leave<'a>(&'a AtomicBool);
 
 impl Drop for Leave<'_> {
@@ -92,7 +92,7 @@ mod loom_models {
             // Each tries once: loom cannot bound a loop that waits for another thread.
             let count = |lock: &SpinLock<(u32, u32)>| {
                 lock.enter().is_some_and(|_leave| {
-                    // SAFETY: what the model is to show: between enter and leave nobody else is here.
+                    // SAFETY: what the model checks: between enter and leave no other thread has access.
                     lock.state.with_mut(|state| unsafe {
                         (*state).0 += 1;
                         assert_eq!((*state).0, (*state).1 + 1);

@@ -1,58 +1,58 @@
 //! The state word of a fiber: who owns its stack, and which queue it may be on.
 //!
-//! This is the protocol of fibers that may move at any time. A fiber that stays where it started needs fewer atomic
-//! operations: see [`super::pinned_state`].
+//! This is the protocol of fibers that may move at any time. A pinned fiber needs fewer atomic operations: see
+//! [`super::pinned_state`].
 //!
-//! Blocking is "register where the waker will find me, then suspend". A waker on another core may come between the two,
-//! while the fiber still runs on its stack. So the *worker*, and only after the switch has saved the stack, publishes
-//! `SUSPENDED`; a waker that comes earlier leaves `NOTIFIED` behind and the worker queues the fiber again.
+//! Blocking is "register with the waking side, then suspend". A waker on another core may come between the two, while
+//! the fiber still runs on its stack. So it is the *worker* that publishes `SUSPENDED`, and only after the switch has
+//! saved the stack. A waker that comes earlier sets `NOTIFIED`, and the worker queues the fiber again.
 //!
 //! | word | stack belongs to | on a queue? |
 //! |---|---|---|
 //! | `AWAKE` (0) | the worker that runs it, or the queue that holds it | maybe |
 //! | `NOTIFIED` | as above; a wake-up is owed | maybe |
-//! | `SUSPENDED` | nobody: whoever takes that bit away owns it now | no |
+//! | `SUSPENDED` | nobody: whoever clears that bit owns it | no |
 //! | `FINISHED` | the worker that frees it | no |
 //!
-//! 1. Worker, after the switch: adds `SUSPENDED` (`suspend`, release: the stack's contents go with it). If the word
-//!    says `NOTIFIED`, it takes the notification instead and queues the fiber.
-//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is suspended, it takes `SUSPENDED`
-//!    away: it alone pushes the fiber. In any other state it adds `NOTIFIED`, and somebody else will look.
+//! 1. Worker, after the switch: adds `SUSPENDED` (`suspend`, release: it publishes the saved stack). If the word says
+//!    `NOTIFIED`, it takes the notification instead and queues the fiber.
+//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is suspended, it clears `SUSPENDED`,
+//!    and it alone pushes the fiber. In any other state it adds `NOTIFIED`, which the worker finds when the fiber next
+//!    suspends.
 //!
 //! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and the waker finds
 //! `SUSPENDED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
-//! `loom_two_wakers_push_once`). A waker's last touch of a fiber that it did not win is its exchange.
+//! `loom_two_wakers_push_once`). The exchange is the last access of a waker to a fiber that it did not win.
 //!
-//! # What a wake-up brings
-//! A wake-up may bring a thing that must not get lost and is given once: a token (`unpark`) or a grant (a semaphore's
-//! permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber owns the
-//! fiber's cells and leaves it there, where the fiber takes it without an atomic operation (`Header::take`). A waker
-//! that does not win leaves it in the word, as a bit beside the others, from where [`State::take`] fetches it.
-//! (`loom_a_grant_comes_once`.) Bits of this kind do not keep a fiber from being suspended: it may wait for something
-//! else.
+//! # Payloads
+//! A wake-up may carry a payload that must not get lost and is delivered once: a token (`unpark`) or a grant (a
+//! semaphore's permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber
+//! owns the fiber's cells and stores the payload there, where the fiber takes it without an atomic operation
+//! (`Header::take`). A waker that does not win sets a bit in the word, which [`State::take`] clears.
+//! (`loom_a_grant_comes_once`.) These bits do not keep a fiber from suspending: it may wait for something else.
 
 use crate::shim::atomic::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
 /// A wake-up has come since the fiber last suspended.
 const NOTIFIED: u32 = 1;
-/// Suspended, its stack saved, on no queue.
+/// Suspended, with its stack saved, on no queue.
 const SUSPENDED: u32 = 2;
-/// Its body has ended; wake-ups mean nothing.
+/// Its body has ended; wake-ups have no effect.
 pub(super) const FINISHED: u32 = 4;
-/// A token was left while the fiber was not suspended.
+/// A token came while the fiber was not suspended.
 pub(super) const TOKEN: u32 = 8;
-/// A grant was given while the fiber was not suspended.
+/// A grant came while the fiber was not suspended.
 pub(super) const GRANT: u32 = 16;
-/// Anchored fibers only: it has been suspended once; whoever wakes it from elsewhere tells its worker.
+/// Pinned fibers only: it has suspended at least once; wakers on other threads send its worker a message.
 pub(super) const PINNED: u32 = 32;
-/// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
+/// Pinned fibers only: another thread woke it; with `PINNED`, a message to its worker is in flight.
 pub(super) const REMOTE_WAKE: u32 = 64;
 
-/// What a wake-up payload.
+/// What a wake-up carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakePayload {
-    /// Nothing: the fiber looks at its condition again.
+    /// Nothing: the fiber checks its condition again.
     Nothing,
     /// The token of `park` and `unpark`.
     Token,
@@ -70,18 +70,18 @@ impl WakePayload {
     }
 }
 
-/// See the module's table.
+/// The state word; the table above lists its values.
 #[derive(Debug)]
 pub(crate) struct State(pub(super) AtomicU32);
 
 impl State {
-    /// A new fiber is awake: it is about to be queued.
+    /// Creates the state of a new fiber: awake, because it is about to be queued.
     pub(crate) fn new() -> Self {
         Self(AtomicU32::new(AWAKE))
     }
 
-    /// The worker that has just switched away from the fiber. True: it is suspended. False: a wake-up came first, the
-    /// caller still owns the fiber and queues it.
+    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns false if a wake-up
+    /// came first: the caller still owns the fiber and queues it.
     #[inline]
     pub(crate) fn suspend(&self) -> bool {
         let mut seen = AWAKE;
@@ -97,15 +97,15 @@ impl State {
         }
     }
 
-    /// Any thread. True: the caller now owns the fiber, hands over what it `brings`, and must queue it. False: what it
-    /// brings is in the word.
+    /// Wakes the fiber. Returns true if the caller now owns it: it stores the `payload` in the fiber and must queue it.
+    /// Returns false if another thread owns it: the payload is in the word.
     #[inline]
     pub(crate) fn wake(&self, payload: WakePayload) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let won = seen & SUSPENDED != 0;
             let next = if won { seen & !SUSPENDED } else { seen | NOTIFIED | payload.bit() };
-            // Also when nothing changes: whoever takes the notification must see what the waker wrote before.
+            // Also when nothing changes: whoever takes the notification must see the waker's earlier writes.
             match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return won,
                 Err(now) => seen = now,
@@ -113,7 +113,8 @@ impl State {
         }
     }
 
-    /// The fiber itself. Whether such a thing was left in the word; it is taken out.
+    /// Takes such a payload out of the word. Returns whether it was there.
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {
         let there = self.0.load(Ordering::Relaxed) & payload.bit() != 0;
@@ -123,13 +124,13 @@ impl State {
         there
     }
 
-    /// The worker that ran the fiber to its end.
+    /// Marks the fiber as ended; the worker that ran it calls this.
     #[inline]
     pub(crate) fn finish(&self) {
         self.0.store(FINISHED, Ordering::Release);
     }
 
-    /// Any thread.
+    /// Returns whether the fiber has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.0.load(Ordering::Acquire) & FINISHED != 0
     }
@@ -141,7 +142,7 @@ mod loom_models {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
 
-    /// A fiber whose one wait is satisfied by `flag`; counts how often it was queued.
+    /// A fiber that waits once, for `flag`; counts how often it was queued.
     struct Model {
         state: State,
         flag: AtomicU32,
@@ -159,8 +160,7 @@ mod loom_models {
         }
     }
 
-    /// The fiber looks at its flag, suspends, and the worker suspends it: it ends up suspended only if nobody set the
-    /// flag.
+    /// The fiber checks its flag and suspends: it ends up suspended only if nobody has set the flag.
     #[test]
     fn loom_wake_is_never_lost() {
         loom::model(|| {
@@ -195,14 +195,14 @@ mod loom_models {
         });
     }
 
-    /// A fiber that waits for a grant while another wakes it for no reason: it gets the grant, once, from the word or
-    /// with the ownership, and whoever wins it pushes it.
+    /// A fiber waits for a grant while another wakes it without cause: it gets the grant once, from the word or from
+    /// its cells, and whoever wins it pushes it.
     #[test]
     fn loom_a_grant_comes_once() {
         loom::model(|| {
             let m = model();
             let (granter, other) = (m.clone(), m.clone());
-            // The granter that wins leaves the grant in the fiber's cells: here in `flag`.
+            // A granter that wins the fiber stores the grant in its cells: here in `flag`.
             let granter = loom::thread::spawn(move || {
                 if granter.state.wake(WakePayload::Grant) {
                     granter.flag.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +216,7 @@ mod loom_models {
                 grants += u32::from(m.state.take(WakePayload::Grant));
                 if grants == 0 && m.state.suspend() {
                     suspended += 1;
-                    // The push is what the fiber runs by.
+                    // The fiber runs again once it has been pushed.
                     while m.queued.load(Ordering::Acquire) < suspended {
                         loom::thread::yield_now();
                     }

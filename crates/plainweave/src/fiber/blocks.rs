@@ -1,25 +1,27 @@
-//! Memory for fibers: a worker keeps the blocks of ended fibers for those to come.
+//! Memory for fibers: a worker keeps the blocks of ended fibers for new ones.
 //!
-//! A fiber's block is a few hundred bytes, and bursts of fibers come and go by the thousand: more than `malloc`'s own
-//! per-thread cache holds, so its slow path (and, where the heap shrinks and grows again, the kernel) would cost more
-//! than the fiber. Blocks are plain allocations of rounded sizes; any worker may keep what any other allocated.
+//! A fiber's block is a few hundred bytes, and bursts of fibers come and go by the thousand. That is more than the
+//! per-thread cache of `malloc` holds, so its slow path (and, where the heap shrinks and grows again, the kernel) would
+//! cost more than the fiber. Blocks are plain allocations of rounded sizes; any worker may keep what any other
+//! allocated.
 
 use std::alloc::{self, Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-/// Sizes are rounded up to this, which is the alignment too.
+/// Sizes are rounded up to this, which is also the alignment.
 const UNIT: usize = 64;
-/// Larger blocks are not kept.
+/// Size classes; larger blocks are not kept.
 const CLASSES: usize = 16;
-/// Bytes that a worker keeps of each size.
+/// Bytes that a worker keeps of each size class.
 const KEPT: usize = 512 * 1024;
 
-/// A worker's kept blocks. Its thread only.
+/// A worker's kept blocks.
+/// Context: its thread only.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; CLASSES]>);
 
-/// What `Blocks` makes of a layout: its class, if it is kept, and the layout to ask the allocator for.
+/// Returns the size class of a layout, if its blocks are kept, and the layout to ask the allocator for.
 const fn class(layout: Layout) -> (Option<usize>, Layout) {
     let units = layout.size().div_ceil(UNIT);
     if units == 0 || units > CLASSES || layout.align() > UNIT {
@@ -31,7 +33,7 @@ const fn class(layout: Layout) -> (Option<usize>, Layout) {
     }
 }
 
-/// A block for `layout`, from `here`'s kept ones if there is one.
+/// Returns a block for `layout`, from `here` if it keeps one.
 #[inline]
 pub(crate) fn take(layout: Layout, here: Option<&Blocks>) -> NonNull<u8> {
     let (class, rounded) = class(layout);
@@ -44,10 +46,10 @@ pub(crate) fn take(layout: Layout, here: Option<&Blocks>) -> NonNull<u8> {
     NonNull::new(unsafe { alloc::alloc(rounded) }).unwrap_or_else(|| handle_alloc_error(rounded))
 }
 
-/// Gives a block back.
+/// Frees a block, or keeps it in `here`.
 ///
 /// # Safety
-/// The block came from `take` with the same layout and is not used any more.
+/// The block came from `take` with the same layout and is no longer used.
 #[inline]
 pub(crate) unsafe fn put(block: NonNull<u8>, layout: Layout, here: Option<&Blocks>) {
     let (class, rounded) = class(layout);

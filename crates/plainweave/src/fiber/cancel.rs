@@ -1,15 +1,15 @@
-//! Cancellation and deadlines: a tree of scopes, an ordinary error at the leaves.
+//! Cancellation and deadlines: a tree of scopes, and an ordinary error at the leaves.
 //!
-//! * A fiber can be told to stop by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the
-//!   scope it belongs to (a [`Node`]). The next call that would block, or the one that is blocked, returns an error
-//!   made from [`Interrupt`]. Nothing is unwound by force.
+//! * A fiber is cancelled by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope it
+//!   belongs to (a [`Node`]). The call that is blocked, or the next one that would block, returns an error made from
+//!   [`Interrupt`]. Nothing is unwound by force.
 //! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into scopes, and every
 //!   blocking call arms one timer for the nearest.
 //!
 //! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3.
-//! wake the fibers, cancel the children, from a list: scopes may be nested deeper than a stack is. A fiber enters a
-//! node under the same lock and looks at the word before it blocks *after* it has registered where wakers find it
-//! (`block`), so either step 2 sees it or it sees the word.
+//! wake the fibers and cancel the children, iteratively: scopes may be nested deeper than a stack allows. A fiber
+//! enters a node under the same lock, and checks the word before it blocks but *after* it has registered with the
+//! waking side (`sched/wait`). So either step 2 sees the fiber, or the fiber sees the word.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use super::FiberHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// Somebody asked for it.
+    /// The program asked for it.
     Requested,
     /// A sibling in the same scope panicked.
     SiblingPanicked,
@@ -34,7 +34,7 @@ pub enum CancelReason {
     Shutdown,
 }
 
-/// The typed source of the error that a cancelled call returns: `is_cancelled` finds it.
+/// The typed source of the error that a cancelled call returns; `is_cancelled` finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled {
     /// Why.
@@ -54,19 +54,20 @@ impl fmt::Display for Cancelled {
 
 impl std::error::Error for Cancelled {}
 
-/// Whether an error says that the calling fiber was cancelled (a deadline is [`io::ErrorKind::TimedOut`] instead).
+/// Returns whether an error says that the calling fiber was cancelled (a deadline is [`io::ErrorKind::TimedOut`]
+/// instead).
 #[must_use]
 pub fn is_cancelled(error: &io::Error) -> bool {
     cancel_reason(error).is_some()
 }
 
-/// Why the calling fiber was cancelled, if that is what the error says.
+/// Returns why the calling fiber was cancelled, if that is what the error says.
 #[must_use]
 pub fn cancel_reason(error: &io::Error) -> Option<CancelReason> {
     error.get_ref()?.downcast_ref::<Cancelled>().map(|c| c.reason)
 }
 
-/// What ends a wait before its time.
+/// What ends a wait early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupt {
     Cancelled(CancelReason),
@@ -88,7 +89,7 @@ impl From<Interrupt> for io::Error {
 pub(crate) struct Word(AtomicU8);
 
 impl Word {
-    /// Any thread. True for the first that sets it.
+    /// Sets the reason. Returns true for the first call only.
     pub(crate) fn set(&self, reason: CancelReason) -> bool {
         let code = match reason {
             CancelReason::Requested => 1,
@@ -99,7 +100,7 @@ impl Word {
         self.0.compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Any thread.
+    /// Returns the reason, if one is set.
     #[inline]
     pub(crate) fn get(&self) -> Option<CancelReason> {
         match self.0.load(Ordering::Acquire) {
@@ -112,13 +113,13 @@ impl Word {
     }
 }
 
-/// A scope in the tree.
+/// A scope in the tree of scopes.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     word: Word,
     inner: Mutex<Inner>,
-    /// The scope above, and this one's place there. (A counted reference would have the end of the innermost of many
-    /// free one after the other by recursion.)
+    /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
+    /// would free them all by recursion.)
     parent: Option<(Weak<Node>, usize)>,
 }
 
@@ -129,7 +130,7 @@ struct Inner {
 }
 
 impl Node {
-    /// A scope below `parent`, cancelled already if that is.
+    /// Creates a scope below `parent`; it is cancelled already if `parent` is.
     pub(crate) fn below(parent: Option<&Arc<Node>>) -> Arc<Node> {
         let Some(parent) = parent else { return Arc::default() };
         let mut inner = parent.lock();
@@ -147,14 +148,14 @@ impl Node {
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Any thread. The fiber is woken when the node is cancelled; the key is for `leave`.
+    /// Adds a fiber, which is woken when the node is cancelled. Returns the key for `leave`.
     pub(crate) fn enter(&self, fiber: FiberHandle) -> usize {
         self.lock().members.insert(fiber)
     }
 
-    /// Any thread.
+    /// Removes the fiber that `enter` gave this key.
     pub(crate) fn leave(&self, key: usize) {
-        // Dropped after the lock: the last reference to a fiber may run a destructor.
+        // Drop it after the lock: the last reference to a fiber may run a destructor.
         let fiber = self.lock().members.try_remove(key);
         drop(fiber);
     }
@@ -173,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Cancels the scope and its fibers and returns the scopes below; of a scope that is cancelled already, nothing.
+    /// Cancels the scope and its fibers. Returns its child scopes; none if the scope was cancelled already.
     fn cancel_alone(&self, reason: CancelReason, wake: fn(&FiberHandle)) -> Vec<Arc<Node>> {
         if !self.word.set(reason) {
             return Vec::new();
@@ -223,7 +224,7 @@ mod tests {
         }
         chain[0].cancel(CancelReason::Shutdown);
         assert!(chain.iter().all(|node| node.cancelled().is_some()));
-        // From the outermost, whose place below is the last reference but one.
+        // From the outermost inwards.
         chain.into_iter().for_each(drop);
     }
 }

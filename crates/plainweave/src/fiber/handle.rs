@@ -47,12 +47,14 @@ impl fmt::Debug for FiberHandle {
     }
 }
 
+/// Gives up one reference and frees the fiber if it was the last.
+///
 /// # Safety
 /// The caller owns one reference and does not use it again.
 pub(super) unsafe fn release(header: NonNull<Header>, here: Option<&Blocks>) {
     // SAFETY: alive until the count reaches zero.
     let h = unsafe { header.as_ref() };
-    // The only reference left is the caller's: nobody can make another, so no read-modify-write is needed.
+    // If the caller's reference is the only one, no thread can make another, so no read-modify-write is needed.
     if h.refs.load(Ordering::Acquire) == 1 || h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: that was the last reference.
         unsafe { (h.vtable.free)(header, here) };

@@ -1,19 +1,19 @@
 //! A fiber: its header, its body, and the handles to it.
 //!
-//! One heap block holds it all: the [`Header`] that queues, wakers and the worker know (thin pointer, no type
-//! parameters), behind it the result, behind that the closure until the fiber starts. The stack is taken only then.
+//! One heap block holds it all: first the [`Header`] that queues, wakers and the worker use (thin pointer, no type
+//! parameters), then the result, then the closure until the fiber starts. The stack is allocated only then.
 //!
 //! Who may touch what:
-//! * atomics (`state`, `anchor`, `cancel`, ...): any thread that holds a reference;
+//! * atomics (`state`, `pinned_to`, `cancel`, ...): any thread that holds a reference;
 //! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
 //!   at a time; the state word hands the fiber over (`atomics/state`). Two of its cells, `timer` and `timer_fired`, go
-//!   with the timer on the wheel of the worker that it is bound to, and to whoever has that worker's claim
-//!   (`atomics/biased_lock`), be it the worker, the fiber itself or the watchdog;
-//! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`), and in none the fiber itself;
+//!   with the timer on the wheel of the worker that it is pinned to. They belong to whoever holds that worker's I/O
+//!   lock (`atomics/biased_lock`): the worker, the fiber itself or the watchdog;
+//! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`); in no list, the fiber itself;
 //! * result and joiner: as `atomics/join` says.
 //!
-//! References are counted. The fiber holds one on itself from spawn to its end, and *that* is the one a run queue's
-//! [`FiberTask`] stands for: queueing touches no counter.
+//! References are counted. The fiber holds one on itself from spawn to its end. That is the reference that a run
+//! queue's [`FiberTask`] stands for, so queueing touches no counter.
 
 pub(crate) mod blocks;
 pub(crate) mod cancel;
@@ -46,25 +46,25 @@ use wait_link::Waiter;
 /// When a fiber may change its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Movement {
-    /// Never: it runs where it was spawned.
+    /// Never: it runs on the worker that it was spawned for.
     Never,
-    /// Until it first runs; then it is anchored to that worker.
+    /// Until it first runs; then it is pinned to that worker.
     BeforeStart,
-    /// At any time. Safe with thread-local storage of the fiber's own (`RuntimeBuilder::own_storage`); on shared
-    /// storage only by `RuntimeBuilder::movement_anytime`, which is unsafe.
+    /// At any time. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on shared storage only by
+    /// `RuntimeBuilder::movement_anytime`, which is unsafe.
     Anytime,
 }
 
-/// What a fiber tells the worker when it gives up its core.
+/// Why a fiber switches back to its worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Switch {
-    /// It is ready.
+    /// It is still ready to run.
     Yield,
-    /// It waits to be woken.
+    /// It waits for a wake-up.
     Suspend,
 }
 
-/// What a suspended fiber waits for: for reports, and for the message when a wait can never end.
+/// What a suspended fiber waits for; used in reports, and in the message when a wait can never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// `park()`.
@@ -89,29 +89,30 @@ const _: () = assert!(size_of::<Header>() <= 256);
 
 type Coro = Coroutine<(), Switch, (), Stack>;
 
-/// No anchor, no last worker.
+/// Not pinned; no last worker.
 const NOWHERE: u32 = u32::MAX;
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
 ///
-/// In the order of use, for a line of the cache that another worker changed comes slowly: the first line is for birth
-/// and end and for policies that ask; the second is all that a waker touches, from taking the fiber off a list of
-/// waiters to putting it into an inbox; the third is what else suspending and resuming it take, the fourth the rest.
+/// Fields are in the order of use, because a cache line that another worker has changed is slow to arrive. The first
+/// line is for spawn and end and for policies that ask. The second is all that a waker touches, from taking the fiber
+/// off a list of waiters to putting it into an inbox. The third is what else a suspension and a resumption need; the
+/// fourth is the rest.
 #[repr(C, align(64))]
 pub(crate) struct Header {
-    /// First: the overflow handler reads it through the stack's owner word.
+    /// First field: the overflow handler reads it through the stack's owner word.
     info: OverflowInfo,
     refs: AtomicUsize,
     vtable: &'static VTable,
     stamp: AtomicU64,
     urgency: Urgency,
 
-    /// Alive as long as the fiber has not ended: a pool outlives its fibers or is leaked with them.
+    /// Alive until the fiber has ended: a pool outlives its fibers or is leaked with them.
     pool: NonNull<()>,
     link: Link<Header>,
-    /// Its place in the list of a lock or channel; with the list's lock.
+    /// Its place in the list of a lock or channel; guarded by that list's lock.
     waiter: Waiter,
     pinned_to: AtomicU32,
     last_worker: AtomicU32,
@@ -123,7 +124,7 @@ pub(crate) struct Header {
     name: Option<Box<str>>,
 }
 
-// Where the second line begins and the third, see above.
+// Where the second and the third line begin, see above.
 #[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.host) == 128);
 
@@ -131,59 +132,62 @@ const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.h
 /// rest.
 pub(crate) struct Host {
     pub(crate) id: WorkerId,
-    /// The base of its thread's own thread-local storage, which is put back after each fiber.
+    /// The base of the thread's own thread-local storage, restored after each fiber.
     pub(crate) home: usize,
-    /// Memory of ended fibers.
+    /// Memory blocks of ended fibers.
     pub(crate) blocks: Blocks,
 }
 
-/// What only the fiber and the worker that runs it touch, but for what the module's page says.
+/// Data of the fiber and the worker that runs it. Only these two touch it, except for the cells that the head of this
+/// file names.
 #[repr(C)]
 pub(crate) struct Own {
-    /// Where it is, if it does not move: see `atomics/pinned_state`.
+    /// Its state if it is pinned: see `atomics/pinned_state`.
     pub(crate) pinned: PinnedState,
-    /// What the waker that won the fiber brought: see `state`.
+    /// The payload left by the waker that won the fiber: see `state`.
     token: Cell<bool>,
     grant: Cell<bool>,
     pub(crate) reason: Cell<Reason>,
-    /// As `timer`.
+    /// Set when `timer` has fired; guarded as `timer` is.
     pub(crate) timer_fired: Cell<bool>,
-    /// Whether there is a `block`.
+    /// Whether `block` is set.
     has_block: Cell<bool>,
-    /// Whether it was born with a `node`.
+    /// Whether it was created with a `node`.
     pub(crate) in_scope: bool,
     pub(crate) host: Cell<*const Host>,
     yielder: Cell<*const Yielder<(), Switch>>,
     coroutine: UnsafeCell<Option<Coro>>,
-    /// Nanoseconds since the pool's epoch, `NEVER` for none.
+    /// Nanoseconds since the pool's epoch; `NEVER` for none.
     pub(crate) deadline: Cell<u64>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
-    /// Thread-local storage of its own, from its start to its end; `None` where it shares the worker's.
+    /// Its fiber-local storage, from its start to its end; `None` where it shares the worker's.
     block: UnsafeCell<Option<fiber_local::Block>>,
-    /// Armed on the wheel of the worker that it is bound to; touched inside that worker's claim.
+    /// The timer armed on the wheel of the worker that it is pinned to; guarded by that worker's I/O lock.
     pub(crate) timer: KeyCell,
-    /// Where it is on record: in the list of the worker that it stays with, or has started on if it may move.
+    /// Its key in the list of live fibers: that of the worker that it is pinned to, or, if it may move, that of the
+    /// worker on which it started.
     pub(crate) registered: Cell<u32>,
-    /// Bytes of stack wanted, 0 for the pool's default.
+    /// Stack size in bytes; 0 for the pool's default.
     pub(crate) stack_size: u32,
 }
 
-/// What depends on the fiber's types.
+/// The functions that depend on the fiber's types.
 pub(crate) struct VTable {
-    /// Runs the closure, keeps the result, tells the joiner. On the fiber's stack, once.
+    /// Runs the closure, stores the result and wakes the joiner. Called once, on the fiber's stack.
     pub(crate) run: unsafe fn(NonNull<Header>),
     /// Gives the joiner an error instead of running the closure, which is dropped.
     pub(crate) refuse: unsafe fn(NonNull<Header>, std::io::Error),
-    /// Frees the block, perhaps to a worker's kept ones.
+    /// Frees the block, or returns it to a worker's cache.
     pub(crate) free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }
 
-// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire), its `timer` and
-// `timer_fired` through the claim on the worker that the fiber is bound to; `waiter` under the lock of the watchdog
-// that the fiber waits at, and a grant comes between one wait queue and the next; all else is atomic or immutable.
+// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire); its `timer` and
+// `timer_fired` through the I/O lock of the worker that the fiber is pinned to; `waiter` under the lock of the wait
+// queue that the fiber waits in, and a grant comes between one wait queue and the next; all else is atomic or
+// immutable.
 unsafe impl Sync for Header {}
 
-/// What a fiber is born with.
+/// What a fiber is created with.
 pub(crate) struct FiberSpec {
     pub(crate) pool: NonNull<()>,
     pub(crate) name: Option<Box<str>>,
@@ -195,12 +199,12 @@ pub(crate) struct FiberSpec {
     pub(crate) urgency: Urgency,
 }
 
-/// What policies may want to know of a fiber; never changes.
+/// What a policy may want to know about a fiber; never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Urgency {
     pub(crate) priority: u8,
     pub(crate) weight: u32,
-    /// By when it should have run, nanoseconds since the pool's epoch; `NEVER` for whenever.
+    /// When it should have run, in nanoseconds since the pool's epoch; `NEVER` for no such time.
     pub(crate) due: u64,
 }
 
@@ -210,24 +214,24 @@ impl Default for Urgency {
     }
 }
 
-/// Writes all fields of a struct where it is to stay, but for those behind the semicolon, which the caller writes. (A
-/// literal would be made on the stack and copied from there; to copy what has just been written in pieces costs a spawn
-/// a tenth.) The caller may write to the place; what is there is not dropped.
+/// Writes all fields of a struct in place, except those behind the semicolon, which the caller writes. (A literal would
+/// be built on the stack and copied; copying what has just been written in pieces makes a spawn a tenth slower.) The
+/// caller may write to the place; its old content is not dropped.
 macro_rules! write_fields {
     ($place:expr, $type:ident { $($field:ident: $value:expr),+ $(; $($later:ident),+)? }) => {{
         let place = $place;
-        // Does not compile if one is missing.
+        // Does not compile if a field is missing.
         $crate::fiber::told_all(place, |$type { $($field: _),+ $(, $($later: _),+)? }| ());
         $((&raw mut (*place).$field).write($value);)+
     }};
 }
 pub(crate) use write_fields;
 
-/// For `write_fields`.
+/// Checks at compile time that `write_fields` names every field.
 pub(crate) fn told_all<T>(_: *mut T, _: fn(&T)) {}
 
 impl Header {
-    /// Makes the header of a fiber that `refs` refer to.
+    /// Writes the header of a fiber with `refs` references.
     ///
     /// # Safety
     /// The caller may write to the place.
@@ -290,30 +294,31 @@ impl Header {
         self.movement
     }
 
-    /// Whether it stays with the worker that it starts on, which then keeps its state: `atomics/pinned_state`.
+    /// Returns whether the fiber stays on the worker that it starts on, which then keeps its state in
+    /// `atomics/pinned_state`.
     #[inline]
     pub(crate) fn pins(&self) -> bool {
         self.movement != Movement::Anytime
     }
 
-    /// The fiber itself. Its place in a list of waiters, with the right to find it from there.
+    /// Returns its place in a list of waiters; the pointer may be used to find the header again.
     #[inline]
     pub(crate) fn waiter(&self) -> *const Waiter {
         // SAFETY: within the header.
         unsafe { &raw const (*ptr::from_ref(self)).waiter }
     }
 
-    /// Whose place that is.
+    /// Returns the header that a place is in.
     ///
     /// # Safety
-    /// It came from [`Self::waiter`], and the fiber has not ended.
+    /// The place came from [`Self::waiter`], and the fiber has not ended.
     #[inline]
     pub(crate) unsafe fn of_waiter(waiter: *const Waiter) -> NonNull<Self> {
         // SAFETY: the place is in a header, that far from its beginning, and the pointer may go there.
         unsafe { NonNull::new_unchecked(waiter.byte_sub(offset_of!(Header, waiter)).cast::<Self>().cast_mut()) }
     }
 
-    /// Its pool; `sched/pool` says of what type.
+    /// Returns its pool, whose type `sched/pool` knows.
     #[inline]
     pub(crate) fn pool_ptr(&self) -> NonNull<()> {
         self.pool
@@ -325,32 +330,36 @@ impl Header {
         (w != NOWHERE).then_some(w as usize)
     }
 
-    /// The fiber itself, the worker that runs it, or whoever has just won it (`state`).
+    /// Pins the fiber to a worker, or unpins it.
+    /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`state`).
     #[inline]
     pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
         self.pinned_to.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
     }
 
-    /// The fiber itself, or the worker that runs it. Whether it has thread-local storage of its own.
+    /// Returns whether the fiber has fiber-local storage.
+    /// Context: the fiber itself, or the worker that runs it.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
         self.own.has_block.get()
     }
 
-    /// Any thread, for reports.
+    /// Returns whether the fiber has not ended; for reports.
     pub(crate) fn is_live(&self) -> bool {
         !self.state.is_finished()
     }
 
-    /// The fiber itself. Whether it was brought a token, or a grant; it is taken.
+    /// Takes a token or a grant. Returns whether there was one.
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {
         let cell = if payload == WakePayload::Token { &self.own.token } else { &self.own.grant };
-        // Both places are emptied: tokens do not add up.
+        // Empties both places: tokens do not add up.
         cell.replace(false) | self.state.take(payload)
     }
 
-    /// Whoever owns the fiber. Leaves there what a wake-up brought.
+    /// Leaves the payload of a wake-up in the fiber.
+    /// Context: the owner of the fiber.
     #[inline]
     pub(crate) fn bring(&self, payload: WakePayload) {
         match payload {
@@ -360,14 +369,15 @@ impl Header {
         }
     }
 
-    /// Publishes that the fiber is suspended; its worker calls this when it has just switched away from it. Returns
-    /// false if a wake-up came first: the fiber is to be queued again.
+    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns false if a wake-up
+    /// came first: the caller must queue the fiber again.
     #[inline]
     pub(crate) fn suspended(&self) -> bool {
         if self.pins() { self.state.suspend_pinned(&self.own.pinned) } else { self.state.suspend() }
     }
 
-    /// The fiber itself: back to the worker.
+    /// Switches back to the worker.
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn switch(&self, how: Switch) {
         debug_assert!(
@@ -379,7 +389,8 @@ impl Header {
     }
 }
 
-/// A fiber's number. They are handed to threads in blocks: one shared counter would be the busiest line of all.
+/// Returns the next fiber number. Threads take numbers in blocks: one shared counter would be the most contended line
+/// of all.
 ///
 /// Not inlined, like [`current`]: a fiber that spawns, moves and spawns again must not keep the thread-local's address.
 #[inline(never)]
@@ -404,20 +415,21 @@ impl fmt::Debug for Header {
 }
 
 thread_local! {
-    /// The fiber that runs on this storage now, or null: on a worker's, set around each resume; on a fiber's own, set
-    /// once, by itself. (That is why it is the fiber, and not the worker, that is found through thread-local storage.)
+    /// The fiber that runs on this storage now, or null. In a worker's storage it is set around each resume; in
+    /// fiber-local storage it is set once, by the fiber. (That is why thread-local storage leads to the fiber, and not
+    /// to the worker.)
     static CURRENT: Cell<*const Header> = const { Cell::new(ptr::null()) };
 }
 
-/// Not inlined, as [`current`].
+/// Sets the fiber that runs on this storage. Not inlined, like [`current`].
 #[inline(never)]
 fn set_current(header: *const Header) {
     CURRENT.with(|c| c.set(header));
 }
 
-/// Any thread. The fiber that calls, or `None` on a plain thread.
+/// Returns the calling fiber, or `None` on a plain thread.
 ///
-/// Not inlined: the address of a thread-local must not be kept across a suspension, and LLVM would.
+/// Not inlined: LLVM would keep the address of a thread-local across a suspension.
 #[inline(never)]
 pub(crate) fn current<'a>() -> Option<&'a Header> {
     let header = CURRENT.with(Cell::get);
@@ -425,7 +437,7 @@ pub(crate) fn current<'a>() -> Option<&'a Header> {
     unsafe { header.as_ref() }
 }
 
-/// Returns the worker that runs on this thread, if a fiber of it calls.
+/// Returns the worker that runs on this thread, if one of its fibers calls.
 #[inline]
 pub(crate) fn current_host<'a>() -> Option<&'a Host> {
     // SAFETY: set by the worker before each resume to a part of its own context, which outlives the resume.

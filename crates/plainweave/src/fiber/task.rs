@@ -1,4 +1,4 @@
-//! A ready fiber, as run queues hold it, and the switch into it.
+//! A ready fiber, as run queues hold it, and the switch to it.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -14,15 +14,17 @@ use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::Stack;
 
-/// A fiber that is ready to run, as run queues hold it: dropping it leaks the fiber.
+/// A fiber that is ready to run, as run queues hold it. Dropping it leaks the fiber.
 ///
-/// Whoever holds it is the only one to do so, and has the right to run the fiber.
+/// Its holder is the only one, and has the right to run the fiber.
 pub struct FiberTask(NonNull<Header>);
 
-// SAFETY: it stands for the fiber's reference on itself, and a fiber's parts are handed over with the state word.
+// SAFETY: it stands for the fiber's reference on itself, and the state word hands the parts of a fiber over.
 unsafe impl Send for FiberTask {}
 
 impl FiberTask {
+    /// Creates the task of a fiber.
+    ///
     /// # Safety
     /// The caller has won the right to queue the fiber: by spawning it, by `State::wake`, or as its worker.
     pub(crate) unsafe fn new(header: NonNull<Header>) -> Self {
@@ -35,7 +37,8 @@ impl FiberTask {
         unsafe { self.0.as_ref() }
     }
 
-    /// Gives the fiber a stack and perhaps storage of its own. Its worker, before the first resume.
+    /// Gives the fiber a stack and, if `block` is set, fiber-local storage.
+    /// Context: its worker, before the first resume.
     #[inline(always)]
     pub(crate) fn start(&self, stack: Stack, block: Option<fiber_local::Block>) {
         stack.set_owner(self.0.as_ptr().cast());
@@ -63,7 +66,7 @@ impl FiberTask {
         unsafe { (*self.header().own.coroutine.get()).is_some() }
     }
 
-    /// Runs the fiber until it switches back; `None`: it has ended.
+    /// Runs the fiber until it switches back. Returns `None` if it has ended.
     ///
     /// # Safety
     /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber has switched back.
@@ -88,8 +91,9 @@ impl FiberTask {
         switch
     }
 
-    /// Its worker, when the fiber has ended. False: a message about it is on its way, and it is to be retired when that
-    /// has come.
+    /// Marks the fiber as ended. Returns false if a message about it is in flight; the caller then retires it when that
+    /// message has arrived.
+    /// Context: its worker.
     #[inline]
     pub(crate) fn finish(&self) -> bool {
         let header = self.header();
@@ -100,7 +104,7 @@ impl FiberTask {
         true
     }
 
-    /// Its worker, after `finish`: frees the fiber and returns its stack and its storage.
+    /// Frees the fiber, after `finish`, and returns its stack and its storage.
     #[inline(always)]
     pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<fiber_local::Block>) {
         let header = self.header();
@@ -114,12 +118,12 @@ impl FiberTask {
         (stack, block)
     }
 
-    /// A worker: the fiber cannot have a stack. Its joiner gets the error, its closure is dropped.
+    /// Ends a fiber that cannot get a stack: its joiner gets the error, its closure is dropped.
     pub(crate) fn refuse(self, error: std::io::Error, blocks: &Blocks) {
         // SAFETY: not started, owned by this worker; `retire` then gives up the reference.
         unsafe { (self.header().vtable.refuse)(self.0, error) };
         let no_message = self.finish();
-        debug_assert!(no_message, "a fiber that has not started is not settled");
+        debug_assert!(no_message, "a fiber that has not started has never suspended");
         self.retire(blocks);
     }
 }
@@ -147,7 +151,7 @@ impl Task for FiberTask {
         self.header().urgency.priority
     }
 
-    /// The earlier of the deadline that it was given for policies and the one that its blocking calls heed.
+    /// Returns the earlier of the deadline given for policies and the one that its blocking calls heed.
     fn deadline(&self) -> Option<u64> {
         // Whoever holds the task owns the fiber's parts.
         let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
