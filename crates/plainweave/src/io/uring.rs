@@ -27,7 +27,7 @@
 //!    TASKRUN and CQ_OVERFLOW flags and enters if one is set, or to flush, or to sleep. Otherwise it costs no system
 //!    call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead: completions appear when the thread
 //!    that submitted the operation next returns from the kernel, even from an interrupt. An operation that the watchdog
-//!    has submitted completes on the watchdog's thread, even while the worker sleeps, and is cancelled when that thread
+//!    has submitted completes on the watchdog's thread, even if that thread sleeps, and is cancelled when the thread
 //!    ends; since nobody requested that cancellation, the driver submits the operation again. The TASKRUN flag is
 //!    cleared when either thread has run its part: the worker may overlook completions until it next enters the kernel,
 //!    at the latest at the clock tick.
@@ -394,8 +394,7 @@ impl Driver for Uring {
                 }
                 return Ok(woken);
             }
-            // Armed by the worker, the only thread that sleeps here: the kernel runs the poll for the thread that
-            // submitted it.
+            // Armed by the worker, the only thread that sleeps here: the kernel wakes the thread that submitted it.
             if !self.armed {
                 self.arm_wakeup();
             }
