@@ -1,16 +1,16 @@
-//! Ends the process where nothing sound can follow, and says why first.
+//! Ends the process with a message where it could not continue soundly.
 
 use std::fmt;
 use std::io::Write;
 
-/// Any thread or fiber. `why` is a sentence, without its full stop.
+/// Prints `why`, a sentence without its full stop, and aborts the process.
 #[cold]
 pub(crate) fn abort(why: fmt::Arguments<'_>) -> ! {
     let _ = writeln!(std::io::stderr(), "plainweave: {why}. Aborting.");
     std::process::abort()
 }
 
-/// Any thread or fiber. Calls `section`; if that unwinds, the process ends and says `why`. Costs nothing otherwise.
+/// Calls `section`; if that unwinds, prints `why` and aborts. Costs nothing otherwise.
 #[inline(always)]
 pub(crate) fn no_unwind<R>(why: &'static str, section: impl FnOnce() -> R) -> R {
     struct Guard(&'static str);

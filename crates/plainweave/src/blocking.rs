@@ -1,4 +1,4 @@
-//! Work that would hold up a worker, on the threads of `sched/blocking_pool`.
+//! Runs work that would block a worker, on the threads of `sched/blocking_pool`.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,12 +14,12 @@ struct Slot<T> {
     waiter: Waker,
 }
 
-/// Any thread or fiber. Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of
-/// the worker go on meanwhile. On a plain thread `f` simply runs.
+/// Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of the worker go on
+/// meanwhile. On a plain thread `f` runs directly.
 ///
 /// # Errors
-/// The caller was cancelled or ran into its deadline. If `f` had begun by then it runs to its end, and its value is
-/// dropped there.
+/// The caller was cancelled or ran into its deadline. If `f` had begun by then, it runs to its end, and its value is
+/// dropped on the pool's thread.
 ///
 /// # Panics
 /// With `f`'s panic.

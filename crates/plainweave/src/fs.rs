@@ -1,5 +1,5 @@
-//! Files, off the workers: each call runs on the blocking pool and owns its buffer meanwhile, so the caller may leave.
-//! On a plain thread the calls are `std`'s.
+//! Files. Each call runs on the blocking pool, not on a worker, and owns its buffer meanwhile, so a cancelled caller
+//! may leave. On a plain thread the calls are `std`'s.
 
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crate::blocking;
 
-/// The most that one read or write moves: a bound on the buffer that goes to the blocking pool.
+/// The most bytes that one read or write moves: bounds the buffer that goes to the blocking pool.
 const PIECE: usize = 256 * 1024;
 
-/// An open file. Reads and writes go to a cursor of this handle's own.
+/// An open file. Reads and writes use a cursor that belongs to this handle.
 #[derive(Debug)]
 pub struct File {
     file: Arc<std::fs::File>,
@@ -22,16 +22,16 @@ pub struct File {
 }
 
 impl File {
-    /// Opens for reading.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// As `std`'s; the caller was cancelled or ran into its deadline.
+    /// As for `std`'s; the caller was cancelled or ran into its deadline.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         blocking(move || std::fs::File::open(path))?.map(Self::from_std)
     }
 
-    /// Creates, or truncates, for writing.
+    /// Creates or truncates a file, for writing.
     ///
     /// # Errors
     /// As for `open`.
@@ -40,13 +40,13 @@ impl File {
         blocking(move || std::fs::File::create(path))?.map(Self::from_std)
     }
 
-    /// Takes over a file of `std`'s; the cursor starts at 0.
+    /// Takes over a `std` file; the cursor starts at 0.
     #[must_use]
     pub fn from_std(file: std::fs::File) -> Self {
         Self { file: Arc::new(file), cursor: 0 }
     }
 
-    /// Size, times, kind.
+    /// Returns size, times and kind.
     ///
     /// # Errors
     /// As for `open`.
@@ -55,7 +55,7 @@ impl File {
         blocking(move || file.metadata())?
     }
 
-    /// Reads at a position, at most 256 KiB; 0 at the end of the file.
+    /// Reads at a position, at most 256 KiB; returns 0 at the end of the file.
     ///
     /// # Errors
     /// As for `open`.
@@ -120,7 +120,7 @@ impl Seek for File {
     }
 }
 
-/// A whole file.
+/// Reads a whole file.
 ///
 /// # Errors
 /// As for [`File::open`].
@@ -129,7 +129,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     blocking(move || std::fs::read(path))?
 }
 
-/// A whole file.
+/// Writes a whole file.
 ///
 /// # Errors
 /// As for [`File::open`].
@@ -138,7 +138,7 @@ pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<(
     blocking(move || std::fs::write(path, contents))?
 }
 
-/// Size, times, kind; follows links.
+/// Returns size, times and kind; follows links.
 ///
 /// # Errors
 /// As for [`File::open`].
@@ -147,16 +147,15 @@ pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     blocking(move || std::fs::metadata(path))?
 }
 
-/// Any thread or fiber; does not wait. Whether the page cache has all of `range` of a file, so that a read or
-/// `sendfile(2)` of it would not wait for a disk. The kernel may drop pages at any time: true is a likelihood, not a
-/// promise.
+/// Returns whether the page cache has all of `range` of a file, so that a read or `sendfile(2)` of it would not wait
+/// for a disk. Does not wait. The kernel may drop pages at any time: true is a likelihood, not a promise.
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] where the kernel (before Linux 6.5) or a filter has no `cachestat(2)`.
 pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
-    /// The same number on all machines; `libc` has no name for it.
+    /// The same number on all machines; `libc` does not name it.
     const CACHESTAT: libc::c_long = 451;
-    /// `struct cachestat_range` and `struct cachestat` of the kernel.
+    /// The kernel's `struct cachestat_range` and `struct cachestat`.
     type Asked = [u64; 2];
     type Told = [u64; 5];
     let len = range.end.saturating_sub(range.start);

@@ -1,18 +1,18 @@
-//! Figures of a running runtime.
+//! Metrics of a running runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fiber_local;
 use crate::sched::pool::{self, PoolShared, WorkerShared};
 
-/// Figures of a runtime, read while it runs: each is exact, together they are not of one moment.
+/// Metrics of a runtime, read while it runs: each is exact, but they are not a snapshot of one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Fibers spawned and not ended.
     pub live_fibers: u64,
-    /// Idle connections that wait without a fiber. One that is just given to a fiber is counted until that is done,
-    /// which may be after the fiber's end on another worker.
+    /// Idle connections that wait without a fiber. A connection that is being passed to a fiber is counted until that
+    /// is done, which may be after the fiber's end on another worker.
     pub idle_connections: u64,
     /// Fibers that have ended.
     pub finished_fibers: u64,
@@ -24,18 +24,18 @@ pub struct Metrics {
     pub sleeping_workers: usize,
     /// Stacks in use.
     pub stacks_in_use: usize,
-    /// The deepest a stack has been seen, in bytes, rounded up to pages; seen when stacks are given back.
+    /// The deepest stack use seen, in bytes, rounded up to pages; measured when stacks are given back.
     pub stack_high_water: usize,
-    /// Workers found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
+    /// Times a worker was found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
     pub stalls: u64,
-    /// Fibers and idle connections that waited with such a worker and were given to another.
+    /// Fibers and idle connections that waited on a stalled worker and were given to another.
     pub rescued: u64,
-    /// Blocks of thread-local storage for fibers that have their own: of the whole process, free ones included.
+    /// Blocks of thread-local storage for fibers that have their own, in the whole process, including free ones.
     pub storage_blocks: usize,
 }
 
 impl Metrics {
-    /// Any thread. Reads the workers' own counts.
+    /// Reads the workers' counters.
     pub(crate) fn of(pool: &PoolShared) -> Metrics {
         let sum = |f: fn(&WorkerShared) -> &AtomicU64| -> u64 {
             pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
@@ -57,7 +57,7 @@ impl Metrics {
     }
 }
 
-/// A fiber. Figures of the runtime it runs on; `None` on a plain thread.
+/// Returns the metrics of the runtime that the calling fiber runs on; `None` on a plain thread.
 #[must_use]
 pub fn metrics() -> Option<Metrics> {
     pool::try_current_pool().map(|pool| Metrics::of(&pool))

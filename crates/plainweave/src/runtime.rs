@@ -25,7 +25,7 @@ use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use crate::watchdog::OnStall;
 use machine::{available_cpus, topology};
 
-/// The most threads that serve `blocking` calls, unless the builder says otherwise.
+/// The most threads that serve `blocking` calls, by default.
 const BLOCKING_THREADS: usize = 64;
 /// The most workers.
 const MAX_WORKERS: usize = 1024;
@@ -41,7 +41,7 @@ pub struct RuntimeBuilder {
     policy: String,
     movement: Movement,
     storage: Storage,
-    /// `movement_anytime`'s contract was promised.
+    /// Whether the caller has promised the contract of `movement_anytime`.
     movement_promised: bool,
     stack: StackConfig,
     blocking_threads: usize,
@@ -71,61 +71,60 @@ impl RuntimeBuilder {
         }
     }
 
-    /// OS threads that run fibers, 1 to 1,024. Default: the CPUs that this process may use (affinity mask and cgroup
-    /// quota).
+    /// Sets the number of OS threads that run fibers, 1 to 1,024. Default: the CPUs that this process may use (affinity
+    /// mask and cgroup quota).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// The I/O driver.
+    /// Sets the I/O driver.
     pub fn io(mut self, io: Io) -> Self {
         self.io = io;
         self
     }
 
-    /// The scheduling policy, by one of the names in [`PRESETS`], perhaps with parameters: `"fifo"`,
-    /// `"lifo:capacity=128,victim=near:13"`. An unknown name, an unknown parameter and a value out of range are errors
-    /// of `build`, which tell what is valid. [`Self::build_with`] takes policies by type.
+    /// Sets the scheduling policy, by one of the names in [`PRESETS`], optionally with parameters: `"fifo"`,
+    /// `"lifo:capacity=128,victim=near:13"`. For an unknown name, an unknown parameter or a value out of range `build`
+    /// returns an error that lists what is valid. [`Self::build_with`] takes policies by type.
     pub fn policy(mut self, name: impl Into<String>) -> Self {
         self.policy = name.into();
         self
     }
 
-    /// Bytes of stack for each fiber, 32 KiB (which holds a panic with its backtrace) to 1 GiB; virtual, taken from the
-    /// machine page by page as it is used.
-    /// Default: 256 KiB, 1 MiB in debug builds.
+    /// Sets the bytes of stack for each fiber, 32 KiB (enough for a panic with its backtrace) to 1 GiB. This is virtual
+    /// memory, committed page by page as it is used. Default: 256 KiB, 1 MiB in debug builds.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack.size = bytes;
         self
     }
 
-    /// The most fibers that may have a stack at once; a fiber that starts beyond it fails, which its `join` tells.
-    /// Default: 1,048,576.
+    /// Sets the most fibers that may have a stack at once; a fiber that starts beyond it fails, and its `join` returns
+    /// the error. Default: 1,048,576.
     pub fn max_fibers(mut self, fibers: usize) -> Self {
         self.stack.max_stacks = fibers;
         self
     }
 
-    /// The most threads that serve [`crate::blocking`], at least 1. Default: 64.
+    /// Sets the most threads that serve [`crate::blocking`], at least 1. Default: 64.
     pub fn blocking_threads(mut self, threads: usize) -> Self {
         self.blocking_threads = threads;
         self
     }
 
-    /// How long a dropped runtime waits for its cancelled fibers before it leaves them behind. Default: 10 s.
+    /// Sets how long a dropped runtime waits for its cancelled fibers before it leaves them behind. Default: 10 s.
     pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
         self.shutdown = limit;
         self
     }
 
-    /// Seeds the policies' draws.
+    /// Seeds the policies' random choices.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The workers' thread name. Default: `plainweave`.
+    /// Sets the name of the workers' threads. Default: `plainweave`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -134,15 +133,15 @@ impl RuntimeBuilder {
     /// Builds and starts the runtime with the policy named.
     ///
     /// # Errors
-    /// A setting out of range (the message says which and what is valid); a driver that was asked for by name and is
-    /// not to be had; no threads, descriptors or memory; with [`Self::on_stall`], SIGURG that has a handler.
+    /// A setting is out of range (the message says which and what is valid); a driver requested by name is unavailable;
+    /// threads, descriptors or memory are exhausted; [`Self::on_stall`] is set and SIGURG already has a handler.
     pub fn build(self) -> io::Result<Runtime> {
         let choice = Choice::parse(&self.policy).map_err(invalid)?;
         choice.visit(Named(self))
     }
 
     /// Builds and starts the runtime with a policy by its type: your own, or a composition. [`Runtime::policy`] then
-    /// says `custom`.
+    /// returns `custom`.
     ///
     /// # Errors
     /// As for [`Self::build`].
@@ -201,8 +200,8 @@ impl RuntimeBuilder {
         Ok(workers)
     }
 
-    /// Drivers are opened on their own threads (a ring wants its single issuer), so each thread reports back. On any
-    /// failure the dropped `runtime` stops those that have started.
+    /// Starts the workers. Each opens its driver on its own thread (a ring requires its single issuer) and reports
+    /// back. On any failure the dropped `runtime` stops those that have started.
     fn start_workers<P: Policy<FiberTask>>(
         &self,
         runtime: &mut Runtime,
@@ -252,7 +251,7 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// A builder on its way to the type of its policy.
+/// A builder that waits for the type of its policy.
 struct Named(RuntimeBuilder);
 
 impl Visitor<FiberTask> for Named {
@@ -266,7 +265,7 @@ impl Visitor<FiberTask> for Named {
 /// A pool of workers that run fibers.
 ///
 /// Dropping it cancels every fiber, waits for them (ten seconds, or [`RuntimeBuilder::shutdown_timeout`]) and ends the
-/// workers; [`Runtime::shutdown`] does the same and tells what was left.
+/// workers; [`Runtime::shutdown`] does the same and returns what was left behind.
 ///
 /// # Panics
 /// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
@@ -275,7 +274,7 @@ pub struct Runtime {
     pool: Arc<PoolShared>,
     threads: Vec<OsJoinHandle<usize>>,
     watchdog: Option<OsJoinHandle<()>>,
-    /// It ends after the watchdog.
+    /// Ends after the watchdog.
     reporter: Option<OsJoinHandle<()>>,
     shutdown: Duration,
     driver: &'static str,
@@ -295,12 +294,12 @@ pub struct Shutdown {
 }
 
 impl Runtime {
-    /// The settings, all with defaults.
+    /// Returns a builder with default settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::new()
     }
 
-    /// A runtime with default settings.
+    /// Builds a runtime with default settings.
     ///
     /// # Errors
     /// As for [`RuntimeBuilder::build`].
@@ -308,13 +307,13 @@ impl Runtime {
         Self::builder().build()
     }
 
-    /// Any thread. Runs `f` on a fiber and waits for its value; `f` may borrow.
+    /// Runs `f` on a fiber and waits for its value; `f` may borrow.
     ///
     /// # Panics
-    /// With `f`'s panic, or if the fiber could not start. On a thread that ends, within a destructor of a thread-local
-    /// that was used before this crate's was, without having run `f`.
+    /// With `f`'s panic, or if the fiber could not start. Also, without running `f`, on a thread that is ending, in a
+    /// destructor of a thread-local that was first used before this crate's.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
-        // Where the calling thread cannot wait, this panics: before the fiber has what `f` borrows.
+        // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());
         let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
             // SAFETY: this section ends when the fiber has ended, or not at all.
@@ -329,7 +328,7 @@ impl Runtime {
         }
     }
 
-    /// Any thread. Starts a fiber; see [`crate::spawn`].
+    /// Spawns a fiber on this runtime; see [`crate::spawn`].
     pub fn spawn<T, F>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -339,7 +338,7 @@ impl Runtime {
         unsafe { FiberBuilder::new().spawn_unchecked(&self.pool, f) }
     }
 
-    /// Any thread. Starts a fiber as the builder was told.
+    /// Spawns a fiber as `builder` describes it.
     ///
     /// # Errors
     /// The stack size or the weight is out of range.
@@ -351,65 +350,67 @@ impl Runtime {
         builder.spawn_on(&self.pool, f)
     }
 
-    /// Any thread. A scope whose fibers run here; see [`crate::scope`].
+    /// Runs `f` with a scope whose fibers run on this runtime; see [`crate::scope`].
     pub fn scope<'env, T>(&self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
         scope_on(self.pool.clone(), f)
     }
 
-    /// The driver that serves it: `uring`, `epoll` or `sim`.
+    /// Returns the name of the I/O driver: `uring`, `epoll` or `sim`.
     #[must_use]
     pub fn driver(&self) -> &'static str {
         self.driver
     }
 
-    /// Why it is not io_uring, if that was tried and refused.
+    /// Returns why the driver is not io_uring, if that was tried and refused.
     #[must_use]
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// Whose thread-local storage its fibers see.
+    /// Returns whose thread-local storage the runtime's fibers use.
     #[must_use]
     pub fn storage(&self) -> Storage {
         self.pool.storage
     }
 
-    /// The number of workers.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.pool.workers.len()
     }
 
-    /// Any thread. Figures of the moment.
+    /// Returns the runtime's current metrics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.pool)
     }
 
-    /// Any thread. Ends every idle connection ([`crate::net::on_readable`]), now and from now on: it gets an
-    /// error that [`crate::is_cancelled`] recognises. Fibers go on: the first step of a graceful stop.
+    /// Closes every idle connection ([`crate::net::on_readable`]), present and future: each gets an error that
+    /// [`crate::is_cancelled`] recognises. Fibers go on. This is the first step of a graceful stop.
     pub fn close_idle_connections(&self) {
         self.pool.close_idle_connections();
     }
 
-    /// Any thread. Waits until no fiber and no idle connection is left, for at most `limit`; whether it is so.
-    /// Cancels nothing. The calling thread is held up, so call it outside the runtime's own fibers.
+    /// Waits, for at most `limit`, until no fiber and no idle connection is left, and returns whether that is so.
+    /// Cancels nothing.
+    ///
+    /// Context: blocks the calling thread, so call it outside the runtime's own fibers.
     #[must_use]
     pub fn wait_idle(&self, limit: Duration) -> bool {
         self.pool.wait_until_empty(Instant::now() + limit) == 0
     }
 
-    /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. What has not ended by
-    /// then is left behind, with its stack and its ring, and counted.
+    /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. Whatever has not ended
+    /// by then is left behind, with its stack and its ring, and counted.
     ///
     /// # Panics
-    /// On one of its own fibers.
+    /// If called on one of the runtime's own fibers.
     pub fn shutdown(mut self, limit: Duration) -> Shutdown {
         self.end(limit)
     }
@@ -429,12 +430,12 @@ impl Runtime {
         self.pool.stop();
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.thread().unpark();
-            // If it has panicked it has said so.
+            // If it has panicked, the panic message is already out.
             let _ = watchdog.join();
         }
         self.pool.blocking.close();
         for thread in self.threads.drain(..) {
-            // With all fibers ended the workers are about to leave; else give the stuck ones no more time.
+            // Once all fibers have ended, the workers are about to exit; otherwise give stuck workers no more time.
             while left.leaked_fibers > 0
                 && !thread.is_finished()
                 && Instant::now() < deadline + Duration::from_millis(100)
@@ -452,7 +453,7 @@ impl Runtime {
             watch::end_reports(&reporter);
         }
         if left.leaked_fibers > 0 {
-            // Fibers left behind point at it.
+            // Fibers left behind point to it.
             std::mem::forget(self.pool.clone());
         }
         left
@@ -461,7 +462,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // A fiber that panics already, perhaps because of this very mistake in `shutdown`, leaves the workers to
+        // If this fiber is already panicking, perhaps because of this very mistake in `shutdown`, leave the workers to
         // themselves: a second panic would end the process.
         let second_panic = std::thread::panicking() && self.on_own_fiber();
         if !self.threads.is_empty() && !second_panic {
@@ -470,7 +471,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Any thread. Builds a runtime with default settings, runs `f` on a fiber of it, and shuts it down.
+/// Builds a runtime with default settings, runs `f` on a fiber of it, and shuts it down.
 ///
 /// # Panics
 /// With `f`'s panic; if the runtime cannot be built, with a message that says why.

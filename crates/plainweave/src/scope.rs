@@ -1,4 +1,4 @@
-//! Structured fibers: a scope lends its borrows to fibers and does not end before they do.
+//! Structured fibers: a scope lets its fibers borrow, and does not end before they do.
 //!
 //! A child that panics cancels its siblings; a body that panics cancels its children; cancelling the fiber that owns
 //! the scope cancels them too. In each case the scope still waits for all of them: cancellation is a request, and their
@@ -17,7 +17,7 @@ use crate::sched::closure::{self, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::thread::{Fiber, JoinError};
 
-/// Lends borrows to fibers; see [`scope`].
+/// A scope in which fibers may borrow; see [`scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     data: Arc<ScopeData>,
@@ -35,11 +35,9 @@ pub struct ScopedJoinHandle<'scope, T> {
 
 /// Runs `f` with a scope whose fibers may borrow from the caller, and returns when `f` and all of them have ended.
 ///
-/// Called by a fiber; from a plain thread use [`crate::Runtime::scope`].
-///
 /// # Panics
 /// With `f`'s panic if it panics, else with the first panic of a fiber that was not taken by its handle's `join`.
-/// On a plain thread, with a message that says so.
+/// On a plain thread, with a message that says so: use [`crate::Runtime::scope`] there.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -74,7 +72,7 @@ pub(crate) fn scope_on<'env, T>(
     });
     match result {
         Err(panic) => {
-            // Here, for the last reference may be a worker's.
+            // Drop it here, because the last reference may be a worker's.
             data.take_panic().into_iter().for_each(closure::drop_contained);
             resume_unwind(panic)
         }
@@ -86,8 +84,9 @@ pub(crate) fn scope_on<'env, T>(
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Any thread or fiber that has the scope. Starts a fiber that may borrow from the scope's surroundings. It
-    /// inherits the deadline of the spawning fiber.
+    /// Spawns a fiber that may borrow from the scope's surroundings. It inherits the deadline of the spawning fiber.
+    ///
+    /// Context: any thread or fiber that has the scope.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -111,35 +110,35 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         ScopedJoinHandle { raw, scope: PhantomData }
     }
 
-    /// Any thread or fiber that has the scope. Cancels all of its fibers, those to come included.
+    /// Cancels all of the scope's fibers, present and future.
     pub fn cancel(&self) {
         self.data.node.cancel(CancelReason::Requested);
     }
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Any thread or fiber. Waits for the fiber's end.
+    /// Waits for the fiber's end and returns its value.
     ///
     /// # Errors
-    /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline, then the
+    /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline: then the
     /// fiber goes on and the scope will wait for it.
     pub fn join(self) -> Result<T, JoinError> {
         self.raw.wait(true).map_err(JoinError::interrupted)?;
         self.raw.take().map_err(JoinError::failed)
     }
 
-    /// Any thread. Asks the fiber to stop: its next blocking call returns an error.
+    /// Requests that the fiber stop: its next blocking call returns an error.
     pub fn cancel(&self) {
         self.fiber().cancel();
     }
 
-    /// Any thread. Whether the fiber has ended.
+    /// Returns whether the fiber has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.raw.is_done()
     }
 
-    /// The fiber's handle for `unpark` and the like.
+    /// Returns the fiber's handle, for `unpark` and the like.
     #[must_use]
     pub fn fiber(&self) -> Fiber {
         Fiber::of(self.raw.header())

@@ -1,8 +1,8 @@
-//! The one door to atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
+//! The single source of atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
 //!
-//! Lock-free modules (`queue/*`, `park`, `atomics/state`, `atomics/spin_lock`) import from here and from nowhere else,
-//! so that the file that runs is the file that was checked. Under `--cfg loom` every access goes through loom's
-//! scheduler; capacities shrink there because the state space grows with them.
+//! Lock-free modules (`queue/*`, `atomics/*`) import from here and from nowhere else, so that the file that runs is the
+//! file that was checked. Under `--cfg loom` every access goes through loom's scheduler; capacities shrink there
+//! because the state space grows with them.
 
 #[cfg(not(loom))]
 mod imp {
@@ -12,7 +12,7 @@ mod imp {
     pub(crate) use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
-    /// A turn of a spinning loop; after `turn` 64 of them the kernel is asked to run somebody else.
+    /// Spins once; after `turn` 64 yields to other threads through the kernel.
     #[inline]
     pub(crate) fn relax(turn: u32) {
         if turn < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
@@ -39,13 +39,13 @@ mod imp {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// Hands out a pointer for reading; the caller upholds that nobody writes meanwhile.
+        /// Passes a pointer for reading; the caller ensures that nobody writes meanwhile.
         #[inline(always)]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
 
-        /// Hands out a pointer for writing; the caller upholds that nobody else accesses meanwhile.
+        /// Passes a pointer for writing; the caller ensures that nobody else accesses it meanwhile.
         #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
@@ -58,7 +58,7 @@ mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
-    /// Orders nothing in a model, so code that relies on it has to do without there.
+    /// Has no effect in a model, so code that relies on it needs another way there.
     pub(crate) fn compiler_fence(_: atomic::Ordering) {}
 
     /// A model has no kernel.

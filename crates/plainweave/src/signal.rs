@@ -1,4 +1,4 @@
-//! Signals, waited for like anything else.
+//! Signals that fibers and threads can wait for.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,15 +16,15 @@ use crate::sched::io_call::{Descriptor, perform};
 pub const SIGTERM: i32 = consts::SIGTERM;
 /// "Interrupt", as Ctrl-C sends it.
 pub const SIGINT: i32 = consts::SIGINT;
-/// "Hang up", by custom "reload".
+/// "Hang up", by convention "reload".
 pub const SIGHUP: i32 = consts::SIGHUP;
-/// For the application.
+/// Free for the application.
 pub const SIGUSR1: i32 = consts::SIGUSR1;
-/// For the application.
+/// Free for the application.
 pub const SIGUSR2: i32 = consts::SIGUSR2;
 
-/// Catches signals from its making to its drop; their default actions do not take place. (The process keeps a handler
-/// that ignores them afterwards.)
+/// Catches signals while it exists; their default actions do not take place. (Afterwards the process keeps a handler
+/// that ignores them.)
 #[derive(Debug)]
 pub struct Signals {
     caught: Vec<Caught>,
@@ -43,7 +43,7 @@ impl Signals {
     /// Starts to catch these signals.
     ///
     /// # Errors
-    /// A signal that cannot be caught, or no descriptor left.
+    /// A signal cannot be caught, or no descriptor is left.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
         let (bell, rung) = nonblocking_pair()?;
         let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Descriptor::new(rung) };
@@ -53,7 +53,7 @@ impl Signals {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
             let (write, read) = nonblocking_pair()?;
-            // Its own pipe tells which signal it was; the common one wakes whoever waits.
+            // The signal's own pipe tells which signal it was; the common one wakes a waiter.
             let own = pipe::register(signal, write)?;
             let common = pipe::register(signal, bell.try_clone()?).inspect_err(|_| {
                 unregister(own);
@@ -63,7 +63,7 @@ impl Signals {
         Ok(this)
     }
 
-    /// Any thread or fiber. Waits for one of the signals; several of one kind that come together count once.
+    /// Waits for one of the signals and returns its number; several of one kind that come together count once.
     ///
     /// # Errors
     /// The caller was cancelled or ran into its deadline.
@@ -71,10 +71,10 @@ impl Signals {
         self.wait_for(None)
     }
 
-    /// [`Signals::wait`], for at most this long.
+    /// Waits like [`Signals::wait`], for at most `limit`.
     ///
     /// # Errors
-    /// As for `wait`; [`io::ErrorKind::TimedOut`].
+    /// As for `wait`; [`io::ErrorKind::TimedOut`] after `limit`.
     pub fn wait_timeout(&self, limit: Duration) -> io::Result<i32> {
         self.wait_for(Some(limit))
     }
@@ -84,7 +84,7 @@ impl Signals {
             if let Some(signal) = self.pending() {
                 return Ok(signal);
             }
-            // One byte, one signal, one waiter: the rest of what the bell holds is for the others that wait.
+            // One byte, one signal, one waiter: the remaining bytes in the common pipe are for other waiters.
             let mut buf = [0u8; 1];
             let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
             // SAFETY: `perform` does not return while the kernel may write to the buffer.
@@ -113,7 +113,7 @@ fn nonblocking_pair() -> io::Result<(UnixStream, OwnedFd)> {
     Ok((write, read.into()))
 }
 
-/// Empties a pipe; whether there was anything in it.
+/// Empties a pipe. Returns whether there was anything in it.
 fn drain(pipe: &Descriptor) -> bool {
     let mut some = false;
     let mut buf = [0u8; 64];

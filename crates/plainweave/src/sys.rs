@@ -10,7 +10,7 @@ use rustix::event::{Timespec, poll as ppoll};
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how many are.
 ///
 /// # Errors
-/// What ppoll(2) says; [`io::ErrorKind::Interrupted`] after a signal.
+/// As for ppoll(2); [`io::ErrorKind::Interrupted`] after a signal.
 pub(crate) fn poll_all(entries: &mut [PollEntry<'_>], limit: Option<Duration>) -> io::Result<usize> {
     let limit = limit.map(|limit| Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -23,7 +23,7 @@ pub(crate) fn poll_all(entries: &mut [PollEntry<'_>], limit: Option<Duration>) -
 /// is: false after the limit and after a signal.
 ///
 /// # Errors
-/// What ppoll(2) says.
+/// As for ppoll(2).
 pub(crate) fn poll(fd: impl AsFd, events: PollFlags, limit: Option<Duration>) -> io::Result<bool> {
     match poll_all(&mut [PollEntry::new(&fd, events)], limit) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -34,10 +34,10 @@ pub(crate) fn poll(fd: impl AsFd, events: PollFlags, limit: Option<Duration>) ->
 /// The bounds of sched_setattr(2) for a time slice, in nanoseconds.
 pub(crate) const SHORTEST_SLICE: u64 = 100_000;
 pub(crate) const LONGEST_SLICE: u64 = 100_000_000;
-/// Asks for the kernel's own.
+/// Requests the kernel's default slice.
 const DEFAULT_SLICE: u64 = 0;
 
-/// `struct sched_attr` of the kernel's interface, as it first was.
+/// The kernel's `struct sched_attr`, in its first version.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Attributes {
@@ -51,13 +51,13 @@ struct Attributes {
     period: u64,
 }
 
-/// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread that is not of an
-/// ordinary class, or on a kernel that knows no slices of such.
+/// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread outside the ordinary
+/// scheduling classes, or on a kernel without slices for them.
 pub(crate) fn time_slice(thread: u32) -> Option<u64> {
     attributes(thread).map(|now| now.runtime)
 }
 
-/// Gives the thread a slice and returns the one that it had; `None` if nothing has changed.
+/// Gives the thread a slice and returns its previous one; `None` if nothing has changed.
 pub(crate) fn set_time_slice(thread: u32, slice: u64) -> Option<u64> {
     let now = attributes(thread).filter(|now| now.runtime != slice)?;
     let new = Attributes { runtime: slice, ..now };
@@ -66,7 +66,7 @@ pub(crate) fn set_time_slice(thread: u32, slice: u64) -> Option<u64> {
     set.then_some(now.runtime)
 }
 
-/// Gives the thread back its slice, unless somebody else has changed it since it was given the longest.
+/// Gives the thread back its slice, unless it was changed again after it was set to the longest.
 pub(crate) fn restore_time_slice(thread: u32, usual: u64) {
     if time_slice(thread) == Some(LONGEST_SLICE) {
         set_time_slice(thread, usual);
@@ -83,6 +83,6 @@ fn attributes(thread: u32) -> Option<Attributes> {
     // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of it.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
-    // Other kernels say 0.
+    // Other kernels report 0.
     (result == 0 && ordinary && now.runtime != 0).then_some(now)
 }

@@ -29,29 +29,29 @@ pub struct LocalJoinHandle<T> {
 macro_rules! handle_methods {
     ($handle:ident, $raw:tt) => {
         impl<T> $handle<T> {
-            /// Any thread or fiber. Waits for the fiber's end and gives its value.
+            /// Waits for the fiber's end and returns its value.
             ///
             /// # Errors
-            /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline,
+            /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline:
             /// then the fiber goes on, detached.
             pub fn join(self) -> Result<T, JoinError> {
                 self.$raw.wait(true).map_err(JoinError::interrupted)?;
                 self.$raw.take().map_err(JoinError::failed)
             }
 
-            /// Any thread. Asks the fiber to stop: the blocking call that it is in, or its next, returns an error that
+            /// Requests that the fiber stop: its current or next blocking call returns an error that
             /// [`crate::is_cancelled`] recognises.
             pub fn cancel(&self) {
                 self.fiber().cancel();
             }
 
-            /// Any thread. Whether the fiber has ended.
+            /// Returns whether the fiber has ended.
             #[must_use]
             pub fn is_finished(&self) -> bool {
                 self.$raw.is_done()
             }
 
-            /// The fiber's handle, for `unpark` and the like.
+            /// Returns the fiber's handle, for `unpark` and the like.
             #[must_use]
             pub fn fiber(&self) -> Fiber {
                 Fiber::of(self.$raw.header())
@@ -71,13 +71,13 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Why `join` has no value to give.
+/// Why `join` returns no value.
 #[derive(Debug)]
 pub struct JoinError(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// The payload (behind a lock so that the error is `Sync`, as boxed errors are wanted) and what it says.
+    /// The payload (behind a lock so that the error is `Sync`, as boxed errors usually must be) and its message.
     Panicked(Mutex<Box<dyn Any + Send>>, String),
     Refused(io::Error),
     Interrupted(Interrupt),
@@ -98,34 +98,34 @@ impl JoinError {
         Self(Kind::Interrupted(interrupt))
     }
 
-    /// The fiber panicked.
+    /// Returns whether the fiber panicked.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Kind::Panicked(..))
     }
 
-    /// The fiber could not start: no stack was to be had.
+    /// Returns whether the fiber could not start because no stack was available.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0, Kind::Refused(_))
     }
 
-    /// The *joining* fiber was cancelled; the other goes on.
+    /// Returns whether the *joining* fiber was cancelled; the other goes on.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Kind::Interrupted(Interrupt::Cancelled(_)))
     }
 
-    /// The *joining* fiber or thread ran into its deadline; the other goes on.
+    /// Returns whether the *joining* fiber or thread ran into its deadline; the other goes on.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         matches!(self.0, Kind::Interrupted(Interrupt::TimedOut))
     }
 
-    /// The panic's payload, for [`std::panic::resume_unwind`].
+    /// Returns the panic's payload, for [`std::panic::resume_unwind`].
     ///
     /// # Errors
-    /// The error itself, if it is not a panic.
+    /// Returns the error itself if it is not a panic.
     pub fn into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         match self.0 {
             Kind::Panicked(payload, _) => Ok(payload.into_inner().unwrap_or_else(|e| e.into_inner())),
@@ -159,10 +159,10 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// How a fiber is made: its name, the size of its stack, and what a policy may want to know of it.
+/// Settings of a new fiber: its name, its stack size, and hints for the policy.
 ///
-/// Priority, deadline and weight mean something to the policies that rank by them (`priority`, `edf`, `shares`,
-/// `policy::Tiers`); to the others they mean nothing.
+/// Priority, deadline and weight matter to the policies that rank by them (`priority`, `edf`, `shares`,
+/// `policy::Tiers`); other policies ignore them.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -180,42 +180,42 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No name, the runtime's stack size.
+    /// Creates a builder: no name, the runtime's stack size.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name that reports and the overflow message show.
+    /// Sets the name that reports and the overflow message show.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into().into_boxed_str());
         self
     }
 
-    /// Bytes of stack, rounded up to a power of two. Such stacks come from a pool of their size, not from the workers'
-    /// caches: for the few fibers that go deep.
+    /// Sets the bytes of stack, rounded up to a power of two. Such stacks come from a pool of their size, not from the
+    /// workers' caches: use it for the few fibers that recurse deeply.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self
     }
 
-    /// How urgent the fiber is: 255 is the most, [`crate::policy::PRIORITY`] (128) is what fibers have otherwise.
+    /// Sets how urgent the fiber is: 255 is the most urgent, [`crate::policy::PRIORITY`] (128) the default.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// The fiber's share beside others, 1 to 1,000; [`crate::policy::WEIGHT`] (100) otherwise.
+    /// Sets the fiber's share relative to others, 1 to 1,000; the default is [`crate::policy::WEIGHT`] (100).
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = Some(weight);
         self
     }
 
-    /// By when the fiber should have run. Nothing fails when it is late: for that see [`crate::time::with_timeout`],
+    /// Sets when the fiber should have run. Nothing fails when it is late: for that see [`crate::time::with_timeout`],
     /// whose deadline policies see as well.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
@@ -223,7 +223,7 @@ impl Builder {
         self
     }
 
-    /// A fiber. Spawns a fiber on its runtime, like [`spawn`].
+    /// Spawns a fiber on the current runtime, like [`spawn`].
     ///
     /// # Errors
     /// The stack size or the weight is out of range, or the caller runs on no runtime.
@@ -236,10 +236,10 @@ impl Builder {
         self.spawn_on(&pool, f)
     }
 
-    /// As [`spawn_local`].
+    /// Spawns a fiber on the current worker, like [`spawn_local`].
     ///
     /// # Errors
-    /// The stack size or the weight is out of range; the caller is no fiber, or one that may move, or one with
+    /// The stack size or the weight is out of range; the caller is not a fiber, or is one that may migrate, or one with
     /// thread-local storage of its own.
     pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
         let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
@@ -259,7 +259,7 @@ impl Builder {
         self.apply_to(ctx.pool(), &mut spec);
         spec.pinned_to = Some(ctx.id());
         spec.movement = Movement::Never;
-        // SAFETY: anchored to this worker for good, like the caller; the handle is not Send.
+        // SAFETY: pinned to this worker for good, like the caller; the handle is not Send.
         let (task, raw) = unsafe { closure::create(spec, None, f) };
         ctx.pool().spawn(task, Some(ctx));
         Ok(LocalJoinHandle { raw, _here: PhantomData })
@@ -287,10 +287,10 @@ impl Builder {
         Ok(())
     }
 
-    /// Gives a fiber to be what this builder was told.
+    /// Writes this builder's settings into a fiber's spec.
     fn apply_to(self, pool: &PoolShared, spec: &mut FiberSpec) {
         spec.name = self.name;
-        // `check` saw that it is less than this.
+        // `check` made sure that it is less than this.
         spec.stack_size = u32::try_from(self.stack_size).unwrap_or(u32::MAX);
         let default = Urgency::default();
         spec.urgency = Urgency {
@@ -313,13 +313,13 @@ impl Builder {
     }
 }
 
-/// A fiber. Starts another on the same runtime; from a plain thread use [`crate::Runtime::spawn`].
+/// Spawns a fiber on the current runtime; from a plain thread use [`crate::Runtime::spawn`].
 ///
 /// The new fiber is detached from the caller's scope and deadline: it ends by itself, by its handle's `cancel` or with
 /// the runtime. It may run on any worker until it first runs (see [`Movement`]).
 ///
 /// # Panics
-/// If called from outside a runtime.
+/// If called outside a runtime.
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -330,17 +330,17 @@ where
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
 
-/// A fiber that shares its worker's thread-local storage ([`crate::RuntimeBuilder::shared_storage`]). Starts another on
-/// the same *worker*, where it stays: closure and result need not be `Send`. On storage of their own fibers are threads
-/// to the language: what may point into one's thread-locals may not go to another.
+/// Spawns a fiber on the current *worker*, pinned to it, so closure and result need not be `Send`. Only for fibers that
+/// share their worker's thread-local storage ([`crate::RuntimeBuilder::shared_storage`]): with storage of their own,
+/// fibers are threads to the language, and what may point into the thread-locals of one may not go to another.
 ///
 /// # Panics
-/// If called from outside a fiber, by one that may move ([`Movement::Anytime`]), or by one with storage of its own.
+/// If called outside a fiber, by one that may migrate ([`Movement::Anytime`]), or by one with storage of its own.
 pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHandle<T> {
     Builder::new().spawn_local(f).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Lets other fibers run. On a plain thread, other threads. Never an error: a cancelled fiber goes on.
+/// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes on.
 #[inline]
 pub fn yield_now() {
     match wait::suspendable() {
@@ -349,18 +349,18 @@ pub fn yield_now() {
     }
 }
 
-/// Waits until somebody calls [`Fiber::unpark`]; a token left before makes it return at once. Works on plain threads
-/// too.
+/// Waits until another fiber or thread calls [`Fiber::unpark`]; a token left before makes it return at once. Works on
+/// plain threads too.
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
-// Into the caller's own frame: see `block`.
+// Inlined into the caller's own frame: see `block`.
 #[inline(always)]
 pub fn park() -> io::Result<()> {
     Ok(wait::park(None)?)
 }
 
-/// [`park`], for at most this long.
+/// Waits like [`park`], for at most `limit`.
 ///
 /// # Errors
 /// As for `park`; [`io::ErrorKind::TimedOut`] when the time is over.
@@ -368,7 +368,7 @@ pub fn park_timeout(limit: Duration) -> io::Result<()> {
     Ok(wait::park(Some(limit))?)
 }
 
-/// The calling fiber, or the calling plain thread.
+/// Returns the calling fiber, or the calling plain thread.
 #[must_use]
 pub fn current() -> Fiber {
     match fiber::current() {
@@ -377,7 +377,7 @@ pub fn current() -> Fiber {
     }
 }
 
-/// Whether the caller runs on a fiber.
+/// Returns whether the caller runs on a fiber.
 #[must_use]
 pub fn on_fiber() -> bool {
     fiber::current().is_some()
@@ -398,11 +398,11 @@ impl Fiber {
         Self(Inner::Fiber(FiberHandle::from_ref(header)))
     }
 
-    /// Any thread. Leaves the token that ends the fiber's [`park`], now or when it next calls it.
+    /// Leaves the token that ends the fiber's [`park`], now or when it next calls it.
     #[inline]
     pub fn unpark(&self) {
         match &self.0 {
-            // What was written before is visible to whoever takes the token.
+            // What was written before is visible to the caller that takes the token.
             Inner::Fiber(fiber) => fiber.unpark(),
             Inner::Thread(entry) => {
                 entry.token.store(true, Ordering::Release);
@@ -411,8 +411,8 @@ impl Fiber {
         }
     }
 
-    /// Any thread. Asks a fiber to stop: the blocking call that it is in, or its next, returns an error that
-    /// [`crate::is_cancelled`] recognises. Plain threads cannot be cancelled.
+    /// Requests that a fiber stop: its current or next blocking call returns an error that [`crate::is_cancelled`]
+    /// recognises. Plain threads cannot be cancelled.
     pub fn cancel(&self) {
         if let Inner::Fiber(fiber) = &self.0 {
             fiber.header().cancel.set(CancelReason::Requested);
@@ -420,7 +420,7 @@ impl Fiber {
         }
     }
 
-    /// Its number, unique among the fibers of the process; 0 for a plain thread.
+    /// Returns the fiber's number, unique among the fibers of the process; 0 for a plain thread.
     #[must_use]
     pub fn id(&self) -> u64 {
         match &self.0 {
@@ -429,7 +429,7 @@ impl Fiber {
         }
     }
 
-    /// Its name, if it was given one.
+    /// Returns the fiber's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.0 {

@@ -1,5 +1,5 @@
-//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which under the simulating driver
-//! is a virtual one: ask [`now`] rather than `Instant::now`.
+//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which is a virtual one under the
+//! simulated driver: use [`now`] rather than `Instant::now`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, NEVER, Reason};
 use crate::sched::wait;
 
-/// Any thread or fiber. The time on the caller's clock.
+/// Returns the time on the caller's clock.
 #[must_use]
 pub fn now() -> Instant {
     match fiber::current() {
@@ -20,7 +20,7 @@ pub fn now() -> Instant {
     }
 }
 
-/// Any thread or fiber. Waits for at least this long.
+/// Waits for at least `duration`.
 ///
 /// # Errors
 /// The caller was cancelled, or its deadline came first.
@@ -28,7 +28,7 @@ pub fn sleep(duration: Duration) -> io::Result<()> {
     sleep_until(now().checked_add(duration).ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-/// Any thread or fiber. Waits until `time`, and not shorter.
+/// Waits until `time` or later.
 ///
 /// # Errors
 /// As for [`sleep`].
@@ -58,14 +58,14 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
     }
 }
 
-/// Any thread or fiber. Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into
-/// scopes, fails with [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the nearest counts.
+/// Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into scopes, fails with
+/// [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the nearest counts.
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
     let _restore = Restore::set(deadline);
     f()
 }
 
-/// [`with_deadline`], counted from now.
+/// Runs `f` like [`with_deadline`], with a deadline `limit` from now.
 pub fn with_timeout<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     match now().checked_add(limit) {
         Some(deadline) => with_deadline(deadline, f),
@@ -73,7 +73,7 @@ pub fn with_timeout<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The deadline before, put back whatever happens.
+/// The previous deadline, restored on drop.
 enum Restore {
     Fiber(u64),
     Thread(Option<Instant>),

@@ -1,17 +1,18 @@
-//! What a driver is: it takes operations, reports each one's single completion, and sleeps for the worker.
+//! The driver interface: a driver takes operations, reports one completion for each, and sleeps on behalf of its
+//! worker.
 //!
-//! One driver belongs to one worker and is called on that worker's thread, or under its claim (`atomics/biased_lock`)
-//! on the watchdog's if the driver says that it may be ([`Driver::watched`]). The contract that makes borrowed buffers
-//! sound, and that the common test list checks for every driver:
+//! Each worker has one driver. It is called on that worker's thread or, if the driver allows it
+//! ([`Driver::watched`]), on the watchdog's thread under the worker's I/O lock (`atomics/biased_lock`). The following
+//! contract makes borrowed buffers sound; the common test list checks it for every driver:
 //!
 //! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).
 //! 2. A pending operation is reported exactly once, by a later `poll` or `cancel`; after that the driver never touches
 //!    it again.
-//! 3. `cancel` asks for an early end. **Completion wins:** an operation that has transferred something reports that,
+//! 3. `cancel` requests an early end. **Completion wins:** an operation that has transferred something reports that,
 //!    not ECANCELED. The driver may need further `poll`s before it reports.
 //! 4. Completions are appended to a list; the driver runs no user code.
-//!    Which of several operations on one descriptor and in one direction is served first is not said: epoll serves the
-//!    oldest, io_uring the youngest.
+//!    The order in which several operations on one descriptor and direction are served is unspecified: epoll serves
+//!    the oldest first, io_uring the youngest.
 //! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting `poll` ends it.
 
 use std::io;
@@ -25,28 +26,29 @@ use super::op::{Operation, RawResult};
 /// The address of an operation that the submitter keeps in place.
 pub(crate) type OpRef = NonNull<Operation>;
 
-/// Which threads call a driver.
+/// The threads that may call a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The thread that makes it, and nobody else.
+    /// Only the thread that creates it.
     OwnerThread,
     /// Any thread, one at a time.
     AnyThread,
 }
 
-/// What others can wait for in the place of a driver's worker.
+/// What another thread can poll in place of a driver's worker.
 #[derive(Debug)]
 pub(crate) struct PollFd<F> {
     /// Becomes readable when a `poll` would find something.
     pub(crate) fd: F,
-    /// It may do so late while the worker computes: not before that is interrupted, as taking its claim does.
+    /// Whether readiness may show late while the worker computes: only after the worker is interrupted, which taking
+    /// its I/O lock does.
     pub(crate) interrupts: bool,
 }
 
 /// The outcome of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
-    /// Finished already; the driver has not kept the address.
+    /// Already finished; the driver has not kept the address.
     Done(RawResult),
     /// The driver holds the address until it reports the completion.
     Pending,
@@ -55,9 +57,9 @@ pub(crate) enum Submitted {
 /// How long a `poll` may sleep. Times are nanoseconds since the runtime's epoch, as [`Driver::now`] gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Look only.
+    /// Do not sleep.
     No,
-    /// Sleep until something completes, a wake-up arrives or the time has come.
+    /// Sleep until something completes, a wake-up arrives or this time is reached.
     Until(u64),
     /// Sleep until something completes or a wake-up arrives.
     Forever,
@@ -72,10 +74,10 @@ pub(crate) struct Completion {
 
 /// A worker's link to the kernel, or to a simulated one.
 pub(crate) trait Driver {
-    /// The name that logs, metrics and `PLAINWEAVE_IO` use.
+    /// Returns the name that logs, metrics and `PLAINWEAVE_IO` use.
     fn name(&self) -> &'static str;
 
-    /// Nanoseconds since the runtime's epoch: the monotonic clock, or a virtual one.
+    /// Returns nanoseconds since the runtime's epoch, from the monotonic clock or a virtual one.
     fn now(&self) -> u64;
 
     /// Starts an operation.
@@ -85,34 +87,36 @@ pub(crate) trait Driver {
     /// driver has reported its completion.
     unsafe fn submit(&mut self, op: OpRef) -> Submitted;
 
-    /// Asks for the early end of a pending operation of this driver.
+    /// Requests the early end of a pending operation of this driver.
     ///
     /// # Safety
     /// `op` was answered `Pending` by this driver and its completion has not been reported.
     unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>);
 
-    /// Whether a non-waiting `poll` could find anything: lets a busy worker skip the call. May be true in vain.
+    /// Returns whether a non-waiting `poll` could find anything, so that a busy worker can skip the call. May be a
+    /// false positive.
     fn wants_poll(&self) -> bool;
 
-    /// Whether nothing is pending, so that the worker may sleep on its [`Wakeup`] alone.
+    /// Returns whether nothing is pending, so that the worker may sleep on its [`Wakeup`] alone.
     fn rests(&self) -> bool {
         self.in_flight() == 0
     }
 
-    /// Flushes submissions, sleeps as `wait` says, appends what has completed. Whether a wake-up had come.
+    /// Flushes submissions, sleeps as `wait` says and appends completions. Returns whether a wake-up had arrived.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool>;
 
-    /// What to wait for, if any thread that has the worker's claim may call `poll`. `None`: only the worker can.
+    /// Returns what to wait for, if any thread that holds the worker's I/O lock may call `poll`; `None` if only the
+    /// worker may.
     fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         None
     }
 
-    /// The handle by which other threads end a sleep.
+    /// Returns the handle by which other threads end a sleep.
     fn wakeup(&self) -> Arc<Wakeup>;
 
-    /// A source that this driver holds state for is gone; its descriptor number may be reused.
+    /// Drops the state held for a source that is gone; its descriptor number may be reused.
     fn forget(&mut self, source: u64);
 
-    /// Operations answered `Pending` and not yet reported.
+    /// Returns the number of operations answered `Pending` and not yet reported.
     fn in_flight(&self) -> usize;
 }

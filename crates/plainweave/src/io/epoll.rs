@@ -1,44 +1,45 @@
-//! The epoll driver: readiness from the kernel, the calls themselves made here.
+//! The epoll driver: the kernel reports readiness, and the driver makes the calls itself.
 //!
-//! It is the driver of containers that forbid io_uring, so it is as well kept as the other one.
+//! It serves containers that forbid io_uring, so it gets the same care as the io_uring driver.
 //!
 //! # Why it is hard
-//! Edge-triggered epoll tells of a change once. Whoever forgets an edge waits for ever; whoever distrusts it pays a
-//! failing system call for each good one. And an edge may be about a descriptor number that has been closed and handed
-//! out again.
+//! Edge-triggered epoll reports a change once. A driver that forgets an edge waits for ever; one that distrusts edges
+//! pays a failing system call for each successful one. And an edge may refer to a descriptor number that has been
+//! closed and reused.
 //!
 //! # Rejected
-//! * *Level-triggered, one-shot*: an `epoll_ctl` for every wait, about a tenth of a small request.
+//! * *Level-triggered, one-shot*: an `epoll_ctl` for every wait, about a tenth of the cost of a small request.
 //! * *Separate registrations for reading and writing*: two for a duplex fiber pair, and epoll keys by descriptor
 //!   anyway.
-//! * *Registering first*: a connection that answers at once would pay an `epoll_ctl` for nothing. So the call comes
+//! * *Registering first*: a connection that answers at once would pay for an unused `epoll_ctl`. So the call comes
 //!   first, and the first EAGAIN registers both directions, for as long as the source lives and is used here.
 //!
 //! # What is known of a direction
 //! Each direction of a registered source is in one of three states ([`Known`]):
 //!
-//! * `Ready`: an edge came and nothing was transferred since. The call is tried; a `Poll` for reading is answered at
-//!   once, one for writing asks poll(2), for not all writes come this way.
+//! * `Ready`: an edge came and nothing was transferred since. The call is tried. A `Poll` for reading is answered at
+//!   once; one for writing asks poll(2), because not all writes pass through this driver.
 //! * `Unsure`: something was transferred since. The call is tried; a `Poll` asks poll(2).
-//! * `Drained`: the kernel said EAGAIN, or a receive came back short. The call is not tried until the next edge.
+//! * `Drained`: the kernel returned EAGAIN, or a receive came back short. The call is not tried until the next edge.
 //!
 //! # The protocol
-//! 1. `submit` tries the call unless the direction is drained or others wait before it (first come, first served).
+//! 1. `submit` tries the call unless the direction is drained or other operations wait before it (first come, first
+//!    served).
 //! 2. EAGAIN marks the direction drained, *then* the operation waits. Nothing is lost in between: data that came after
 //!    the EAGAIN has put an edge into the kernel's ready list, which the next `epoll_wait` reports. For a source that
-//!    is new here, EPOLL_CTL_ADD itself looks for readiness and reports it.
-//! 3. An edge makes its directions `Ready` and performs the waiting operations in order until one is told EAGAIN or
+//!    is new here, EPOLL_CTL_ADD itself checks for readiness and reports it.
+//! 3. An edge makes its directions `Ready` and performs the waiting operations in order until one gets EAGAIN or
 //!    receives short. So whenever operations wait, their direction is drained: an edge is owed.
 //! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors),
-//!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise a queued FIN, whose edge has been reported
-//!    together with the data, or the bytes behind an urgent mark would never be looked at.
-//! 5. A fiber that moves leaves a registration behind, whose edges then wake a worker for nothing. After [`UNHEEDED`]
-//!    in a row, without a call in between, the registration ends; a fiber that comes back pays for another.
+//!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise the driver would never look at a queued
+//!    FIN, whose edge was reported together with the data, or at the bytes behind an urgent mark.
+//! 5. A fiber that migrates leaves a registration behind, whose edges then wake this worker for nothing. After
+//!    [`UNHEEDED`] in a row, without a call in between, the registration ends; a fiber that returns registers again.
 //! 6. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
 //!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
 //!
-//! Buffers are only touched by calls made here, by whoever has the worker's claim: a cancellation is complete at once,
-//! and a driver can be dropped with operations waiting.
+//! Buffers are only touched by calls made here, by the thread that holds the worker's I/O lock: a cancellation
+//! completes at once, and a driver can be dropped with operations waiting.
 
 use std::collections::HashMap;
 use std::io;
@@ -56,22 +57,22 @@ use super::op_lists::{List, Waiters};
 use super::source::Source;
 use crate::prefetch::prefetch;
 
-/// Events taken from the kernel by one call. What they wake runs before the next ones are asked for, so this bounds how
-/// much a batch pushes out of the caches before it is used: with 512 connections, 256 events cost the cache server 7 %
-/// more CPU a request than 32. Fewer gain nothing.
+/// Events taken from the kernel by one call. The fibers they wake run before the next batch is requested, so this
+/// bounds how much a batch evicts from the caches before it is used: with 512 connections, 256 events cost the cache
+/// server 7 % more CPU per request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
-/// Edges of one source in a row, while nobody calls or waits here, that end its registration.
+/// Consecutive edges of one source, without a call or a waiter here, that end its registration.
 const UNHEEDED: u8 = 8;
-/// The event data of the wake-up descriptor: no slot has this number.
+/// The event data of the wake-up descriptor; no slot has this number.
 const WAKE: u64 = u64::MAX;
-/// Everything one registration asks for. EPOLLPRI only tells that an urgent mark may cut a receive short.
+/// Everything that one registration asks for. EPOLLPRI only reports that an urgent mark may cut a receive short.
 const INTEREST: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
 /// With one of these in the last event, a short receive does not mean that nothing is left.
 const MORE_TO_SEE: i32 = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI;
 const MAKES_READABLE: i32 = libc::EPOLLIN | MORE_TO_SEE;
 const MAKES_WRITABLE: i32 = libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR;
 
-/// What is known of one direction. See the head of this file.
+/// What is known of one direction; see the essay above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Ready,
@@ -92,11 +93,11 @@ struct Slot {
     source: u64,
     fd: RawFd,
     generation: u32,
-    /// TCP: a short receive shows that the queue is empty.
+    /// Whether this is TCP, where a short receive shows that the queue is empty.
     stream: bool,
-    /// The last event carried one of `MORE_TO_SEE`.
+    /// Whether the last event carried one of `MORE_TO_SEE`.
     more_to_see: bool,
-    /// Edges since somebody called or waited here.
+    /// Edges since the last call or waiter here.
     unheeded: u8,
     sides: [Side; 2],
 }
@@ -109,7 +110,7 @@ impl Slot {
         Self { source, fd, generation, stream, more_to_see: false, unheeded: 0, sides }
     }
 
-    /// Notes what an attempt has shown of its direction.
+    /// Records what an attempt has shown of its direction.
     fn learn(&mut self, op: &Op, result: RawResult) {
         let known = match (op, result) {
             (_, r) if r == -libc::EAGAIN => Known::Drained,
@@ -129,7 +130,7 @@ fn side_of(interest: Interest) -> usize {
     }
 }
 
-/// A waiting operation's place: slot and direction.
+/// Encodes a waiting operation's place: slot and direction.
 fn place(slot: usize, side: usize) -> u64 {
     (slot as u64) << 1 | side as u64
 }
@@ -144,17 +145,18 @@ pub(crate) struct Epoll {
     slots: Slab<Slot>,
     /// `Source::id` to slot.
     by_source: HashMap<u64, u32, RandomState>,
-    /// Descriptor to the slot that was last registered with it: whose the kernel's registration is.
+    /// Maps a descriptor to the slot last registered with it, which owns the kernel's registration.
     by_fd: HashMap<RawFd, u32, RandomState>,
     generation: u32,
     waiters: Waiters,
     events: Vec<libc::epoll_event>,
-    /// epoll_pwait2 (Linux 5.11) takes nanoseconds.
+    /// Whether epoll_pwait2 (Linux 5.11), which takes nanoseconds, is available.
     nanoseconds: bool,
 }
 
 impl Epoll {
-    /// A driver whose clock counts from `epoch`, for worker number `worker`.
+    /// Creates a driver whose clock counts from `epoch`. `worker` is the driver's tag, by which sources record that it
+    /// keeps state for them.
     pub(crate) fn new(epoch: Instant, worker: usize) -> io::Result<Self> {
         // SAFETY: a plain call that returns a new descriptor or -1.
         let raw = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -187,7 +189,7 @@ impl Epoll {
         let epoll = self.fd.as_raw_fd();
         let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
         if added.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST)) {
-            // The same open file under the same number, once another source's (`Source::into_fd`): take it over.
+            // This open file is registered under this number for an earlier source: take that registration over.
             added = control(epoll, libc::EPOLL_CTL_MOD, fd, INTEREST, data);
         }
         if let Err(error) = added {
@@ -199,16 +201,16 @@ impl Epoll {
         Ok(number)
     }
 
-    /// Ends a registration that nobody here has use for. The source may be gone, and its descriptor another's.
+    /// Ends a registration that is unused here. The source may be gone, and its descriptor number reused.
     fn retire(&mut self, number: usize) {
         let (source, fd) = (self.slots[number].source, self.slots[number].fd);
         if self.remove(source) {
-            // Refused if it has become that of a source which is not registered here.
+            // Fails harmlessly if the number now belongs to a source that is not registered here.
             let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         }
     }
 
-    /// Removes a source's slot; whether it is the last that was registered with its descriptor.
+    /// Removes a source's slot. Returns whether it was the last one registered with its descriptor.
     fn remove(&mut self, source: u64) -> bool {
         let Some(number) = self.by_source.remove(&source) else { return false };
         let slot = self.slots.remove(number as usize);
@@ -221,7 +223,7 @@ impl Epoll {
         last
     }
 
-    /// The source's slot. Its hint may be another driver's, or outdated: the slot itself says whose it is.
+    /// Returns the source's slot. The hint may be another driver's, or outdated: the slot itself names its source.
     fn slot_of(&self, source: &Source) -> Option<usize> {
         let (id, hint) = (source.id(), source.hint() as usize);
         if self.slots.get(hint).is_some_and(|slot| slot.source == id) {
@@ -230,7 +232,7 @@ impl Epoll {
         self.by_source.get(&id).map(|number| *number as usize)
     }
 
-    /// Tries the operation, or answers `None` if it has to wait. `number` is its slot, if it has one.
+    /// Tries the operation; returns `None` if it has to wait. `number` is its slot, if it has one.
     fn attempt(&mut self, op: &Operation, number: Option<usize>) -> Option<RawResult> {
         let Some(number) = number else {
             // A registration reports readiness by itself, so a new source's `Poll` has nothing to try.
@@ -245,7 +247,7 @@ impl Epoll {
             return None;
         }
         if let Op::Poll(interest) = op.op {
-            // Writes are also made past this driver (`TcpStream::send_file`), so of that side an edge tells nothing.
+            // Writes may also bypass this driver (`TcpStream::send_file`), so an edge proves nothing for writing.
             let told = side.known == Known::Ready && interest == Interest::Read;
             let ready = told || readable_or_writable(op.borrow_fd(), interest);
             side.known = if ready { Known::Ready } else { Known::Drained };
@@ -257,7 +259,7 @@ impl Epoll {
         (result != -libc::EAGAIN).then_some(result)
     }
 
-    /// Takes in one event: what it tells, and what can now be done.
+    /// Processes one event: records what it reports and performs the operations that can now run.
     fn event(&mut self, data: u64, events: i32, done: &mut Vec<Completion>) {
         let number = (data & u64::from(u32::MAX)) as usize;
         let generation = (data >> 32) as u32;
@@ -278,7 +280,7 @@ impl Epoll {
         }
     }
 
-    /// Performs the waiting operations of one direction, in order, until the kernel has no more.
+    /// Performs the waiting operations of one direction, in order, until the kernel would block.
     fn perform(waiters: &mut Waiters, slot: &mut Slot, side: usize, events: i32, done: &mut Vec<Completion>) {
         while let Some(first) = slot.sides[side].waiting.first() {
             if slot.sides[side].known == Known::Drained {
@@ -290,7 +292,7 @@ impl Epoll {
             let result = match operation.op {
                 Op::Poll(_) => 0,
                 Op::Connect { .. } => match connect_outcome(operation.fd) {
-                    // Neither connected nor failed, but hung up: somebody has shut the socket down.
+                    // Neither connected nor failed, but hung up: the socket was shut down.
                     r if r == -libc::EAGAIN && events & libc::EPOLLHUP != 0 => -libc::ECONNABORTED,
                     r => r,
                 },
@@ -308,20 +310,20 @@ impl Epoll {
         }
     }
 
-    /// Has what the first `count` events lead to fetched from memory, step by step, each for all of them at a time:
-    /// slots, the entries of those who wait, their operations.
+    /// Prefetches what the first `count` events lead to, one step for all of them at a time: slots, the entries of
+    /// waiting operations, the operations.
     fn fetch(&self, count: usize) {
         let slot = |event: &libc::epoll_event| self.slots.get((event.u64 & u64::from(u32::MAX)) as usize);
         let reader = |event| slot(event).and_then(|slot| slot.sides[0].waiting.first());
         let events = &self.events[..count];
         events.iter().filter_map(slot).for_each(|slot| prefetch(slot, size_of::<Slot>()));
         events.iter().filter_map(reader).for_each(|entry| self.waiters.fetch(entry));
-        // An idle connection lies around its operation.
+        // An idle connection's box begins with its operation.
         let op = |entry| prefetch(self.waiters.op(entry).as_ptr(), OWNER_BYTES);
         events.iter().filter_map(reader).for_each(op);
     }
 
-    /// One call of epoll_wait. `nanoseconds` is the longest sleep, `None` for ever.
+    /// Calls epoll_wait once. `nanoseconds` is the longest sleep, `None` for ever.
     fn wait(&mut self, nanoseconds: Option<u64>) -> io::Result<usize> {
         let epoll = self.fd.as_raw_fd();
         if self.nanoseconds && nanoseconds.is_some_and(|n| n > 0) {
@@ -353,7 +355,8 @@ impl Driver for Epoll {
         }
         let number = match known.map_or_else(|| self.register(source.id(), operation.fd), Ok) {
             Ok(number) => number,
-            // EPERM: not a descriptor that can wait. ENOSPC, ENOMEM: a limit. The caller's error in either case.
+            // EPERM: the descriptor does not support waiting. ENOSPC, ENOMEM: a limit. The caller gets the error in
+            // either case.
             Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
         };
         if known.is_none() {
@@ -376,7 +379,7 @@ impl Driver for Epoll {
         done.push(Completion { op, result: -libc::ECANCELED });
     }
 
-    /// Events that nobody waits for can stay with the kernel.
+    /// Events without a waiting operation can stay in the kernel.
     fn wants_poll(&self) -> bool {
         self.waiters.len() > 0
     }
@@ -408,7 +411,7 @@ impl Driver for Epoll {
                     data => self.event(data, events as i32, done),
                 }
             }
-            // An edge that nobody waited for is no reason to return.
+            // An edge without a waiting operation is no reason to return.
             let in_vain = count > 0 && !woken && done.len() == before;
             if !in_vain || wait == Wait::No {
                 return Ok(woken);
@@ -443,7 +446,7 @@ fn control(epoll: RawFd, action: i32, fd: RawFd, events: i32, data: u64) -> io::
     check(unsafe { libc::epoll_ctl(epoll, action, fd, &mut event) }).map(drop)
 }
 
-/// epoll_pwait2(2); fails with ENOSYS before Linux 5.11 and with EPERM where a filter does not know it.
+/// Calls epoll_pwait2(2); fails with ENOSYS before Linux 5.11 and with EPERM where a filter does not know it.
 fn wait_nanoseconds(epoll: RawFd, events: &mut [libc::epoll_event], nanoseconds: Option<u64>) -> io::Result<usize> {
     let time = nanoseconds.map(|n| libc::timespec {
         tv_sec: (n / 1_000_000_000) as libc::time_t,
@@ -458,7 +461,7 @@ fn wait_nanoseconds(epoll: RawFd, events: &mut [libc::epoll_event], nanoseconds:
     check(n as i32).map(|n| n as usize)
 }
 
-/// Whether the descriptor is a TCP socket.
+/// Returns whether the descriptor is a TCP socket.
 fn is_tcp(fd: RawFd) -> bool {
     let (mut protocol, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     // SAFETY: the option is an int and the length says so.

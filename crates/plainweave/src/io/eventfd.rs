@@ -1,5 +1,5 @@
-//! How any thread interrupts a worker that sleeps: an eventfd that its driver waits on, or, when the driver waits for
-//! nothing, a futex, which costs the sleeper two system calls less and a turn through the driver.
+//! How any thread interrupts a sleeping worker: by an eventfd that its driver waits on or, when the driver has nothing
+//! pending, by a futex, which saves the sleeper two system calls and a pass through the driver.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,17 +10,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::Timespec;
 use rustix::thread::futex;
 
-/// A non-blocking eventfd. The worker's driver waits on it, anybody may write it.
+/// A non-blocking eventfd. The worker's driver waits on it; any thread may write it.
 ///
-/// Wake-ups until the worker has noticed cost one system call together: `pending` says that one is on its way. The
-/// worker takes it back with a read-modify-write, so what a waker published before a `wake` that found it pending is
+/// All wake-ups until the worker notices cost one system call together: `pending` says that one is on its way. The
+/// worker clears it with a read-modify-write, so what a waker published before a `wake` that found it pending is
 /// visible to the worker afterwards.
 ///
-/// Dozing: 1. the worker sets `dozing`, fences, and waits in the kernel while `pending` is 0. 2. A waker sets
-/// `pending`, then reads `dozing`: set, it wakes the futex; else it writes the eventfd. If the kernel saw 0, the
-/// waker's swap came after it, so it sees `dozing`. 3. The worker takes back `dozing`, then `pending`: who sets that
-/// from now on sees that nobody dozes. A waker in between wakes in vain, and the worker, which is about to look, needs
-/// no telling.
+/// Dozing: 1. The worker sets `dozing`, fences, and waits in the kernel while `pending` is 0. 2. A waker sets
+/// `pending`, then reads `dozing`: if set, it wakes the futex; otherwise it writes the eventfd. If the kernel saw 0,
+/// the waker's swap came after it, so the waker sees `dozing`. 3. The worker clears `dozing`, then `pending`: a waker
+/// that sets `pending` from now on sees `dozing` clear. A waker in between makes a futile futex call, which is harmless
+/// because the worker is about to look anyway.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     fd: OwnedFd,
@@ -35,7 +35,7 @@ impl Wakeup {
         Ok(Self { fd, pending: AtomicU32::new(0), dozing: AtomicBool::new(false) })
     }
 
-    /// Any thread. The worker returns from its sleep, now or at the next one.
+    /// Makes the worker return from its sleep, now or at the next one.
     pub(crate) fn wake(&self) {
         if self.pending.swap(1, Ordering::SeqCst) != 0 {
             return;
@@ -48,25 +48,27 @@ impl Wakeup {
         }
     }
 
-    /// The worker, when its driver waits for nothing: sleeps until a wake-up, or for so long. May return early.
+    /// Sleeps until a wake-up or for `limit`, while the driver has nothing pending. May return early.
+    ///
+    /// Context: the worker only.
     pub(crate) fn doze(&self, limit: Option<Duration>) {
-        // Longer than any run: for ever.
+        // A limit that does not fit is longer than any run: wait for ever.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         self.dozing.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // An error is a word that has changed, the time, or a signal: a reason to look each time.
+        // The word has changed, the time is over, or a signal came: the caller looks again in each case.
         let _ = futex::wait(&self.pending, futex::Flags::PRIVATE, 0, limit.as_ref());
         self.dozing.store(false, Ordering::Release);
         self.acknowledge();
     }
 
-    /// Whoever polls the driver, on an edge of the eventfd, before it looks for what it was woken for. The counter
-    /// stays: the next write is an edge of its own.
+    /// Clears `pending`; called on an edge of the eventfd, before the poller looks for what it was woken for. The
+    /// counter stays: the next write is an edge of its own.
     pub(crate) fn acknowledge(&self) {
         self.pending.swap(0, Ordering::AcqRel);
     }
 
-    /// As `acknowledge`, for a driver that looks at the counter and not at edges.
+    /// Does the same as `acknowledge` and resets the counter, for drivers that look at the counter and not at edges.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);

@@ -1,4 +1,4 @@
-//! One I/O operation: what is to be done, on which descriptor, and how to attempt it without blocking.
+//! One I/O operation: what to do, on which descriptor, and how to attempt it without blocking.
 //!
 //! `Op` is plain data with raw pointers into the caller's buffers. The caller keeps those buffers alive and untouched
 //! until the operation has completed; [`Operation::attempt`] performs the same system call that io_uring would, so the
@@ -22,7 +22,7 @@ pub(crate) enum Interest {
     Write,
 }
 
-/// What is to be done. Pointers stay valid until the operation's completion (the submitter's promise).
+/// What to do. Pointers stay valid until the operation's completion (the submitter's promise).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     /// Wait until the descriptor is readable or writable; transfers nothing. Result 0.
@@ -55,11 +55,11 @@ impl Op {
 /// The result of an operation as the kernel gives it: a count or descriptor, or a negated errno.
 pub(crate) type RawResult = i32;
 
-/// How much of an operation's owner a driver fetches from memory ahead of its completion: an idle connection's box, the
-/// largest of them, begins with its operation.
+/// How much of an operation's owner a driver prefetches before it reports the completion. The largest owner, an idle
+/// connection's box, begins with its operation.
 pub(crate) const OWNER_BYTES: usize = 192;
 
-/// An operation in flight. It lives in the blocked fiber's frame (or in a box, for an idle connection) and neither
+/// An operation in flight. It lives in the blocked fiber's frame (or in an idle connection's box) and neither
 /// moves nor dies before the driver has completed it.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -67,17 +67,17 @@ pub(crate) struct Operation {
     pub(crate) fd: RawFd,
     /// The descriptor's owner; outlives the operation (the submitter's promise).
     pub(crate) source: NonNull<Source>,
-    /// For whoever completes it: opaque to drivers.
+    /// The party to notify of the completion; opaque to drivers.
     pub(crate) owner: Cell<OpOwner>,
     /// The driver's own note: a slot, a list position. Meaningless before `submit`.
     pub(crate) note: Cell<u64>,
     pub(crate) result: Cell<Option<RawResult>>,
 }
 
-/// Whom a completion concerns. Opaque to drivers.
+/// The party that a completion concerns; opaque to drivers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpOwner {
-    /// Nobody yet, or tests.
+    /// None yet, or a test.
     Nobody,
     /// A fiber's header.
     Fiber(NonNull<()>),
@@ -103,10 +103,9 @@ impl Operation {
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// Any thread. Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the
-    /// descriptor is writable, then ask [`connect_outcome`]. A second `connect(2)` would tell the outcome as well, but
-    /// would start afresh on a socket that somebody has shut down meanwhile. `Poll` never succeeds here: only an event
-    /// completes it.
+    /// Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the descriptor
+    /// is writable, then call [`connect_outcome`]. A second `connect(2)` would report the outcome too, but would start
+    /// afresh on a socket that was shut down meanwhile. `Poll` never succeeds here: only an event completes it.
     ///
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
@@ -135,9 +134,10 @@ impl Operation {
             match (self.op, errno) {
                 (_, libc::EINTR) => continue,
                 (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => return -libc::EAGAIN,
-                // A second call after completion says so: the connection stands.
+                // The socket is already connected.
                 (Op::Connect { .. }, libc::EISCONN) => return 0,
-                // AF_UNIX: the listener's queue is full, and no event will tell when it is not. BSD says it like this.
+                // AF_UNIX: the listener's queue is full, and no event will report when it has room. BSD returns
+                // ECONNREFUSED too.
                 (Op::Connect { .. }, libc::EAGAIN) => return -libc::ECONNREFUSED,
                 (_, errno) => return -errno,
             }
@@ -145,14 +145,14 @@ impl Operation {
     }
 }
 
-/// `recv(2)` that does not wait. By rustix, which has the system call in line: libc's is a point of cancellation, whose
-/// bookkeeping takes some 30 ns.
+/// Calls `recv(2)` without waiting. Uses rustix, which inlines the system call: libc's wrapper is a cancellation point,
+/// whose bookkeeping takes some 30 ns.
 fn receive(fd: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>]) -> RawResult {
     let call = || rustix::net::recv(fd, &mut *buf, RecvFlags::DONTWAIT).map(|(_, n)| n);
     raw_result(rustix::io::retry_on_intr(call))
 }
 
-/// `send(2)` that neither waits nor raises SIGPIPE.
+/// Calls `send(2)`; neither waits nor raises SIGPIPE.
 fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> RawResult {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     raw_result(rustix::io::retry_on_intr(|| rustix::net::send(fd, buf, flags)))
@@ -162,8 +162,8 @@ fn raw_result(result: rustix::io::Result<usize>) -> RawResult {
     result.map_or_else(|errno| -errno.raw_os_error(), |n| n.min(i32::MAX as usize) as i32)
 }
 
-/// Any thread. How the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down
-/// before it came to anything: then the descriptor is hung up), any other errno failed. Failure is told once.
+/// Returns how the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down before
+/// it got anywhere: then the descriptor is hung up), any other errno failed. The kernel reports a failure once.
 pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     let (mut error, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     // SAFETY: the option is an int and the length says so.
@@ -187,7 +187,7 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     }
 }
 
-/// Any thread. Whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
+/// Returns whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
 pub(crate) fn readable_or_writable(fd: BorrowedFd<'_>, interest: Interest) -> bool {
     let events = match interest {
         Interest::Read => PollFlags::IN | PollFlags::RDHUP,

@@ -1,8 +1,8 @@
 //! Many first-in-first-out lists of waiting operations in one slab, each entry removable in constant time.
 //!
-//! A driver keeps one [`List`] a direction of a descriptor. An entry's number is what the driver writes into
-//! `Operation::note`, so that a cancellation finds its entry without a search: 10,000 fibers that wait on one
-//! descriptor and are all cancelled cost 10,000 steps, not 50 million.
+//! A driver keeps one [`List`] per direction of a descriptor. It writes an entry's number into `Operation::note`, so
+//! that a cancellation finds its entry without a search: cancelling 10,000 fibers that wait on one descriptor takes
+//! 10,000 steps, not 50 million.
 
 use slab::Slab;
 
@@ -37,7 +37,7 @@ impl List {
 #[derive(Debug)]
 struct Entry {
     op: OpRef,
-    /// The list's place, as its owner numbers them: a cancelled entry must find its list's ends.
+    /// The list's place, as its owner numbers them: a cancelled entry must find the ends of its list.
     place: u64,
     prev: u32,
     next: u32,
@@ -54,7 +54,7 @@ impl Waiters {
         self.entries.len()
     }
 
-    /// Appends to `list`, which the owner calls `place`. Returns the entry's number.
+    /// Appends to `list`, which its owner calls `place`. Returns the entry's number.
     pub(crate) fn push(&mut self, list: &mut List, place: u64, op: OpRef) -> u32 {
         let number = self.entries.insert(Entry { op, place, prev: list.tail, next: NONE }) as u32;
         match list.tail {
@@ -69,7 +69,7 @@ impl Waiters {
         self.entries[number as usize].op
     }
 
-    /// Has an entry fetched from memory.
+    /// Prefetches an entry.
     pub(crate) fn fetch(&self, number: u32) {
         if let Some(entry) = self.entries.get(number as usize) {
             prefetch(entry, size_of::<Entry>());
@@ -80,7 +80,7 @@ impl Waiters {
         self.entries[number as usize].place
     }
 
-    /// Takes an entry out of `list`, wherever it stands in it.
+    /// Removes an entry from `list`, wherever it stands in it.
     pub(crate) fn remove(&mut self, list: &mut List, number: u32) -> OpRef {
         let entry = self.entries.remove(number as usize);
         match entry.prev {
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// An address that nobody follows.
+    /// Returns an address that is never dereferenced.
     fn op(n: usize) -> OpRef {
         NonNull::without_provenance(std::num::NonZero::new(n * 64).unwrap())
     }

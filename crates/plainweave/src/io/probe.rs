@@ -1,8 +1,8 @@
-//! Which driver a worker gets: the builder's choice, the environment's, and what the kernel allows.
+//! Choosing a worker's driver: by the builder's setting, the environment, and what the kernel allows.
 //!
 //! Containers often forbid io_uring (EPERM or ENOSYS from a seccomp filter, or the sysctl `kernel.io_uring_disabled`),
-//! and a limit may be in the way (ENOMEM, EMFILE). `Auto` then takes epoll and hands back the reason, for the log and
-//! the metrics. Who *forces* a driver wants to know that it is not to be had: that is an error, with the remedy in it.
+//! and a limit may be exhausted (ENOMEM, EMFILE). `Auto` then takes epoll and returns the reason, for the log and the
+//! metrics. Requesting a driver by name fails if it is unavailable; the error names the remedy.
 
 use std::env;
 use std::io;
@@ -13,16 +13,16 @@ use super::epoll::Epoll;
 use super::sim::Sim;
 use super::uring::Uring;
 
-/// The variable that forces a driver.
+/// The environment variable that forces a driver.
 pub(crate) const VARIABLE: &str = "PLAINWEAVE_IO";
-/// Submission entries of a worker's ring: as many as a worker submits between two polls when it is busy. More
-/// operations than this can be in flight.
+/// Submission entries of a worker's ring: as many as a busy worker submits between two polls. More operations than this
+/// can be in flight.
 const ENTRIES: u32 = 256;
 
-/// Which driver is wanted.
+/// The I/O driver to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// io_uring if it is to be had, else epoll.
+    /// io_uring if it is available, else epoll.
     #[default]
     Auto,
     /// io_uring or an error.
@@ -32,18 +32,17 @@ pub enum Choice {
     /// No kernel: a virtual clock that jumps to the next timer when nothing can run. One worker; sockets are not
     /// simulated yet.
     Sim {
-        /// Seeds every draw of the runtime's.
+        /// Seeds every random draw of the runtime.
         seed: u64,
     },
 }
 
-/// A worker's driver and, if it was not the first choice, why.
+/// A worker's driver and, if it was not the first choice, the reason.
 pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
 impl Choice {
-    /// The builder's choice after the environment has had its say: an operator's `PLAINWEAVE_IO` decides where
-    /// the program leaves it open. What was asked for by name stays; a value that names no driver is an
-    /// error all the same.
+    /// Applies the environment to the builder's choice: `PLAINWEAVE_IO` decides where the program leaves the driver
+    /// open (`Auto`). A driver that the program names stays. A value that names no driver is an error in either case.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
         match env::var_os(VARIABLE) {
             Some(value) => self.or_forced_by(&value.to_string_lossy()),
@@ -65,7 +64,9 @@ impl Choice {
     }
 }
 
-/// The worker's own thread only. Opens the driver of one worker; `users` will call it.
+/// Opens the driver of one worker; `access` says which threads will call it.
+///
+/// Context: the worker's own thread only.
 pub(crate) fn open(choice: Choice, epoch: Instant, worker: usize, access: Access) -> io::Result<Opened> {
     match choice {
         Choice::Epoll => Ok((epoll(epoch, worker)?, None)),

@@ -1,9 +1,9 @@
-//! How a driver learns that a source it keeps state for is gone, when the last user of the source ran elsewhere.
+//! How a driver learns that a source it keeps state for is gone when the source was last used on another thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Sources gone, to be forgotten by one worker's driver at its next look.
+/// Sources that are gone, to be forgotten by one worker's driver when it next drains the list.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
     some: AtomicBool,
@@ -16,7 +16,9 @@ impl Released {
         self.some.store(true, Ordering::Release);
     }
 
-    /// The worker.
+    /// Calls `forget` for each posted source.
+    ///
+    /// Context: the worker only.
     #[inline]
     pub(crate) fn drain(&self, mut forget: impl FnMut(u64)) {
         if self.some.load(Ordering::Relaxed) && self.some.swap(false, Ordering::AcqRel) {
@@ -29,14 +31,14 @@ impl Released {
 /// Every live driver's list, with the driver's tag.
 static LISTS: Mutex<Vec<(usize, Weak<Released>)>> = Mutex::new(Vec::new());
 
-/// A worker, once its driver is open.
+/// Adds a worker's list, once its driver is open.
 pub(crate) fn register(tag: usize, list: &Arc<Released>) {
     let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
     lists.retain(|(_, l)| l.strong_count() > 0);
     lists.push((tag, Arc::downgrade(list)));
 }
 
-/// Any thread. Tells the drivers whose tag is in `tags` (a bit for each tag modulo 64).
+/// Posts the source to the drivers whose tag is in `tags` (a bit for each tag modulo 64).
 pub(crate) fn post(source: u64, tags: u64) {
     let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
     let marked = lists.iter().filter(|(tag, _)| tags & (1 << (tag % 64)) != 0);

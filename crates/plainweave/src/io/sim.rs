@@ -1,16 +1,16 @@
-//! The simulated driver: a virtual clock and, for the time being, nothing else.
+//! The simulated driver: a virtual clock and, for now, nothing else.
 //!
-//! A run under this driver takes no real time for what it sleeps, and its clock readings depend on nothing but the
-//! calls made, so that a test of timers over hours is exact and quick. The clock starts at zero and moves in two ways:
+//! Sleeping takes no real time under this driver, and clock readings depend only on the calls made, so a test of timers
+//! over hours is exact and quick. The clock starts at zero and moves in two ways:
 //!
-//! * A `poll` that may sleep until `t` jumps there at once, unless a wake-up is waiting.
-//! * Any other `poll` costs a little (1 us, see [`Sim::poll_cost`]): a fiber that yields until the clock has moved on
-//!   would otherwise spin for ever.
+//! * A `poll` that may sleep until `t` jumps there at once, unless a wake-up is pending.
+//! * Any other `poll` costs a little (1 us, see [`Sim::poll_cost`]): otherwise a fiber that yields until the clock has
+//!   moved on would spin for ever.
 //!
 //! `Wait::Forever` really waits, in poll(2): only a thread outside the simulation can end it.
 //!
-//! Network operations answer ENOSYS. An in-memory network with injected faults is to come here; the trait needs no
-//! change for it.
+//! Network operations return ENOSYS. An in-memory network with injected faults can be added here without a change to
+//! the trait.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::eventfd::Wakeup;
 use crate::sys::{self, PollFlags};
 
-/// What a `poll` without sleep takes, unless told otherwise.
+/// The default duration of a `poll` without sleep, in nanoseconds.
 const POLL_COST: u64 = 1_000;
 
 /// A driver on virtual time.
@@ -32,7 +32,7 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    /// A clock at zero.
+    /// Creates a driver with its clock at zero.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { now: 0, poll_cost: POLL_COST, wakeup: Arc::new(Wakeup::new()?) })
     }
@@ -44,7 +44,7 @@ impl Sim {
         self
     }
 
-    /// Takes a wake-up if there is one; waits for it if `block` is set.
+    /// Consumes a pending wake-up; with `block`, waits for one. Returns whether there was one.
     fn woken(&self, block: bool) -> io::Result<bool> {
         loop {
             let woken = sys::poll(&*self.wakeup, PollFlags::IN, (!block).then_some(Duration::ZERO))?;

@@ -1,4 +1,4 @@
-//! What every driver must do: one list of tests, run for each of them.
+//! What every driver must do: one list of tests, run for each driver.
 //!
 //! A test takes a function that makes a fresh driver on the calling thread; `for_drivers!` instantiates the list. The
 //! drivers may differ in whether an operation is answered by `submit` or later, so tests ask [`Rig::finish`] for the
@@ -29,7 +29,7 @@ use super::uring::Uring;
 type Make = dyn Fn() -> Box<dyn Driver>;
 
 /// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries,
-/// `polling_uring` makes the calls itself after a poll entry, `shared_uring` is for any thread.
+/// `polling_uring` makes the calls itself after a poll entry, `shared_uring` may be called by any thread.
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
         for_drivers!(@ epoll "epoll" (Epoll::new(Instant::now(), 0)) $($($file $test)+)+);
@@ -82,7 +82,7 @@ impl Rig {
         Self { driver: make(), reports: Vec::new() }
     }
 
-    /// The operation stays in the caller's frame until it has been reported: each test sees to that.
+    /// Submits an operation, which stays in the caller's frame until it has been reported: each test ensures that.
     fn submit(&mut self, op: &Operation) -> Submitted {
         assert_eq!(op.result.get(), None);
         // SAFETY: tests keep operations, buffers and sources until the completion.
@@ -109,7 +109,7 @@ impl Rig {
         self.note_reports();
     }
 
-    /// Polls for a while without waiting, so that the kernel can do what it has to.
+    /// Polls for a while without waiting, so that the kernel can do its part.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.poll(Wait::No);
@@ -118,7 +118,7 @@ impl Rig {
         self.poll(Wait::No);
     }
 
-    /// Each operation is reported once, and only while it is in flight.
+    /// Checks that each operation is reported once, and only while it is in flight.
     fn note_reports(&mut self) {
         for Completion { op, result } in self.reports.drain(..) {
             // SAFETY: tests keep operations until their completion.
@@ -145,7 +145,7 @@ impl Rig {
         self.wait_for(op)
     }
 
-    /// As the runtime does it when the last user drops a source.
+    /// Drops a source as the runtime does when its last user drops it.
     fn drop_source(&mut self, source: Source) {
         let id = source.id();
         drop(source);
@@ -159,7 +159,7 @@ fn source(fd: impl Into<OwnedFd>) -> Source {
     Source::new(fd)
 }
 
-/// A source and its peer, connected by TCP over loopback.
+/// Returns a source and its peer, connected by TCP over loopback.
 fn tcp_pair() -> (Source, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -184,7 +184,7 @@ fn poll(source: &Source, interest: Interest) -> Operation {
     Operation::new(Op::Poll(interest), source)
 }
 
-/// Where accept writes the peer's address, and connect reads it.
+/// A buffer for the peer's address: accept writes it, connect reads it.
 struct Address {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
@@ -217,13 +217,13 @@ impl Address {
     }
 }
 
-/// A new TCP socket, not connected.
+/// Returns a new TCP socket, not connected.
 fn new_socket() -> Source {
     let fd = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     source(fd)
 }
 
-/// A port on loopback that nobody listens on, kept bound so that it stays so.
+/// Returns a loopback port without a listener, kept bound so that no other socket takes it.
 fn refused_address() -> (OwnedFd, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -231,7 +231,7 @@ fn refused_address() -> (OwnedFd, SocketAddr) {
     (socket.into(), address)
 }
 
-/// A listener whose queue is full: connecting to it hangs without an answer.
+/// Returns a listener whose queue is full: connecting to it hangs without an answer.
 fn hanging_listener() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
     let socket = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let listener = socket();

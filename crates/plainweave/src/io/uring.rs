@@ -4,15 +4,15 @@
 //! The kernel holds pointers into fibers' stacks between submission and completion, queues are smaller than the number
 //! of operations, and a ring that is never entered delivers nothing.
 //!
-//! # What goes where, and why
+//! # Which call goes where, and why
 //! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a
 //! raw epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
 //! `POLL_FIRST` 4.55; one-shot poll, direct receive and send 4.59. (This whole driver then took 1.00 times the raw
-//! loop, the epoll driver 1.03: `tests/echo.rs`.) So:
+//! loop, the epoll driver 1.03: `tests/echo.rs`.) Hence:
 //!
-//! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and where data is
-//!   there already it succeeds. After a poll that has found the descriptor readable, the direct call: it does not fail,
-//!   and the fiber need not be suspended a second time.
+//! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and it succeeds
+//!   where data has already arrived. After a poll that found the descriptor readable: the direct call, which does not
+//!   fail then, so the fiber need not be suspended a second time.
 //! * *Send, accept*: the direct call first (it nearly always succeeds), then an entry.
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
 //!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
@@ -20,26 +20,27 @@
 //!
 //! # The protocol
 //! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its
-//!    completion is reported, and addresses below [`FIRST_ADDRESS`] are ours.
+//!    completion is reported. User data below [`FIRST_ADDRESS`] is the driver's own.
 //! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is submitted at once; what
-//!    the kernel does not take then stands in `backlog`, in order.
-//! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` looks at the
-//!    TASKRUN and CQ_OVERFLOW flags and enters if one shows, or to flush, or to sleep. Otherwise it costs no system
-//!    call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead: they appear when the thread that
-//!    submitted the operation next returns from the kernel, be it from an interrupt. An operation that the watchdog has
-//!    submitted completes on its thread, also while it sleeps, and is cancelled when that ends: nobody has asked for
-//!    it, so it is submitted anew. The TASKRUN flag is cleared when either thread has done its part: the worker may
-//!    overlook what it would find until it next enters the kernel, at the latest for the clock's tick.
-//! 4. A cancellation is an entry of its own. The operation's completion is what is reported, whatever it says: received
-//!    bytes win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
-//!    cancel entry stands in the queue before any later operation that reuses the address, so it cannot hit that one.
-//! 5. Who wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; nobody reads it. When
-//!    a multishot ends (no `MORE` flag: overflow, or the kernel's whim) the eventfd is cleared, and before the next
-//!    sleep another is armed: a write in between is found by the arming itself.
+//!    the kernel does not take then waits in `backlog`, in order.
+//! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` checks the
+//!    TASKRUN and CQ_OVERFLOW flags and enters if one is set, or to flush, or to sleep. Otherwise it costs no system
+//!    call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead: completions appear when the thread
+//!    that submitted the operation next returns from the kernel, even from an interrupt. An operation that the watchdog
+//!    has submitted completes on the watchdog's thread, even if that thread sleeps, and is cancelled when the thread
+//!    ends; since nobody requested that cancellation, the driver submits the operation again. The TASKRUN flag is
+//!    cleared when either thread has run its part: the worker may overlook completions until it next enters the kernel,
+//!    at the latest at the clock tick.
+//! 4. A cancellation is an entry of its own. The operation's completion is reported, whatever it says: received bytes
+//!    win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
+//!    cancel entry precedes, in the queue, any later operation that reuses the address, so it cannot hit that one.
+//! 5. A thread that wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; the eventfd
+//!    is not read. When a multishot ends (no `MORE` flag: overflow, or any other reason of the kernel's) the eventfd is
+//!    cleared, and before the next sleep another is armed: arming itself detects a write in between.
 //!
 //! # Dropping
 //! With operations in flight the kernel may yet write into their buffers, and closing the ring does not wait for it. So
-//! the ring is leaked and counted ([`leaked_rings`]); its owner must leak the stacks as well (DESIGN D14).
+//! the ring is leaked and counted ([`leaked_rings`]); its owner must leak the stacks as well.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,23 +61,23 @@ use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
 
-/// User data of the wake-up poll and of cancel entries: no operation has such an address.
+/// User data of the wake-up poll and of cancel entries; no operation has such an address.
 const WAKE: u64 = 1;
 const CANCEL: u64 = 2;
 const FIRST_ADDRESS: u64 = 4096;
 
-/// `Operation::note`: a poll entry stands in for the call, which is made here when the descriptor is ready.
+/// `Operation::note`: a poll entry replaces the call, which the driver makes when the descriptor is ready.
 const POLLING: u64 = 1;
-/// `Operation::note`: a cancellation was asked for, so the operation is not tried another time.
+/// `Operation::note`: a cancellation was requested, so the operation is not tried again.
 const CANCELLED: u64 = 2;
 
-/// Completions taken at a time: see the epoll driver.
+/// Completions taken at a time; see the constant of this name in the epoll driver.
 const BATCH: usize = 64;
 
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(test)]
-/// Any thread. Rings that were leaked because operations were in flight when their driver was dropped.
+/// Returns the number of rings leaked because operations were in flight when their driver was dropped.
 pub(crate) fn leaked_rings() -> usize {
     LEAKED.load(Ordering::Relaxed)
 }
@@ -88,14 +89,14 @@ pub(crate) struct Uring {
     epoch: Instant,
     wakeup: Arc<Wakeup>,
     access: Access,
-    /// Multishot poll (Linux 5.13) is to be had.
+    /// Whether multishot poll (Linux 5.13) is available.
     multishot: bool,
-    /// Whether the wake-up poll stands.
+    /// Whether the wake-up poll is armed.
     armed: bool,
-    /// Entries that a full queue has not taken, in order.
+    /// Entries that did not fit into a full queue, in order.
     backlog: VecDeque<Entry>,
     in_flight: usize,
-    /// Completions on their way; empty between calls.
+    /// Completions being processed; empty between calls.
     taken: Vec<cqueue::Entry>,
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
@@ -106,10 +107,13 @@ pub(crate) struct Uring {
 }
 
 impl Uring {
-    /// A driver whose clock counts from `epoch`, with a submission queue of `entries`. Worker's own thread only; its
-    /// methods are for `users`. The error says why io_uring cannot be used; the epoll driver is then the one to take.
+    /// Creates a driver whose clock counts from `epoch`, with a submission queue of `entries`; `access` says which
+    /// threads may call its methods. On an error, which says why io_uring cannot be used, take the epoll driver
+    /// instead.
+    ///
+    /// Context: the worker's own thread only.
     pub(crate) fn new(epoch: Instant, access: Access, entries: u32) -> io::Result<Self> {
-        // First: what fails after the ring stands in its field would leak it.
+        // First: an error after the ring is in its field would leak the ring.
         let wakeup = Arc::new(Wakeup::new()?);
         let ring = build(entries, access)?;
         let mut this = Self {
@@ -128,7 +132,7 @@ impl Uring {
             _not_send: PhantomData,
         };
         this.arm_wakeup();
-        // A filter that allows io_uring_setup but not io_uring_enter shows here.
+        // A filter that allows io_uring_setup but not io_uring_enter is detected here.
         this.enter(0, Some(0))?;
         Ok(this)
     }
@@ -139,7 +143,7 @@ impl Uring {
         self.armed = true;
     }
 
-    /// Puts an entry into the submission queue, or behind it.
+    /// Appends an entry to the submission queue, or to the backlog behind it.
     fn push(&mut self, entry: Entry) {
         if !self.backlog.is_empty() || !self.push_queue(&entry) {
             self.backlog.push_back(entry);
@@ -152,7 +156,7 @@ impl Uring {
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Submits what the queue holds and moves the backlog up, as far as the kernel takes it.
+    /// Submits what the queue holds and moves the backlog into it, as far as the kernel takes it.
     fn flush_backlog(&mut self) {
         while let Some(entry) = self.backlog.pop_front() {
             if self.push_queue(&entry) {
@@ -168,16 +172,16 @@ impl Uring {
         }
     }
 
-    /// One io_uring_enter: submits, runs deferred work, and waits for `min` completions at most `nanoseconds`.
+    /// Calls io_uring_enter once: submits, runs deferred work, and waits for `min` completions, at most `nanoseconds`.
     fn enter(&mut self, min: u32, nanoseconds: Option<u64>) -> io::Result<()> {
         let queued = self.ring.submission().len() as u32;
         let timeout = nanoseconds.filter(|_| min > 0);
         match self.gate.enter(queued, min, timeout, true) {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // The time is over, or a signal came: the caller looks at the clock.
+                // The time is over, or a signal came: the caller checks the clock.
                 Some(libc::ETIME | libc::EINTR) => Ok(()),
-                // No memory for a request, or a backlog of completions: take these, and come again.
+                // No memory for a request, or a backlog of completions: take those, and retry.
                 Some(libc::EAGAIN | libc::EBUSY) => {
                     std::thread::yield_now();
                     Ok(())
@@ -187,13 +191,13 @@ impl Uring {
         }
     }
 
-    /// Takes what the completion queue holds, [`BATCH`] at most. Returns whether a wake-up was among it.
+    /// Takes up to [`BATCH`] entries from the completion queue. Returns whether a wake-up was among them.
     fn reap(&mut self, done: &mut Vec<Completion>) -> bool {
         let mut woken = false;
         let mut taken = std::mem::take(&mut self.taken);
         taken.extend(self.ring.completion().take(BATCH));
         for entry in taken.iter().filter(|entry| entry.user_data() >= FIRST_ADDRESS) {
-            // An idle connection lies around its operation.
+            // An idle connection's box begins with its operation.
             prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), OWNER_BYTES);
         }
         for entry in taken.drain(..) {
@@ -219,7 +223,7 @@ impl Uring {
         }
     }
 
-    /// Takes in the completion of the operation at `address`: reports it, unless the call is still to be made.
+    /// Processes the completion of the operation at `address`: reports it, unless the call is still to be made.
     fn complete(&mut self, address: u64, result: RawResult, done: &mut Vec<Completion>) {
         debug_assert!(address >= FIRST_ADDRESS);
         let op = OpRef::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("an operation's address");
@@ -236,8 +240,8 @@ impl Uring {
             _ if operation.note.get() & POLLING != 0 && result >= 0 => ready(operation, result),
             _ => result,
         };
-        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; a broken-off call says EINTR, the
-        // thread's end ECANCELED.
+        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; an interrupted call gives EINTR, and
+        // the end of the submitting thread ECANCELED.
         if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) {
             if operation.note.get() & CANCELLED == 0 {
                 return self.poll_for(op);
@@ -256,7 +260,7 @@ impl Uring {
         self.push(poll_entry(operation, operation.op.interest()).user_data(address_of(op)));
     }
 
-    /// Whether an enter would bring completions to light.
+    /// Returns whether entering the kernel would reveal completions.
     fn kernel_holds_completions(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
@@ -267,14 +271,14 @@ fn address_of(op: OpRef) -> u64 {
     op.as_ptr().expose_provenance() as u64
 }
 
-/// Makes the call that a poll entry has stood in for; `events` are what the poll reported.
+/// Makes the call that a poll entry replaced; `events` are what the poll reported.
 fn ready(operation: &Operation, events: RawResult) -> RawResult {
     if !matches!(operation.op, Op::Connect { .. }) {
         // SAFETY: the operation is pending, so its pointers are valid (contract of `submit`).
         return unsafe { operation.attempt() };
     }
     match connect_outcome(operation.fd) {
-        // Neither connected nor failed, but hung up: somebody has shut the socket down.
+        // Neither connected nor failed, but hung up: the socket was shut down.
         r if r == -libc::EAGAIN && events & i32::from(libc::POLLHUP) != 0 => -libc::ECONNABORTED,
         r => r,
     }
@@ -288,7 +292,7 @@ fn poll_entry(operation: &Operation, interest: Interest) -> Entry {
     opcode::PollAdd::new(Fd(operation.fd), events as u32).build()
 }
 
-/// The entry that has the kernel perform the operation.
+/// Builds the entry that makes the kernel perform the operation.
 fn entry_for(operation: &Operation) -> Entry {
     let fd = Fd(operation.fd);
     let length = |len: usize| len.min(i32::MAX as usize) as u32;
@@ -383,18 +387,18 @@ impl Driver for Uring {
                 Wait::Forever => None,
             };
             if timeout == Some(0) {
-                // The last look, or no look at all: only if there is something to hand over or to fetch.
+                // The last round, or a poll without sleep: enter only if there is something to submit or to fetch.
                 if !self.ring.submission().is_empty() || self.kernel_holds_completions() {
                     self.enter(0, None)?;
                     woken |= self.reap(done);
                 }
                 return Ok(woken);
             }
-            // By the worker, which alone sleeps here: who submits it is woken for it.
+            // Armed by the worker, the only thread that sleeps here: the kernel wakes the thread that submitted it.
             if !self.armed {
                 self.arm_wakeup();
             }
-            // With a backlog there is more to submit before a sleep.
+            // With a backlog there is more to submit before sleeping.
             self.enter(u32::from(self.backlog.is_empty()), timeout)?;
         }
     }
@@ -409,7 +413,7 @@ impl Driver for Uring {
         Arc::clone(&self.wakeup)
     }
 
-    /// Nothing is kept for a source between operations.
+    /// Does nothing: the driver keeps no state for a source between operations.
     fn forget(&mut self, _source: u64) {}
 
     fn in_flight(&self) -> usize {
@@ -431,14 +435,14 @@ impl Drop for Uring {
 
 #[cfg(test)]
 impl Uring {
-    /// A driver that waits by poll entries only, as on an old kernel.
+    /// Creates a driver that waits by poll entries only, as on an old kernel.
     pub(crate) fn polling(entries: u32) -> io::Result<Self> {
         let mut this = Self::new(Instant::now(), Access::OwnerThread, entries)?;
         this.polls_only = true;
         Ok(this)
     }
 
-    /// Ends the wake-up's multishot poll as the kernel may at any time.
+    /// Ends the wake-up's multishot poll, as the kernel may at any time.
     pub(crate) fn end_wakeup_poll(&mut self) {
         let entry = opcode::AsyncCancel::new(WAKE).build().user_data(CANCEL);
         self.push(entry);

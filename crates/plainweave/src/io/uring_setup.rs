@@ -1,9 +1,9 @@
 //! Setting up an io_uring and entering it: the part that deals with kernel versions.
 //!
 //! Flag sets are tried from the best to none at all; EINVAL means that the kernel does not know one of the flags.
-//! What is missing altogether is an error that says so, and the epoll driver takes over. Linux 5.11 (EXT_ARG: a
-//! time-out with the wait) is the least that is used: older kernels would need a time-out entry of our own for each
-//! sleep, and nobody could test it here.
+//! If io_uring itself or a required feature is missing, the error says so, and the epoll driver takes over. Linux 5.11
+//! (EXT_ARG: a timeout with the wait) is the oldest supported: older kernels would need a separate timeout entry for
+//! each sleep, which could not be tested here.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,26 +11,25 @@ use std::os::fd::RawFd;
 use super::driver::Access;
 use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
-/// IORING_REGISTER_RING_FDS and its opposite.
+/// IORING_REGISTER_RING_FDS and its inverse.
 const REGISTER_RING: u32 = 20;
 const UNREGISTER_RING: u32 = 21;
-/// Completions are many times what is submitted at once: wakes come in bursts, and an overflow costs an allocation
-/// each.
+/// Completions far outnumber what is submitted at once: wake-ups come in bursts, and each overflow costs an allocation.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// A ring for these access, with a submission queue of `entries`.
+/// Builds a ring for this access, with a submission queue of `entries`.
 pub(crate) fn build(entries: u32, access: Access) -> io::Result<IoUring> {
     let sized = || {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
         builder
     };
-    // Linux 6.1: completions wait for us to enter, so nobody interrupts a running fiber.
+    // Linux 6.1: completions wait until the ring is entered, so they do not interrupt a running fiber.
     let deferred = || {
         let mut builder = sized();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all().build(entries)
     };
-    // Linux 5.19: no interrupt, but completions are run at any return from the kernel.
+    // Linux 5.19: no interrupt, but completions are processed at any return from the kernel.
     let cooperative = || sized().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries);
     let ring = match access {
         Access::OwnerThread => or_with_fewer_flags(deferred(), cooperative),
@@ -89,9 +88,9 @@ struct RingSlot {
     fd: u64,
 }
 
-/// The way into a ring: its descriptor, or the thread's registered slot for it.
+/// The handle for entering a ring: its descriptor, or the thread's registered slot for it.
 ///
-/// In a process of several threads each system call takes and drops a reference of its descriptor; a registered slot
+/// In a process of several threads each system call takes and drops a reference to its descriptor; a registered slot
 /// (Linux 5.18) saves that. It belongs to the thread that registered it, so a ring for any thread has none.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -100,14 +99,16 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// `users` of the gate are those of the ring.
+    /// Creates the gate of the ring `fd`; `access` is the ring's.
     pub(crate) fn new(fd: RawFd, access: Access) -> Self {
         let mut slot = RingSlot { index: u32::MAX, reserved: 0, fd: fd as u64 };
         let registered = access == Access::OwnerThread && register(fd, REGISTER_RING, &mut slot) == 1;
         Self { fd, slot: registered.then_some(slot.index) }
     }
 
-    /// The ring's users. io_uring_enter(2); `collect` runs deferred work and fetches overflown completions.
+    /// Calls io_uring_enter(2); `collect` runs deferred work and fetches overflowed completions.
+    ///
+    /// Context: a thread that the ring's access allows.
     pub(crate) fn enter(&self, submit: u32, min: u32, nanoseconds: Option<u64>, collect: bool) -> io::Result<u32> {
         let mut flags = EnterFlags::empty();
         flags.set(EnterFlags::GETEVENTS, collect);
@@ -127,7 +128,9 @@ impl Gate {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as u32) }
     }
 
-    /// The ring's thread only. Gives the slot back: it would keep the ring open until the thread ends.
+    /// Gives the slot back: it would keep the ring open until the thread ends.
+    ///
+    /// Context: the ring's thread only.
     pub(crate) fn close(&mut self) {
         if let Some(index) = self.slot.take() {
             register(self.fd, UNREGISTER_RING, &mut RingSlot { index, reserved: 0, fd: 0 });

@@ -1,16 +1,18 @@
-//! From names to addresses, without holding up a worker.
+//! Resolves names to addresses without blocking a worker.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _};
 
 use crate::blocking;
 
-/// What can be turned into socket addresses. Like `std`'s trait, but a look-up runs on the blocking pool.
+/// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on the blocking pool.
 pub trait ToSocketAddrs {
-    /// Any thread or fiber; may suspend.
+    /// Returns the addresses, looking a name up if there is one.
+    ///
+    /// Context: any thread or fiber; may suspend.
     ///
     /// # Errors
-    /// The text is no address, or the name cannot be resolved; the caller was cancelled or ran into its deadline.
+    /// The text is not an address, the name cannot be resolved, or the caller was cancelled or ran into its deadline.
     fn resolve(&self) -> io::Result<Vec<SocketAddr>>;
 }
 
@@ -58,7 +60,7 @@ impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {
     }
 }
 
-/// Tries each address in turn; the last error counts.
+/// Tries each address in turn; returns the last error if all fail.
 pub(super) fn each<T>(
     addrs: &impl ToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,

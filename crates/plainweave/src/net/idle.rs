@@ -10,9 +10,9 @@ use crate::sched::idle_conn::{self, Resume};
 use crate::sched::pool;
 use crate::sched::wait;
 
-/// State that belongs to a connection.
+/// Connection state that contains the stream.
 pub trait HasStream {
-    /// The connection.
+    /// Returns the connection.
     fn stream(&self) -> &TcpStream;
 }
 
@@ -22,17 +22,17 @@ impl HasStream for TcpStream {
     }
 }
 
-/// A fiber. Gives an idle connection to the worker's driver and returns at once; when the connection becomes readable
-/// (or `idle` has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
+/// Hands an idle connection to the worker's driver and returns at once. When the connection becomes readable (or `idle`
+/// has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
 ///
-/// While it waits the connection costs its state and some 300 bytes: no stack, no buffer, no posted receive. The fresh
+/// While it waits, the connection costs its state and some 300 bytes: no stack, no buffer, no posted receive. The fresh
 /// fiber may run on another worker, which is why `conn` is `Send`.
 ///
 /// `f` gets `Ok` when there is something to read (or the end of the stream); an error of kind
 /// [`io::ErrorKind::TimedOut`] after `idle`; one that [`crate::is_cancelled`] recognises when the runtime ends.
 ///
 /// # Panics
-/// If called from outside a fiber.
+/// If called outside a fiber.
 pub fn on_readable<C, F>(conn: C, idle: Option<Duration>, f: F)
 where
     C: HasStream + Send + 'static,
@@ -44,13 +44,13 @@ where
     idle_conn::register(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
 }
 
-/// A fiber. As [`on_readable`], time and again: `f` serves what has come and says whether the connection is to
-/// wait once more. Every call is in a fresh fiber; nothing is allocated between two of them.
+/// Does the same as [`on_readable`], repeatedly: `f` serves what has arrived and returns whether to wait again. Every
+/// call runs in a fresh fiber; nothing is allocated between two of them.
 ///
 /// After [`ControlFlow::Break`], or if `f` panics, `conn` is dropped.
 ///
 /// # Panics
-/// If called from outside a fiber.
+/// If called outside a fiber.
 pub fn each_readable<C, F>(mut conn: C, idle: Option<Duration>, mut f: F)
 where
     C: HasStream + Send + 'static,

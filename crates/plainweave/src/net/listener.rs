@@ -12,7 +12,7 @@ use super::addr::{self, ToSocketAddrs};
 use crate::io::op::Op;
 use crate::sched::io_call::{Descriptor, perform};
 
-/// Connections that the kernel may hold for us (it cuts this to `net.core.somaxconn`).
+/// The most connections that the kernel may hold until they are accepted (it caps this at `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
@@ -22,11 +22,10 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first address that can be bound; the address can be bound again at once after the process has
-    /// ended.
+    /// Listens on the first address that can be bound. The address can be bound again as soon as the process has ended.
     ///
     /// # Errors
-    /// The last address' error; the caller was cancelled or ran into its deadline during a look-up.
+    /// The last address's error; the caller was cancelled or ran into its deadline during a lookup.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         addr::each(&addr, |addr| {
             let kind = Type::STREAM.nonblocking().cloexec();
@@ -38,19 +37,19 @@ impl TcpListener {
         })
     }
 
-    /// Takes over a socket of `std`'s; it becomes non-blocking.
+    /// Takes over a `std` socket and makes it non-blocking.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self { source: Arc::new(Descriptor::new(listener.into())) })
     }
 
-    /// Hands the socket to `std`, in blocking mode.
+    /// Converts the socket to a `std` one, in blocking mode.
     ///
     /// # Errors
-    /// The system call's, or that no descriptor is left.
+    /// The system call fails, or no descriptor is left.
     pub fn into_std(self) -> io::Result<std::net::TcpListener> {
         let fd = self.as_fd().try_clone_to_owned()?;
         let listener = std::net::TcpListener::from(fd);
@@ -58,19 +57,21 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// Another handle to the same socket.
+    /// Returns another handle to the same socket.
     ///
     /// # Errors
-    /// None today; `std`'s signature.
+    /// None today; the signature is `std`'s.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { source: self.source.clone() })
     }
 
-    /// Any thread or fiber. Waits for a connection.
+    /// Waits for a connection.
     ///
     /// # Errors
-    /// The system call's (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
+    /// The system call fails (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
     /// listener was closed. A connection that was accepted before a cancellation took effect is delivered.
+    ///
+    /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut storage = SockAddrStorage::zeroed();
         let mut len = storage.size_of();
@@ -86,20 +87,20 @@ impl TcpListener {
         Ok((TcpStream::of(Descriptor::new(fd)), peer))
     }
 
-    /// How many connections the kernel may hold until they are accepted (`listen(2)`; it cuts this to
-    /// `net.core.somaxconn`). When it holds so many it ignores who comes, until the client tries again, a second later.
-    /// What it holds already stays.
+    /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`; it caps this at
+    /// `net.core.somaxconn`). At the limit the kernel ignores new connection attempts until the client retries, a
+    /// second later. Connections that it already holds are kept.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
         rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX)).map_err(io::Error::from)
     }
 
-    /// How many connections wait in the kernel to be accepted, now.
+    /// Returns how many connections wait in the kernel to be accepted.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn queued(&self) -> io::Result<u32> {
         // SAFETY: all zeroes are a value of this struct of integers.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -107,24 +108,24 @@ impl TcpListener {
         let at = (&raw mut info).cast();
         // SAFETY: the kernel writes at most `len` bytes.
         let got = unsafe { libc::getsockopt(self.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut len) };
-        // The kernel shows it in a field that listening sockets have no other use for.
+        // The kernel reports it in a field that is otherwise unused for listening sockets.
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(info.tcpi_unacked) }
     }
 
-    /// `accept`, again and again.
+    /// Returns an iterator that calls `accept` for ever.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
 
-    /// Any thread or fiber. Ends listening for every user of it: whoever is blocked in `accept` wakes with an error.
+    /// Ends listening for every handle: calls blocked in `accept` return an error.
     pub fn close(&self) {
         self.source.close();
     }
 
-    /// The local address.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         SockRef::from(self).local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -142,7 +143,7 @@ impl AsRawFd for TcpListener {
     }
 }
 
-/// Accepts for ever; see [`TcpListener::incoming`].
+/// An endless iterator over accepted connections; see [`TcpListener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,

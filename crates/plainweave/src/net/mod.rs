@@ -1,7 +1,7 @@
 //! TCP in the shape of `std::net`: calls that block the calling fiber, not its worker.
 //!
-//! Also for plain threads, which wait by `poll(2)`. Cancellation and deadlines come as errors
-//! ([`crate::is_cancelled`], [`std::io::ErrorKind::TimedOut`]). A stream is shared by `&`: `Read` and `Write` are
+//! The types also work on plain threads, which wait by `poll(2)`. Cancellation and deadlines surface as errors
+//! ([`crate::is_cancelled`], [`std::io::ErrorKind::TimedOut`]). A stream can be shared by `&`: `Read` and `Write` are
 //! implemented for `&TcpStream` too, and one fiber may read while another writes.
 
 mod addr;

@@ -16,12 +16,12 @@ use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sched::wait;
 
-/// No time-out.
+/// No timeout.
 const NONE: u64 = u64::MAX;
-/// The most buffers that one vectored call hands to the kernel (its own limit, IOV_MAX, is the same).
+/// The most buffers that one vectored call passes to the kernel (equal to its own limit, IOV_MAX).
 const MAX_IOV: usize = 1024;
 
-/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor; it is closed when the last is
+/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor, which is closed when the last is
 /// dropped.
 #[derive(Debug)]
 pub struct TcpStream {
@@ -36,18 +36,20 @@ struct Shared {
 }
 
 impl TcpStream {
-    /// Any thread or fiber. Connects to the first address that answers.
+    /// Connects to the first address that answers.
     ///
     /// # Errors
-    /// The last address' error; the caller was cancelled or ran into its deadline.
+    /// The last address's error; the caller was cancelled or ran into its deadline.
+    ///
+    /// Context: any thread or fiber; may suspend.
     pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
         addr::each(&addr, |addr| Self::connect_to(addr, None))
     }
 
-    /// As [`TcpStream::connect`] to one address, for at most this long.
+    /// Connects to one address, waiting for at most `limit`.
     ///
     /// # Errors
-    /// As for `connect`; [`io::ErrorKind::TimedOut`].
+    /// As for [`TcpStream::connect`]; [`io::ErrorKind::TimedOut`] after `limit`.
     pub fn connect_timeout(addr: &SocketAddr, limit: Duration) -> io::Result<Self> {
         Self::connect_to(*addr, Some(limit))
     }
@@ -62,7 +64,7 @@ impl TcpStream {
         Ok(Self::of(source))
     }
 
-    /// Takes a descriptor that is in non-blocking mode.
+    /// Takes over a descriptor that is in non-blocking mode.
     pub(super) fn of(source: Descriptor) -> Self {
         let shared = Shared {
             source: Arc::new(source),
@@ -72,20 +74,20 @@ impl TcpStream {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes over a connection of `std`'s; it becomes non-blocking.
+    /// Takes over a `std` connection and makes it non-blocking.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::of(Descriptor::new(stream.into())))
     }
 
-    /// Hands the connection to `std`, in blocking mode. Other clones keep theirs, which shares that mode: use them no
-    /// more.
+    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their descriptor, which shares that
+    /// mode: do not use them any more.
     ///
     /// # Errors
-    /// The system call's, or that no descriptor is left.
+    /// The system call fails, or no descriptor is left.
     pub fn into_std(self) -> io::Result<std::net::TcpStream> {
         let fd = self.as_fd().try_clone_to_owned()?;
         let stream = std::net::TcpStream::from(fd);
@@ -97,40 +99,41 @@ impl TcpStream {
         &self.shared.source
     }
 
-    /// Another handle to the same connection, time-outs included. (Unlike `std`'s it shares the descriptor too.)
+    /// Returns another handle to the same connection, timeouts included. (Unlike `std`'s, it shares the descriptor
+    /// too.)
     ///
     /// # Errors
-    /// None today; `std`'s signature.
+    /// None today; the signature is `std`'s.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { shared: self.shared.clone() })
     }
 
-    /// Any thread or fiber. Ends the connection for every user of it: whoever is blocked in it wakes with an error,
-    /// later calls fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
+    /// Ends the connection for every handle: blocked calls return an error, later calls fail with
+    /// [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
     pub fn close(&self) {
         self.source().close();
     }
 
-    /// Shuts down reading, writing or both, as `std`.
+    /// Shuts down reading, writing or both, as `std`'s `shutdown` does.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.sock().shutdown(how)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.sock().peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The local address.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.sock().local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -139,23 +142,23 @@ impl TcpStream {
         SockRef::from(self)
     }
 
-    /// Whether small writes are sent at once (TCP_NODELAY).
+    /// Sets whether small writes are sent at once (TCP_NODELAY).
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.sock().set_tcp_nodelay(on)
     }
 
-    /// Whether TCP_NODELAY is set.
+    /// Returns whether TCP_NODELAY is set.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.sock().tcp_nodelay()
     }
 
-    /// The longest that a read may wait; `None` for no limit. Unlike `std`'s, a late read says
+    /// Sets the longest that a read may wait; `None` for no limit. Unlike `std`'s, a read that exceeds it fails with
     /// [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
@@ -164,7 +167,7 @@ impl TcpStream {
         set_limit(&self.shared.read_timeout, limit)
     }
 
-    /// The longest that a write may wait; `None` for no limit.
+    /// Sets the longest that a write may wait; `None` for no limit.
     ///
     /// # Errors
     /// A limit of zero.
@@ -172,31 +175,31 @@ impl TcpStream {
         set_limit(&self.shared.write_timeout, limit)
     }
 
-    /// See [`TcpStream::set_read_timeout`].
+    /// Returns the limit set by [`TcpStream::set_read_timeout`].
     #[must_use]
     pub fn read_timeout(&self) -> Option<Duration> {
         limit(&self.shared.read_timeout)
     }
 
-    /// See [`TcpStream::set_write_timeout`].
+    /// Returns the limit set by [`TcpStream::set_write_timeout`].
     #[must_use]
     pub fn write_timeout(&self) -> Option<Duration> {
         limit(&self.shared.write_timeout)
     }
 
-    /// Waits until a read would find something, without a buffer.
+    /// Waits, without a buffer, until a read would find something.
     ///
     /// # Errors
-    /// As a read.
+    /// As for a read.
     pub fn wait_readable(&self) -> io::Result<()> {
         let op = Op::Poll(Interest::Read);
         // SAFETY: no pointers.
         unsafe { perform(self.source(), op, self.read_timeout()) }.map(drop)
     }
 
-    /// Any thread or fiber. Whether a read would find something at once, or the end of the stream, or an error. For a
-    /// connection that was just accepted: if its first request is there already, waiting for it at the driver would
-    /// only be in the way.
+    /// Returns whether a read would return at once, with data, the end of the stream or an error. Useful for a
+    /// connection that was just accepted: if its first request has already arrived, waiting for it at the driver only
+    /// costs time.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         let found = readable_or_writable(self.as_fd(), Interest::Read);
@@ -206,31 +209,32 @@ impl TcpStream {
         found
     }
 
-    /// Waits until a write would be taken.
+    /// Waits until a write would accept data.
     ///
     /// # Errors
-    /// As a write.
+    /// As for a write.
     pub fn wait_writable(&self) -> io::Result<()> {
         let op = Op::Poll(Interest::Write);
         // SAFETY: no pointers.
         unsafe { perform(self.source(), op, self.write_timeout()) }.map(drop)
     }
 
-    /// A write whose last bytes the kernel may keep until the next one, which is to come soon (`MSG_MORE`).
+    /// Writes data whose last bytes the kernel may hold back until the next write, which should follow soon
+    /// (`MSG_MORE`).
     ///
     /// # Errors
-    /// As a write.
+    /// As for a write.
     pub fn write_more(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         self.transfer(|| rustix::net::send(self, buf, flags))
     }
 
     /// Sends up to `len` bytes of a file from `offset` on, without copying them through this process (`sendfile(2)`).
-    /// Gives the number sent, 0 at the end of the file. A part of the file that is not in memory holds the worker up
-    /// until the disk has it: ask [`crate::fs::is_resident`] first.
+    /// Returns the number of bytes sent, 0 at the end of the file. A part of the file that is not in memory blocks the
+    /// worker until it is read from the disk: call [`crate::fs::is_resident`] first.
     ///
     /// # Errors
-    /// As a write; [`io::ErrorKind::InvalidInput`] for what is not a file that can be sent so.
+    /// As for a write; [`io::ErrorKind::InvalidInput`] if `file` does not support `sendfile(2)`.
     pub fn send_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         self.transfer(|| {
             let mut offset = offset;
@@ -238,7 +242,7 @@ impl TcpStream {
         })
     }
 
-    /// Attempts a system call until it is not told to wait.
+    /// Retries a system call until it does not return EAGAIN.
     fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
         if let Some(interrupt) = wait::interrupted() {
             return Err(interrupt.into());
@@ -293,7 +297,7 @@ impl TcpStream {
     }
 }
 
-/// A message header over buffers of `std`'s, which have the layout of `iovec`.
+/// Builds a message header over `std` buffers, which have the layout of `iovec`.
 fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all zeroes is a valid header: no name, no control data.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };

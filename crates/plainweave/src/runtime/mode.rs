@@ -7,30 +7,30 @@ use crate::fiber::Movement;
 use crate::fiber_local::{self, Storage};
 
 impl RuntimeBuilder {
-    /// When fibers change workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] goes with
-    /// [`Self::own_storage`]; on shared storage it is an error of `build`, as only [`Self::movement_anytime`] gives it.
+    /// Sets when fibers migrate between workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] requires
+    /// [`Self::own_storage`]; on shared storage `build` rejects it, and only [`Self::movement_anytime`] enables it.
     pub fn movement(mut self, movement: Movement) -> Self {
         self.movement = movement;
         self.movement_promised = false;
         self
     }
 
-    /// Gives each fiber thread-local storage of its own, the default: to the language it is a thread, and
-    /// [`Movement::Anytime`] is safe. `docs/fiber-local-storage.md` has what it costs, and what of C libraries and
-    /// tools to know. Where the platform cannot do it (it takes x86-64, Linux 5.9 and a shared glibc), `build` returns
-    /// an error that says why; there is [`Self::shared_storage`] then.
+    /// Gives each fiber thread-local storage of its own (the default): to the language it is a thread, and
+    /// [`Movement::Anytime`] is safe. `docs/fiber-local-storage.md` describes the cost, and what to know about C
+    /// libraries and tools. Requires x86-64, Linux 5.9 and a shared glibc; elsewhere `build` returns an error that says
+    /// why, and [`Self::shared_storage`] is the alternative.
     pub fn own_storage(mut self) -> Self {
         self.storage = Storage::Own;
         self
     }
 
-    /// Lets started fibers move to other workers too, on shared storage as well ([`Self::shared_storage`]). With
-    /// storage of their own, `movement(Movement::Anytime)` does the same and is safe.
+    /// Lets started fibers migrate to other workers too, also on shared storage ([`Self::shared_storage`]). On fibers'
+    /// own storage, `movement(Movement::Anytime)` does the same and is safe.
     ///
     /// # Safety
     /// On shared storage (`docs/soundness.md`): on this runtime no reference into a thread-local may live across a
     /// suspension, and no function may use a thread-local both before and after one: the compiler keeps the address of
-    /// a thread-local across calls. Nothing that is not `Send` may live across a suspension either: the fiber goes on
+    /// a thread-local across calls. Nothing that is not `Send` may live across a suspension either: the fiber resumes
     /// on another thread, and the compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
         self.movement = Movement::Anytime;
@@ -38,18 +38,19 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets fibers share their worker's thread-local storage, for a switch that is faster by the writes of a register
-    /// and fibers that are smaller by 5 KiB; on some platforms it is all there is.
+    /// Lets fibers share their worker's thread-local storage. This saves a register write per switch and 5 KiB per
+    /// fiber; on some platforms it is the only possibility.
     ///
     /// # Safety
-    /// No fiber of this runtime holds a guard of scoped thread-local storage (as `scoped-tls`' `set` or an entered
-    /// `tracing` span) across a suspension, unless guards of one worker end in the reverse order of their beginnings.
+    /// No fiber of this runtime holds a guard of scoped thread-local storage (such as `scoped-tls`' `set` or an entered
+    /// `tracing` span) across a suspension, unless the guards on each worker end in the reverse order of their
+    /// creation.
     pub unsafe fn shared_storage(mut self) -> Self {
         self.storage = Storage::Shared;
         self
     }
 
-    /// Whether movement and storage go together, and the platform has that storage.
+    /// Checks that movement and storage go together, and that the platform supports that storage.
     pub(super) fn check_storage(&self) -> io::Result<()> {
         match (self.storage, self.movement) {
             (Storage::Own, _) => fiber_local::available(),

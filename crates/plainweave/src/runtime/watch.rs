@@ -1,4 +1,4 @@
-//! Whether workers are watched for stalls, and who is told.
+//! Stall detection settings: whether workers are watched for stalls, and where stalls are reported.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -15,42 +15,42 @@ use crate::watchdog::report::Stall;
 use crate::watchdog::{self, OnStall, Reporter, Watchdog};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
-/// For the report that is on its way when a runtime ends.
+/// How long an ending runtime waits for a report in progress.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 impl RuntimeBuilder {
-    /// How long a worker may be held up by a fiber that computes before the others look after what waits with it: a
-    /// watchdog thread then listens at its driver, so idle connections ([`crate::net::on_readable`]) and fibers that
-    /// may move at any time go on elsewhere. (Started fibers that do not move wait.) 1 ms to 60 s; `None` for no
-    /// watchdog, and there is none on virtual time, nor with one worker (unless [`Self::on_stall`] is to be told).
-    /// Default: 10 ms. [`Metrics::stalls`] counts, [`Self::on_stall`] tells what it was.
+    /// Sets how long a fiber may hold up its worker by computing before a watchdog thread steps in and polls the
+    /// worker's driver, so that idle connections ([`crate::net::on_readable`]) and fibers that may migrate at any time
+    /// go on elsewhere. (Started fibers that do not migrate wait.) 1 ms to 60 s; `None` for no watchdog. On virtual
+    /// time there is none, nor with one worker (unless [`Self::on_stall`] is set). Default: 10 ms. [`Metrics::stalls`]
+    /// counts stalls, [`Self::on_stall`] reports them.
     ///
-    /// A worker that is held up in a computation lets others go first (sched_setattr(2), from Linux 6.12 on) until it
-    /// goes on. Threads and programs that it starts meanwhile inherit that.
+    /// A worker that is held up in a computation gives way to other threads (sched_setattr(2), since Linux 6.12) until
+    /// it goes on. Threads and programs that it starts meanwhile inherit that.
     ///
-    /// On io_uring with fibers that may move, completions interrupt system calls that block a worker's thread past this
-    /// library: a few fail with `EINTR` although no signal came (`epoll_wait`, `recv` with a time-out of the socket's
-    /// own; signal(7) lists them).
+    /// On io_uring with fibers that may migrate, completions interrupt system calls that block a worker's thread
+    /// without this library's knowledge: a few fail with `EINTR` although no signal came (`epoll_wait`, `recv` with a
+    /// timeout set on the socket; signal(7) lists them).
     pub fn stall_after(mut self, limit: Option<Duration>) -> Self {
         self.stall_after = limit;
         self
     }
 
-    /// Has `f` told of each stall ([`Self::stall_after`]): which worker, which fiber, and where in its code it is; and
-    /// again when it lasts ten times as long, a hundred times, and so on. `f` runs on a thread for this alone and may
-    /// take its time; reports that it was too busy for are counted in the next [`Stall::missed`]. A panic of `f` ends
-    /// that call only. The runtime's end waits for a call in progress, at most a second. Default: nobody is told, and
-    /// no signal is sent; nor on virtual time.
+    /// Calls `f` for each stall ([`Self::stall_after`]) with the worker, the fiber, and where in its code it is, and
+    /// again when the stall lasts ten times as long, a hundred times, and so on. `f` runs on a thread of its own and
+    /// may take its time; reports that it was too busy for are counted in the next [`Stall::missed`]. A panic of `f`
+    /// ends that call only. The runtime's end waits for a call in progress, at most a second. By default, and on
+    /// virtual time, stalls are not reported and no signal is sent.
     ///
-    /// The worker is asked by SIGURG; [`crate::stall`] says what that means for the program, and what it takes to see
-    /// callers and lines.
+    /// The worker is queried with SIGURG; [`crate::stall`] describes what that means for the program, and what is
+    /// needed to see callers and lines.
     pub fn on_stall(mut self, f: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_stall = Some(OnStall(Arc::new(f)));
         self
     }
 
-    /// Whether the settings are in range and go together.
+    /// Checks that the settings are in range and go together.
     pub(super) fn check_stalls(&self) -> io::Result<()> {
         if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
             return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
@@ -61,14 +61,14 @@ impl RuntimeBuilder {
         Ok(())
     }
 
-    /// Who calls the workers' drivers: the watchdog as well, if it can give to others what it finds there, and
-    /// interrupt a worker so that there is something to be found.
+    /// Returns which threads call the workers' drivers: the watchdog too, if it can pass what it finds there to other
+    /// workers, and can interrupt a worker so that there is something to find.
     pub(super) fn access_to_drivers(&self, pool: &PoolShared) -> Access {
         let rescues = pool.movement == Movement::Anytime && pool.workers.len() > 1 && self.stall_after.is_some();
         if rescues && worker::can_interrupt() { Access::AnyThread } else { Access::OwnerThread }
     }
 
-    /// The watchdog, if somebody has use for it: other workers, or who wants to be told.
+    /// Starts the watchdog, if it is of use: with other workers, or with a callback for stalls.
     pub(super) fn start_watchdog(self, runtime: &mut Runtime) -> io::Result<()> {
         let told = self.on_stall.is_some();
         let Some(limit) = self.stall_after.filter(|_| told || runtime.workers() > 1) else { return Ok(()) };
@@ -86,7 +86,7 @@ impl RuntimeBuilder {
     }
 }
 
-/// When all workers have ended. A report may be on its way; one that takes too long is left to itself.
+/// Waits for a report in progress after all workers have ended; leaves one that takes too long to itself.
 pub(super) fn end_reports(thread: &JoinHandle<()>) {
     let deadline = Instant::now() + LAST_REPORT;
     while !thread.is_finished() && Instant::now() < deadline {

@@ -1,11 +1,12 @@
-//! The pool's free stacks, in three lists: which one is used next, and which ones have been out of use.
+//! The pool's free stacks, in three lists, which say which stack is used next and which have been out of use.
 //!
-//! No system calls here: the pool holds its lock around these methods, and counts and drops pages after it let go.
+//! No system calls here: the pool holds its lock around these methods, and counts and drops pages after releasing it.
 //!
-//! *Why cooling goes by time.* Counting a stack's pages costs 0.85 us (256 KiB), a hundred times a recycled fiber. A
-//! program that starts and ends a thousand fibers in rounds needs all of them again next round; when stacks cooled by
-//! their place in the list, each of its fibers paid (measured, rounds of 512: 559 ns a stack, against 8.5 now). So what
-//! was in use in the last 100 ms is left alone: `idle` records how short the hot list has been, and only as many
+//! *Why cooling goes by time.* Counting a stack's pages costs 0.85 us (256 KiB), a hundred times the cost of a recycled
+//! fiber. A program that starts and ends a thousand fibers in rounds needs all of them again next round; when stacks
+//! cooled by their place in the list, each of its fibers paid (measured, rounds of 512: 559 ns a stack, against 8.5
+//! now). So stacks used in the last 100 ms are left alone: `idle` records how short the hot list has been, and only
+//! that many stacks, at its old end, have been unused since.
 //! stacks, at its old end, have had no use since.
 
 use std::collections::VecDeque;
@@ -13,35 +14,35 @@ use std::time::{Duration, Instant};
 
 use super::Stack;
 
-/// Free stacks that never cool for want of use: a small runtime never pays for counting pages.
+/// Free stacks that never cool: a small runtime never pays for counting pages.
 pub(super) const ALWAYS_HOT: usize = 128;
-/// What a warm stack keeps of its pages, in bytes from the top.
+/// The part of a warm stack whose pages are kept, in bytes from the top.
 pub(super) const WARM_BYTES: usize = 16 << 10;
-/// A hot stack cools when it was not used for one to two of these.
+/// A hot stack cools when it was unused for one to two of these periods.
 pub(super) const IDLE: Duration = Duration::from_millis(100);
 
-/// Free stacks by how much memory they may hold. Each is used from its end.
+/// Free stacks by how much memory they may hold. Each list is used from its end.
 #[derive(Debug)]
 pub(super) struct FreeLists {
-    /// As their fibers left them, newest last.
+    /// Stacks as their fibers left them, newest last.
     pub(super) hot: VecDeque<Stack>,
-    /// With the top `WARM_BYTES` at most.
+    /// Stacks with pages in the top `WARM_BYTES` at most.
     pub(super) warm: VecDeque<Stack>,
-    /// Without pages.
+    /// Stacks without pages.
     pub(super) cold: Vec<Stack>,
-    /// How short `hot` has been since `tidied`: as many at its front were not used since.
+    /// The shortest that `hot` has been since `tidied`: that many stacks at its front were not used since.
     idle: usize,
     tidied: Instant,
 }
 
 impl FreeLists {
-    /// No stacks.
+    /// Creates empty lists.
     pub(super) fn new() -> Self {
         let (hot, warm, cold) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Self { hot, warm, cold, idle: 0, tidied: Instant::now() }
     }
 
-    /// The stack most likely to be in the processor's cache, or at least in memory.
+    /// Takes the stack most likely to be in the processor's cache, or at least in memory.
     pub(super) fn pop(&mut self) -> Option<Stack> {
         if let Some(stack) = self.hot.pop_back() {
             self.idle = self.idle.min(self.hot.len());
@@ -50,7 +51,7 @@ impl FreeLists {
         self.warm.pop_back().or_else(|| self.cold.pop())
     }
 
-    /// Removes the stacks above the bound, those out of use longest: first (cooled already) warm ones, then hot ones.
+    /// Removes the stacks above the limit, those out of use longest: first (already cooled) warm ones, then hot ones.
     pub(super) fn surplus(&mut self, max_free: usize) -> (Vec<Stack>, Vec<Stack>) {
         let surplus = (self.hot.len() + self.warm.len()).saturating_sub(max_free);
         let warm = surplus.min(self.warm.len());
@@ -59,7 +60,7 @@ impl FreeLists {
         (self.warm.drain(..warm).collect(), self.hot.drain(..hot).collect())
     }
 
-    /// Removes up to `limit` hot stacks that nobody used since the last call, if that is `age` ago.
+    /// Removes up to `limit` hot stacks that were not used since the last call, if that was at least `age` ago.
     pub(super) fn idle(&mut self, now: Instant, age: Duration, limit: usize) -> Vec<Stack> {
         if now.saturating_duration_since(self.tidied) < age {
             return Vec::new();
@@ -72,7 +73,7 @@ impl FreeLists {
         stacks
     }
 
-    /// How many there are, of all three.
+    /// Returns the number of stacks in all three lists.
     pub(super) fn len(&self) -> usize {
         self.hot.len() + self.warm.len() + self.cold.len()
     }

@@ -1,31 +1,31 @@
-//! Guards: the 64 KiB below each stack that fault.
+//! Guards: 64 KiB below each stack that fault on access.
 //!
-//! Two kinds, chosen once per pool and told in its statistics.
+//! There are two kinds, chosen once per pool and reported in its statistics.
 //!
 //! | | `Madvise` | `Mprotect` |
 //! |---|---|---|
 //! | call | `MADV_GUARD_INSTALL`, Linux 6.13 | `mprotect(PROT_NONE)` |
 //! | marks | page-table entries | a mapping of its own: two VMAs a slot |
-//! | stacks a process | as many as fit | about half of `vm.max_map_count`: 32,000 by default |
+//! | stacks per process | as many as fit | about half of `vm.max_map_count`: 32,000 by default |
 //! | measured, each | 0.65 us | 17 us on average up to the limit, counting included |
 //!
-//! A guard is installed when its slot is first handed out and stays: dropping a stack's pages does not touch it, and
-//! `fork` copies it. So its price (0.65 us) is paid once a slot, not once a fiber.
+//! A guard is installed when its slot is first handed out, and stays: dropping a stack's pages does not touch it, and
+//! `fork` copies it. So its price (0.65 us) is paid once per slot, not once per fiber.
 //!
-//! # Why a guard may be refused, and what is done
+//! # Why the kernel may refuse a guard, and what the pool does
 //!
-//! 1. `EINVAL` from an old kernel (or gVisor): the pool falls back to `Mprotect` for its remaining life.
-//! 2. `EINVAL` because the slab is locked: somebody called `mlockall(MCL_CURRENT)` after it was mapped. One
-//!    cannot tell this from 1 by the error, so the slab is unlocked and the call repeated before falling back.
+//! 1. `EINVAL` from an old kernel (or gVisor): the pool falls back to `Mprotect` for the rest of its life.
+//! 2. `EINVAL` because the slab is locked: the process called `mlockall(MCL_CURRENT)` after it was mapped. The error
+//!    does not distinguish this from 1, so the slab is unlocked and the call repeated before falling back.
 //! 3. `ENOMEM`: no memory for page tables. That is an error, not a reason to fall back.
 //! 4. `Mprotect` near `vm.max_map_count`: refused *before* the limit, because at the limit every `mmap` of the process
-//!    fails, the allocator's included, and nobody would guess why. The error names the sysctl.
+//!    fails, including the allocator's, and the cause would be hard to find. The error names the sysctl.
 //!
 //! # Counting mappings
 //!
-//! Reading `/proc/self/maps` at every stack would be quadratic. So mappings are *leased*: the file is read once, room
-//! for up to 512 guards is granted if the limit leaves it, and it is read again when the lease is used up. A 32nd of
-//! the limit is left for everyone else: thread stacks, libraries, other pools' leases.
+//! Reading `/proc/self/maps` for every stack would be quadratic. So mappings are *leased*: the file is read once, room
+//! for up to 512 guards is granted if the limit leaves it, and the file is read again when the lease is used up. 1/32
+//! of the limit is left for the rest of the process: thread stacks, libraries, other pools' leases.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -33,12 +33,12 @@ use std::io::{self, Read};
 use super::slab::{GUARD_SIZE, Mapping, check};
 
 const MADV_GUARD_INSTALL: libc::c_int = 102;
-/// VMAs that one `Mprotect` guard costs: itself, and the slab is cut in two.
+/// VMAs that one `Mprotect` guard costs: its own, and one more because it splits the slab.
 const VMAS_PER_GUARD: usize = 2;
-/// Guards granted between two looks at `/proc/self/maps`.
+/// Guards granted per reading of `/proc/self/maps`.
 const LEASE: usize = 512;
 
-/// How stacks shall be guarded.
+/// The requested kind of guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum GuardMode {
     /// `Madvise` where the kernel has it, else `Mprotect`.
@@ -46,11 +46,11 @@ pub(crate) enum GuardMode {
     Auto,
     /// Guard markers inside the slab's mapping; an error where the kernel lacks them.
     Madvise,
-    /// An inaccessible mapping below each stack, as any kernel has.
+    /// An inaccessible mapping below each stack; works on any kernel.
     Mprotect,
 }
 
-/// How stacks are guarded.
+/// The kind of guard in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardKind {
     /// See [`GuardMode::Madvise`].
@@ -59,13 +59,13 @@ pub(crate) enum GuardKind {
     Mprotect,
 }
 
-/// Installs the guards of one pool. Owner only: the pool's growth lock.
+/// Installs the guards of one pool. Protected by the pool's growth lock.
 #[derive(Debug)]
 pub(super) struct Guards {
     mode: GuardMode,
     kind: GuardKind,
     maps: MapBudget,
-    /// The light call; a test puts a refusing kernel here.
+    /// Installs a guard marker; a test substitutes a kernel that refuses.
     light: fn(*mut u8) -> io::Result<()>,
 }
 
@@ -75,14 +75,14 @@ impl Guards {
         Self { mode, kind, maps: MapBudget { limit: None, granted: 0 }, light: madvise_guard }
     }
 
-    /// For tests: a `vm.max_map_count` of one's own.
+    /// Substitutes `vm.max_map_count`, for tests.
     #[cfg(test)]
     pub(super) fn with_map_limit(mut self, limit: usize) -> Self {
         self.maps.limit = Some(limit);
         self
     }
 
-    /// For tests: a kernel of one's own.
+    /// Substitutes the kernel's call, for tests.
     #[cfg(test)]
     pub(super) fn with_light(mut self, light: fn(*mut u8) -> io::Result<()>) -> Self {
         self.light = light;
@@ -115,7 +115,7 @@ impl Guards {
         })
     }
 
-    /// The light call, and once more on an unlocked slab: case 2 above.
+    /// Installs a guard marker; retries once on an unlocked slab: case 2 above.
     fn install_light(&self, slab: &Mapping, slot: *mut u8) -> io::Result<()> {
         match (self.light)(slot) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -140,14 +140,14 @@ fn mprotect_guard(slot: *mut u8) -> io::Result<()> {
 /// Room for mappings under `vm.max_map_count`.
 #[derive(Debug)]
 struct MapBudget {
-    /// Instead of the kernel's limit, in tests.
+    /// Replaces the kernel's limit, in tests.
     limit: Option<usize>,
-    /// Guards that may be installed before the next look.
+    /// Guards that may be installed before the next reading.
     granted: usize,
 }
 
 impl MapBudget {
-    /// Takes room for one guard; an error when the process is near the limit.
+    /// Takes room for one guard; fails when the process is near the limit.
     fn spend(&mut self) -> io::Result<()> {
         if self.granted == 0 {
             let limit = self.limit();
@@ -182,8 +182,8 @@ impl MapBudget {
     }
 }
 
-/// Mappings of this process; 0 where `/proc` is not mounted (then the kernel's own refusal is all there is). Allocates
-/// nothing: at the limit the allocator may find no mapping either.
+/// Returns the number of mappings of this process; 0 where `/proc` is not mounted (then only the kernel's own refusal
+/// is left). Allocates nothing: at the limit the allocator may find no mapping either.
 pub(super) fn mappings() -> usize {
     let count = || -> io::Result<usize> {
         let mut maps = File::open("/proc/self/maps")?;

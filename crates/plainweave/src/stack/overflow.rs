@@ -1,27 +1,27 @@
-//! What happens when a fiber runs out of stack: a message with its name, and the end of the process.
+//! Stack overflow: prints a message with the fiber's name and ends the process.
 //!
 //! A fiber that overflows touches its guard. The kernel sends SIGSEGV, and the handler runs on the thread's *alternate*
 //! stack, since the current one has no room. At that point anything may be half done: the allocator's lock held, the
 //! thread-local base that of the fiber. So the handler allocates nothing, locks nothing, uses no thread-local and no
-//! formatting machinery; it calls `write` and `abort`. It proceeds so:
+//! formatting machinery; it calls `write` and `abort`. Its steps:
 //!
 //! 1. A signal that was sent (`kill`, `raise`) carries no address: chain (step 4).
 //! 2. The fault address is looked up among the slabs; not in a guard: chain.
-//! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below where a large frame carried it.
-//!    A wild pointer of some other thread that happens to hit a guard is not an overflow: chain. Else print, abort.
-//! 4. To chain is to do what would have happened without us: call the previous handler (Rust's own, which reports
-//!    overflows of OS threads; a crash reporter), or restore the default action and return, so that the instruction
-//!    faults again and the process dies of the same signal, with the right core.
+//! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below it if a large frame moved it
+//!    there. A wild pointer of another thread that happens to hit a guard is not an overflow: chain. Else print, abort.
+//! 4. To chain is to do what would have happened without this handler: call the previous handler (Rust's own, which
+//!    reports overflows of OS threads; a crash reporter), or restore the default action and return, so that the
+//!    instruction faults again and the process dies of the same signal, with the right core dump.
 //!
 //! Unwinding instead of aborting is not an option: the fault may be in C code, in a destructor, or in the middle of any
 //! instruction that no landing pad expects.
 //!
 //! # The alternate stack
 //! The kernel puts a frame of up to 11 KiB on it for each signal (`AT_MINSIGSTKSZ`: all of the processor's vector and
-//! matrix registers), and that of one handler above another's where their masks allow it. Threads that `std` makes have
-//! 12 KiB or so: with the handler that asks what a fiber does (`stall`), two more signals with empty handlers overflow
-//! it. So a worker has one of its own, for [`NESTED`] frames and as much again as a handler may use that prints a
-//! backtrace, and no signal interrupts our handlers.
+//! matrix registers), and one handler's frame above another's where their masks allow it. Threads that `std` creates
+//! have about 12 KiB: with the handler that samples a stalled fiber (`watchdog`), two more signals with empty handlers
+//! overflow it. So a worker has an alternate stack of its own, for [`NESTED`] frames and as much again for a handler
+//! that prints a backtrace, and no signal interrupts this crate's handlers.
 //!
 //! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call that is given a buffer
 //! in the guard, which fails with `EFAULT`.
@@ -45,12 +45,12 @@ pub(crate) struct OverflowInfo {
     pub(crate) id: u64,
 }
 
-/// The faults a guard may raise.
+/// The signals that a guard may raise.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// What handled [`SIGNALS`] before us. Set before our handler is, so the handler always finds it.
+/// The previous actions of [`SIGNALS`]. Set before the handler is installed, so the handler always finds them.
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
-/// Any thread, any number of times. Takes over SIGSEGV and SIGBUS for the process.
+/// Installs the handler of SIGSEGV and SIGBUS for the process. Further calls have no effect.
 pub(crate) fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -77,14 +77,14 @@ fn current_action(signal: libc::c_int) -> libc::sigaction {
     }
 }
 
-/// The signal handler; the steps are the essay's.
+/// Handles the signal; the steps are those of the essay.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, and `si_addr` is set for faults.
     let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr().addr()) };
     if !sent {
         // SAFETY: if the address is in the guard of a running fiber, its pool is not being dropped. If it is a wild
-        // pointer into a pool being dropped this instant, we fault again here, with the signal masked, and die of it:
-        // the outcome that the process was bound for.
+        // pointer into a pool being dropped this instant, the lookup faults again here, with the signal masked, and the
+        // process dies of it: the same outcome.
         let hit = unsafe { table::lookup(address) };
         if let Some(hit) = hit.filter(|hit| hit.is_guard && overflowed(hit, stack_pointer(context))) {
             report(&hit, address);
@@ -94,13 +94,13 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     chain(signal, sent, info, context);
 }
 
-/// Whether a fault in this slot's guard came from running on this slot's stack.
+/// Returns whether a fault in this slot's guard came from running on this slot's stack.
 fn overflowed(hit: &SlotHit, stack_pointer: Option<usize>) -> bool {
     let slot = hit.slot_base.saturating_sub(hit.size)..hit.slot_base + GUARD_SIZE + hit.size;
     stack_pointer.is_none_or(|pointer| slot.contains(&pointer))
 }
 
-/// The stack pointer at the fault, where we know how to find it.
+/// Returns the stack pointer at the fault, on platforms where its place is known.
 fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     let context = context.cast::<libc::ucontext_t>();
     if context.is_null() {
@@ -117,7 +117,7 @@ fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     pointer
 }
 
-/// Writes the message; see the tests for its wording.
+/// Writes the message; the tests have its wording.
 fn report(hit: &SlotHit, address: usize) {
     let mut line = Line::new();
     line.text(b"plainweave: ");
@@ -148,7 +148,7 @@ fn report(hit: &SlotHit, address: usize) {
     line.write();
 }
 
-/// A line put together by hand, in fixed memory; what does not fit is cut.
+/// A line assembled in fixed memory; what does not fit is cut off.
 struct Line {
     bytes: [u8; 512],
     len: usize,
@@ -180,7 +180,7 @@ impl Line {
         self.text(&digits[first..]);
     }
 
-    /// Writes it to standard error, as far as that takes it.
+    /// Writes the line to standard error, as much as it accepts.
     fn write(&self) {
         let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
@@ -194,14 +194,14 @@ impl Line {
     }
 }
 
-/// Does what the process would have done without our handler. Step 4 of the essay.
+/// Does what the process would have done without this handler: step 4 of the essay.
 fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let index = usize::from(signal == libc::SIGBUS);
     let Some(previous) = PREVIOUS.get().map(|all| &all[index]) else {
         return;
     };
     match previous.sa_sigaction {
-        // A fault cannot be ignored: the instruction repeats, and the kernel then kills. A sent signal can.
+        // A fault cannot be ignored: the instruction repeats, and the kernel then kills the process. A sent signal can.
         libc::SIG_IGN if sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: restores an action that was in force before; `raise` may be called in a handler. The signal is
@@ -234,18 +234,20 @@ const NESTED: usize = 16;
 /// A thread's alternate signal stack, until it is dropped on that thread.
 #[derive(Debug)]
 pub(crate) struct AltStack {
-    /// Ours, or none when the thread already had one that is large enough; and the one before.
+    /// This value's mapping and the previous stack; none when the thread already had a stack that is large enough.
     mapping: Option<(Mapping, libc::stack_t)>,
     /// A raw mapping is not tied to a thread; this guard is.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Each worker thread, first of all. Sees to it that signals have a stack of their own, of sufficient size; drop the
-/// result on thread exit, which puts the one before back. (`std` frees its own at the end of a thread.)
+/// Ensures that signals have a stack of their own, of sufficient size. Drop the result on thread exit, which puts the
+/// previous one back. (`std` frees its own at the end of a thread.)
 ///
 /// # Errors
 ///
-/// What `mmap` said.
+/// Those of `mmap`.
+///
+/// Context: each worker thread, before anything else.
 pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     let not_send = std::marker::PhantomData;
     // SAFETY: `getauxval` has no preconditions and returns 0 for what it does not know.
@@ -266,14 +268,14 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
 
 fn alt_stack() -> libc::stack_t {
     let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-    // SAFETY: a null new stack only asks.
+    // SAFETY: a null new stack only queries.
     unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
     stack
 }
 
 impl AltStack {
     #[cfg(test)]
-    /// Any thread. Whether the stack was made here, rather than found.
+    /// Returns whether the stack was created here rather than found.
     pub(crate) fn is_ours(&self) -> bool {
         self.mapping.is_some()
     }

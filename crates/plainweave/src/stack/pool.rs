@@ -3,14 +3,14 @@
 //! `mod.rs` has the steps a free stack goes through. Two locks, never held together:
 //!
 //! - `free`: the three lists. Held for pushes and pops only; counting and dropping pages (system calls) happens
-//!   outside, on stacks that are in nobody's list meanwhile.
+//!   outside, on stacks that are in no list meanwhile.
 //! - `growth`: the slabs. Held over the guard's system call, 0.65 us once in the life of a slot.
 //!
-//! Workers come here for half a cache at a time, so either lock sees one visit in 64 stacks at the most.
+//! Workers come here for half a cache at a time, so either lock sees at most one visit per 64 stacks.
 //!
-//! *Bounds.* `max_stacks` slots are ever carved; of the free ones `max_free` are hot or warm, the rest cold. So the
-//! memory the pool keeps for nobody is at most `max_free` stacks as their fibers left them, and after 200 ms without
-//! use at most `ALWAYS_HOT` such and `max_free * WARM_BYTES`: 160 MiB by default, a quarter of that when fibers are
+//! *Bounds.* At most `max_stacks` slots are carved; of the free ones `max_free` are hot or warm, the rest cold. So the
+//! memory kept in unused stacks is at most `max_free` stacks as their fibers left them, and after 200 ms without use
+//! at most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES`: 160 MiB by default, a quarter of that when fibers are
 //! shallow.
 
 use std::collections::VecDeque;
@@ -28,15 +28,15 @@ use super::slab::SlotMeta;
 use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab};
 use super::{Stack, StackConfig, checked_size};
 
-/// Stacks that a worker cools in passing, at most, about 0.1 ms; and only if nobody tidied for twice `IDLE`.
+/// The most stacks that a worker cools in passing, about 0.1 ms; only if the pool was not tidied for twice `IDLE`.
 const COOL_IN_PASSING: usize = 64;
-/// Slots carved at once for a worker's cache, so that a small runtime does not pay for guards it never uses.
+/// Slots carved at once for a worker's cache: few, so that a small runtime does not pay for guards it never uses.
 const CARVE_BATCH: usize = 8;
 
-/// How many stacks a worker's cache holds, written by its owner alone, read by `stats`.
+/// The number of stacks in a worker's cache: written by its owner only, read by `stats`.
 pub(super) type CachedCount = Arc<CachePadded<AtomicUsize>>;
 
-/// A runtime's stacks. Any thread; one per runtime.
+/// A runtime's stacks; one per runtime.
 #[derive(Debug)]
 pub(crate) struct StackPool {
     id: u32,
@@ -55,20 +55,20 @@ struct Growth {
     slots: usize,
 }
 
-/// A pool in numbers, read list by list: exact when nobody takes or puts.
+/// Statistics of a pool, read list by list: exact while no stack is taken or put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackStats {
     /// Slots carved so far.
     pub(crate) slots: usize,
-    /// Of them in use, or leaked.
+    /// Slots in use, or leaked.
     pub(crate) in_use: usize,
-    /// Of them free, in the pool or in a worker's cache.
+    /// Free slots, in the pool or in a worker's cache.
     pub(crate) free: usize,
     /// Mapped slabs.
     pub(crate) slabs: usize,
     /// How new stacks are guarded.
     pub(crate) guard: GuardKind,
-    /// The deepest stack seen so far, in bytes: of those that cooled, of the newest free ones, and of those noted.
+    /// The deepest stack seen so far, in bytes: among those that cooled, the newest free ones, and those noted.
     pub(crate) high_water: usize,
 }
 
@@ -77,13 +77,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StackPool {
-    /// Any thread. Maps a first slab and carves its first slot, so a refusing kernel shows here and not at the first
-    /// fiber.
+    /// Creates a pool, maps a first slab and carves its first slot, so a kernel that refuses shows here and not at the
+    /// first fiber.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a size out of range or no stacks at all; `Unsupported` when `GuardMode::Madvise` is asked of
-    /// a kernel without it; what `mmap` said.
+    /// `InvalidInput` for a size out of range or no stacks at all; `Unsupported` for `GuardMode::Madvise` on a kernel
+    /// without it; the errors of `mmap`.
     pub(crate) fn new(config: StackConfig) -> io::Result<StackPool> {
         let guards = Guards::new(config.guard);
         Self::with_guards(config, guards)
@@ -108,23 +108,23 @@ impl StackPool {
         Ok(pool)
     }
 
-    /// Any thread. The configuration, its size rounded up to pages.
+    /// Returns the configuration, with its size rounded up to pages.
     pub(crate) fn config(&self) -> &StackConfig {
         &self.config
     }
 
-    /// Any thread; takes a lock, and a few system calls when nothing is free. A stack with no owner.
+    /// Takes a stack with no owner. Takes a lock, and makes a few system calls when nothing is free.
     ///
     /// # Errors
     ///
     /// `QuotaExceeded` when `max_stacks` or `vm.max_map_count` is reached (the message says which and what to raise);
-    /// what `mmap` or the guard call said.
+    /// the errors of `mmap` or the guard call.
     pub(crate) fn take(&self) -> io::Result<Stack> {
         let free = locked(&self.free).pop();
         free.map_or_else(|| self.carve(), Ok)
     }
 
-    /// Any thread; takes a lock. Gives back a stack of this pool that nothing runs on or points into any more.
+    /// Gives back a stack of this pool that is no longer in use or pointed into. Takes a lock.
     pub(crate) fn put(&self, stack: Stack) {
         self.disown(&stack);
         self.accept(|hot| hot.push_back(stack));
@@ -145,7 +145,7 @@ impl StackPool {
         }
         if into.is_empty() {
             into.push(self.carve()?);
-            // More are a courtesy; who needs them will hear why there are none.
+            // More are optional; a caller that needs them gets the error then.
             into.extend((1..want.min(CARVE_BATCH)).map_while(|_| self.carve().ok()));
         }
         Ok(())
@@ -156,13 +156,13 @@ impl StackPool {
         self.accept(|hot| hot.extend(stacks));
     }
 
-    /// Adds to the hot list; empties what the bound pushes out, and cools a few that are idle.
+    /// Adds to the hot list; empties the stacks above the limit, and cools a few that are idle.
     fn accept(&self, add: impl FnOnce(&mut VecDeque<Stack>)) {
         let (warm, hot, idle) = {
             let mut free = locked(&self.free);
             add(&mut free.hot);
             let (warm, hot) = free.surplus(self.config.max_free);
-            // The clock is read only when there may be something to cool.
+            // Read the clock only when there may be something to cool.
             let spare = free.hot.len() > ALWAYS_HOT;
             let idle = if spare { free.idle(Instant::now(), 2 * IDLE, COOL_IN_PASSING) } else { Vec::new() };
             (warm, hot, idle)
@@ -171,10 +171,10 @@ impl StackPool {
         self.cool(idle);
     }
 
-    /// Any thread; a system call or two for each stack that has become idle, so rather the watchdog's than a worker's.
+    /// Cools the stacks that were not used since the last call, if that was [`IDLE`] ago; call it about that often.
     ///
-    /// Cools the stacks that were not used since the last call, if that is [`IDLE`] ago; call it about as often. Where
-    /// nobody does, workers that come by do some of it, and a pool that nobody visits keeps what its stacks hold.
+    /// If it is not called, workers that visit the pool do some of it; a pool without visitors keeps its stacks'
+    /// memory. Makes a system call or two per idle stack, so it suits the watchdog better than a worker.
     pub(crate) fn tidy(&self) {
         self.tidy_at(Instant::now());
     }
@@ -184,7 +184,7 @@ impl StackPool {
         self.cool(idle);
     }
 
-    /// Hot to warm; to cold where others have filled the bound meanwhile.
+    /// Moves stacks from hot to warm; to cold where others have reached the limit meanwhile.
     fn cool(&self, stacks: Vec<Stack>) {
         if stacks.is_empty() {
             return;
@@ -204,7 +204,7 @@ impl StackPool {
         self.empty(warm, hot);
     }
 
-    /// Warm or hot to cold. What was warm has been measured already.
+    /// Moves stacks from warm or hot to cold. Warm ones have been measured already.
     fn empty(&self, warm: Vec<Stack>, hot: Vec<Stack>) {
         hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
         for mut stacks in [warm, hot] {
@@ -215,14 +215,14 @@ impl StackPool {
         }
     }
 
-    /// Any thread. Counts a depth that the caller measured with [`Stack::high_water`] into the statistics.
+    /// Includes a depth that the caller measured with [`Stack::high_water`] in the statistics.
     pub(crate) fn note_high_water(&self, depth: usize) {
         self.high_water.fetch_max(depth, Ordering::Relaxed);
     }
 
-    /// A fresh slot, from the last slab or from a new one.
+    /// Returns a fresh slot, from the last slab or from a new one.
     fn carve(&self) -> io::Result<Stack> {
-        // What workers keep for themselves is not in use: it must not stand in the way of a fiber elsewhere.
+        // Stacks in workers' caches are not in use: they must not prevent a fiber elsewhere from starting.
         let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let growth = &mut *locked(&self.growth);
         let max = self.config.max_stacks + cached;
@@ -244,13 +244,13 @@ impl StackPool {
         }
     }
 
-    /// Any thread; takes the locks and asks about the pages of up to `ALWAYS_HOT` stacks, so not for a hot path.
+    /// Returns the statistics. Takes the locks and queries the pages of up to `ALWAYS_HOT` stacks: not for a hot path.
     pub(crate) fn stats(&self) -> StackStats {
         let (hot, pooled): (Vec<Stack>, usize) = {
             let free = locked(&self.free);
             (free.hot.iter().rev().take(ALWAYS_HOT).map(Stack::alias).collect(), free.len())
         };
-        // A stack may be taken while it is asked: what is found is then the depth of its new fiber, true all the same.
+        // A stack may be taken during the query: the result is then the depth of its new fiber, which is also true.
         hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
         let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let growth = locked(&self.growth);
@@ -266,9 +266,9 @@ impl StackPool {
     }
 
     #[cfg(test)]
-    /// Any thread. Calls `f` with each owner that is set, in no useful order; `f` may use the pool.
+    /// Calls `f` with each owner that is set, in no particular order; `f` may use the pool.
     ///
-    /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the look and the call. The
+    /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the load and the call. The
     /// caller synchronises with `set_owner` and `put` (the workers are stopped, or owners are freed only after a grace
     /// period) before it follows the pointer.
     pub(crate) fn for_each_owner(&self, mut f: impl FnMut(*const ())) {
@@ -292,7 +292,7 @@ impl StackPool {
         count
     }
 
-    /// Forgets a worker's cache.
+    /// Unregisters a worker's cache.
     pub(super) fn dismiss(&self, count: &CachedCount) {
         locked(&self.caches).retain(|other| !Arc::ptr_eq(other, count));
     }

@@ -2,19 +2,19 @@
 //!
 //! One slab is one `mmap` of many slots and, beside it, an array with a [`SlotMeta`] per slot. The first slab has 64
 //! slots, each next one twice as many, up to 32,768: a small program maps 20 MiB of address space, and a million stacks
-//! need some forty slabs. Nothing is committed by mapping: `MAP_NORESERVE` keeps the overcommit accounting out of it,
-//! and `MADV_NOHUGEPAGE` keeps the kernel from backing 2 MiB of mostly untouched stacks with one huge page.
+//! need some forty slabs. Mapping commits nothing: `MAP_NORESERVE` exempts it from overcommit accounting, and
+//! `MADV_NOHUGEPAGE` keeps the kernel from backing 2 MiB of mostly untouched stacks with one huge page.
 //!
-//! A slab is made in this order, each step for a reason:
+//! A slab is created in this order, each step for a reason:
 //!
 //! 1. `mmap(PROT_NONE)`: under `mlockall(MCL_FUTURE)` a writable mapping would be filled with pages at once.
-//! 2. `munlock`: locked memory refuses guards and page reclaim (a no-op for everyone else).
+//! 2. `munlock`: locked memory refuses guards and page reclaim (a no-op if the memory is not locked).
 //! 3. `MADV_NOHUGEPAGE`.
-//! 4. `mprotect(READ | WRITE)`: only now may it be touched.
+//! 4. `mprotect(READ | WRITE)`: only now may it be accessed.
 //! 5. Registration in the table that the overflow handler reads.
 //!
-//! When the kernel has no room for a slab (`RLIMIT_AS`, strict overcommit, `RLIMIT_MEMLOCK` under `mlockall`) the slab
-//! is tried at half the size, down to one slot.
+//! When the kernel has no room for a slab (`RLIMIT_AS`, strict overcommit, `RLIMIT_MEMLOCK` under `mlockall`) half the
+//! size is tried, down to one slot.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -27,16 +27,16 @@ use super::{Stack, table};
 /// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do for Rust; C code
 /// without probes can step over a guard, and 64 KiB catches all but very large frames.
 pub(crate) const GUARD_SIZE: usize = 64 << 10;
-/// Distances from a slot's end at which its stack may begin; see `mod.rs`.
+/// The number of colours: offsets from a slot's end at which its stack may begin; see `mod.rs`.
 const COLOURS: usize = 4;
 /// Bytes from one colour to the next: four cache lines, about what a suspended fiber touches when it is resumed.
 const COLOUR: usize = 256;
 /// Slots of a pool's first slab.
 pub(super) const FIRST_SLOTS: usize = 64;
-/// Slots of its largest ones.
+/// Slots of a pool's largest slabs.
 pub(super) const MAX_SLOTS: usize = 32_768;
 
-/// Any thread. The kernel's page size in bytes.
+/// Returns the kernel's page size in bytes.
 pub(super) fn page_size() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
     *PAGE.get_or_init(|| {
@@ -81,7 +81,7 @@ impl Mapping {
         self.len
     }
 
-    /// Unlocks all of it; see step 2. Without effect on memory that is not locked.
+    /// Unlocks the whole mapping; see step 2. Has no effect on memory that is not locked.
     pub(super) fn unlock(&self) {
         // SAFETY: the range is this mapping; locking is about residency, not contents. A failure shows at the guard.
         unsafe { libc::munlock(self.start.as_ptr().cast(), self.len) };
@@ -97,12 +97,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours; whoever dropped it has seen to it that nothing points into it any more.
+        // SAFETY: the range is this value's; its owner made sure that nothing points into it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// What is known of one slot; an array of these stands beside each slab, zeroed until the slot is carved.
+/// What is known of one slot. An array of these accompanies each slab, zeroed until the slot is carved.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SlotMeta {
@@ -110,11 +110,11 @@ pub(crate) struct SlotMeta {
     pub(super) owner: AtomicPtr<()>,
     /// Usable bytes of the stack.
     pub(super) size: AtomicU32,
-    /// The pool it came from, to catch (in debug builds) a stack put into another.
+    /// The pool it came from, to catch (in debug builds) a stack put into another pool.
     pub(super) pool: AtomicU32,
 }
 
-/// The measures of a pool's slots, in bytes.
+/// The dimensions of a pool's slots, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     /// Usable bytes of a stack.
@@ -122,7 +122,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// From one slot to the next: the guard and the stack.
+    /// Returns the distance from one slot to the next: the guard and the stack.
     pub(super) fn stride(self) -> usize {
         GUARD_SIZE + self.size
     }
@@ -140,7 +140,7 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// Maps a slab of `slots` slots, or of fewer when the kernel has no room for as many.
+    /// Maps a slab of `slots` slots, or of fewer when the kernel has no room for that many.
     pub(super) fn map(geometry: Geometry, mut slots: usize) -> io::Result<Slab> {
         loop {
             match Self::try_map(geometry, slots) {
@@ -169,12 +169,12 @@ impl Slab {
         Ok(Slab { memory, meta, geometry, slots, carved: 0, registration })
     }
 
-    /// How many slots it has.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Hands out the next fresh slot, guarded; `None` when all are carved. On an error the slot stays fresh.
+    /// Returns the next fresh slot, guarded; `None` when all are carved. On an error the slot stays fresh.
     pub(super) fn carve(&mut self, guards: &mut Guards, pool: u32) -> io::Result<Option<Stack>> {
         if self.carved == self.slots {
             return Ok(None);
@@ -193,7 +193,7 @@ impl Slab {
     }
 
     #[cfg(test)]
-    /// The metadata of the carved slots, valid as long as the slab is mapped.
+    /// Returns the metadata of the carved slots, valid as long as the slab is mapped.
     pub(super) fn carved(&self) -> NonNull<[SlotMeta]> {
         let first = NonNull::new(self.meta.start().cast::<SlotMeta>()).expect("mapped");
         NonNull::slice_from_raw_parts(first, self.carved)
@@ -212,9 +212,9 @@ impl Drop for Slab {
     }
 }
 
-/// Bytes from the end of `[start, start + len)` down to its lowest page that is in memory.
+/// Returns the bytes from the end of `[start, start + len)` down to its lowest page that is in memory.
 ///
-/// Asks `mincore`, lowest pages first. The range must not contain a guard: what is said of those differs by kernel.
+/// Calls `mincore`, lowest pages first. The range must not contain a guard: the result for those differs by kernel.
 pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
     const CHUNK: usize = 256;
     let page = page_size();
@@ -235,13 +235,13 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
     0
 }
 
-/// Gives the pages of a range back to the kernel; they read as zeroes when touched next. The range must be unused.
+/// Returns the pages of a range to the kernel; they read as zeroes when touched next. The range must be unused.
 pub(super) fn drop_pages(start: *mut u8, len: usize) {
     // SAFETY: the caller owns the range and needs nothing of its contents; no guard lies in it.
     let code = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTNEED) };
     if code != 0 {
-        // Locked since the slab was made (`mlockall(MCL_CURRENT)`). Linux 5.18 has a call for that; older ones keep the
-        // pages, as the user asked.
+        // Locked since the slab was made (`mlockall(MCL_CURRENT)`). Linux 5.18 has a call for that; on older kernels
+        // the pages stay, as the user asked.
         // SAFETY: as above.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTNEED_LOCKED) };
     }

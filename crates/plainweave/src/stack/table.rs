@@ -1,4 +1,4 @@
-//! From an address to its slot, in a signal handler.
+//! Maps an address to its slot, in a signal handler.
 //!
 //! A static array with an entry per slab of every pool in the process. Writers (a slab is mapped or unmapped: rare)
 //! hold a lock; readers hold nothing, allocate nothing and use no thread-local, so the overflow handler may read at any
@@ -29,11 +29,11 @@ use std::sync::{Mutex, PoisonError};
 
 use super::slab::{GUARD_SIZE, SlotMeta};
 
-/// Slabs a process may have: a pool of a million stacks takes 45, and a pool has at least one.
+/// The most slabs in a process: a pool of a million stacks takes 45, and a pool has at least one.
 pub(super) const CAPACITY: usize = 4096;
 
 static ENTRIES: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
-/// Entries before this one have been used at some time.
+/// The entries before this one have been in use at some time.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static WRITERS: Mutex<()> = Mutex::new(());
 
@@ -46,12 +46,12 @@ struct Entry {
     meta: AtomicPtr<SlotMeta>,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug)]
 pub(super) struct SlabRange {
     /// Address of the first slot.
     pub(super) start: usize,
-    /// How many follow.
+    /// The number of slots.
     pub(super) slots: usize,
     /// Usable bytes of each; the guard comes on top.
     pub(super) size: usize,
@@ -99,7 +99,7 @@ impl Entry {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The reader's side; `None` for a free entry and for one that is changing.
+    /// Performs the reader's side; `None` for a free entry and for one that is changing.
     fn read(&self) -> Option<SlabRange> {
         let version = self.version.load(Ordering::Acquire);
         let range = SlabRange {
@@ -114,7 +114,9 @@ impl Entry {
     }
 }
 
-/// Any thread, not from a signal handler. Makes a slab findable.
+/// Registers a slab, so that `lookup` finds it.
+///
+/// Context: not in a signal handler.
 pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(index) = ENTRIES.iter().position(|entry| entry.start.load(Ordering::Relaxed) == 0) else {
@@ -126,17 +128,21 @@ pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
     Ok(Registration(index))
 }
 
-/// Any thread, not from a signal handler. Forgets a slab; it is unmapped only afterwards.
+/// Removes a slab; it is unmapped only afterwards.
+///
+/// Context: not in a signal handler.
 pub(super) fn unregister(registration: &Registration) {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
     ENTRIES[registration.0].write(&SlabRange { start: 0, slots: 0, size: 0, meta: std::ptr::null_mut() });
 }
 
-/// Any thread, signal handlers included. The slot that holds an address.
+/// Returns the slot that holds an address.
 ///
 /// # Safety
 ///
 /// No pool that holds `address` is dropped meanwhile. That is so whenever the address lies in a stack in use.
+///
+/// Context: any thread, also in a signal handler.
 pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
     let used = USED.load(Ordering::Acquire);
     let holds = |range: &SlabRange| (address.wrapping_sub(range.start)) / (GUARD_SIZE + range.size) < range.slots;
@@ -144,7 +150,7 @@ pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
     let stride = GUARD_SIZE + range.size;
     let offset = address - range.start;
     let index = offset / stride;
-    // SAFETY: `index < slots`, the length of the array at `meta`; the caller sees to it that the slab stays mapped.
+    // SAFETY: `index < slots`, the length of the array at `meta`; the caller ensures that the slab stays mapped.
     let meta = unsafe { &*range.meta.add(index) };
     Some(SlotHit {
         slot_base: range.start + index * stride,

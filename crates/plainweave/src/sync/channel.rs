@@ -1,4 +1,4 @@
-//! Channels: values from many senders to many receivers, each to one of them, in the order of sending.
+//! Channels: many senders, many receivers; each value goes to one receiver, in the order of sending.
 //!
 //! ```
 //! use plainweave::sync::channel;
@@ -22,7 +22,7 @@ use super::wait_queue::{Grant, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::Place;
 
-/// The lists of those who wait.
+/// The lists of waiters.
 const RECEIVERS: usize = 0;
 const SENDERS: usize = 1;
 
@@ -35,8 +35,8 @@ struct State<T> {
     receivers: usize,
 }
 
-/// A channel that holds at most `bound` values: `send` waits when it is full, which is how a slow receiver slows down
-/// its senders.
+/// Creates a channel that holds at most `bound` values: `send` waits while it is full, so a slow receiver slows its
+/// senders down.
 ///
 /// # Panics
 /// `bound` is 0.
@@ -46,7 +46,7 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     channel(bound)
 }
 
-/// A channel without a bound: `send` never waits, and nothing but memory limits how far a receiver may fall behind.
+/// Creates a channel without a bound: `send` never waits, and only memory limits how far a receiver may fall behind.
 #[must_use]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(usize::MAX)
@@ -57,17 +57,17 @@ fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     (Sender(shared.clone()), Receiver(shared))
 }
 
-/// The sending half; clones send into the same channel. When the last is dropped, receivers get what is left and then
-/// an error.
+/// The sending half; clones send into the same channel. When the last is dropped, receivers get the remaining values
+/// and then an error.
 pub struct Sender<T>(Shared<T>);
 
-/// The receiving half; clones share the values. When the last is dropped, what is left is dropped, and sending fails.
+/// The receiving half; clones share the values. When the last is dropped, remaining values are dropped and sends fail.
 pub struct Receiver<T>(Shared<T>);
 
-/// Why a value was not sent; it has the value.
+/// The error of a send; it holds the value and the reason.
 pub struct SendError<T>(T, Why);
 
-/// Why there is no value.
+/// The error of a receive; it holds the reason.
 #[derive(Debug)]
 pub struct RecvError(Why);
 
@@ -80,11 +80,13 @@ enum Why {
 }
 
 impl<T> Sender<T> {
-    /// Any thread or fiber; may suspend. Sends a value, when there is room.
+    /// Sends a value; waits while the channel is full.
     ///
     /// # Errors
     /// All receivers are gone; or, while the channel was full, the caller was cancelled or ran into its deadline. The
-    /// error has the value.
+    /// error holds the value.
+    ///
+    /// Context: any thread or fiber; may suspend.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let (mut value, mut place) = (Some(value), Place::Back);
         loop {
@@ -94,17 +96,17 @@ impl<T> Sender<T> {
                     return Ok(());
                 }
                 Ok(Some(Err(why))) => return Err(SendError(value.expect("kept"), why)),
-                // There was room: look again.
+                // There was room: try again.
                 Ok(None) => place = Place::Front,
                 Err(interrupt) => return Err(SendError(value.expect("kept"), Why::Interrupted(interrupt))),
             }
         }
     }
 
-    /// Any thread. Sends a value if there is room now.
+    /// Sends a value if there is room now.
     ///
     /// # Errors
-    /// There is none, or all receivers are gone. The error has the value.
+    /// The channel is full, or all receivers are gone. The error holds the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
         match self.0.with(|locked| try_send(locked, &mut value)) {
@@ -120,7 +122,7 @@ impl<T> Sender<T> {
 
 type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 
-/// `None`: full. With the receiver to wake, if one waits.
+/// Sends if there is room, and returns the receiver to wake, if one waits. `None`: full.
 fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {
     let state = &mut locked.state;
     if state.receivers == 0 {
@@ -133,7 +135,7 @@ fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<O
     Some(Ok(locked.take_first(RECEIVERS)))
 }
 
-/// `None`: empty. With the sender to wake, if one waits.
+/// Takes a value if there is one, and returns it with the sender to wake, if one waits. `None`: empty.
 fn try_recv<T>(locked: &mut Locked<T>) -> Option<Result<(T, Option<Grant>), Why>> {
     match locked.state.queue.pop_front() {
         Some(value) => Some(Ok((value, locked.take_first(SENDERS)))),
@@ -149,11 +151,13 @@ fn give(grant: Option<Grant>) {
 }
 
 impl<T> Receiver<T> {
-    /// Any thread or fiber; may suspend. The next value, when there is one.
+    /// Returns the next value; waits while the channel is empty.
     ///
     /// # Errors
     /// The channel is empty and all senders are gone; or, while it was empty, the caller was cancelled or ran into its
     /// deadline.
+    ///
+    /// Context: any thread or fiber; may suspend.
     pub fn recv(&self) -> Result<T, RecvError> {
         let mut place = Place::Back;
         loop {
@@ -163,37 +167,37 @@ impl<T> Receiver<T> {
                     return Ok(value);
                 }
                 Ok(Some(Err(why))) => return Err(RecvError(why)),
-                // There was a value: look again.
+                // There was a value: try again.
                 Ok(None) => place = Place::Front,
                 Err(interrupt) => return Err(RecvError(Why::Interrupted(interrupt))),
             }
         }
     }
 
-    /// Any thread. The next value, if there is one now.
+    /// Returns the next value if there is one now.
     ///
     /// # Errors
-    /// There is none, or all senders are gone as well.
+    /// The channel is empty, whether senders are left or not.
     pub fn try_recv(&self) -> Result<T, RecvError> {
         let (value, sender) = self.0.with(try_recv).unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
         give(sender);
         Ok(value)
     }
 
-    /// Any thread. Values sent and not received, at the moment.
+    /// Returns the number of values sent and not yet received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.with(|locked| locked.state.queue.len())
     }
 
-    /// Any thread. Whether there are none.
+    /// Returns whether the channel is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Lets all that wait in a list go on, one at a time: a section allocates nothing.
+/// Wakes all waiters of a list, one per critical section, so that a section allocates nothing.
 fn give_all<T>(shared: &Shared<T>, list: usize) {
     while let Some(grant) = shared.with(|locked| locked.take_first(list)) {
         grant.give();
@@ -234,37 +238,37 @@ impl<T> Drop for Receiver<T> {
         });
         if let Some(values) = left {
             give_all(&self.0, SENDERS);
-            // Their destructors are user code: outside the section.
+            // Destructors of values are user code: run them outside the section.
             drop(values);
         }
     }
 }
 
 impl<T> SendError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     pub fn into_inner(self) -> T {
         self.0
     }
 
-    /// All receivers are gone.
+    /// Returns whether all receivers are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.1, Why::Closed)
     }
 
-    /// There was no room (`try_send` only).
+    /// Returns whether there was no room (`try_send` only).
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self.1, Why::Busy)
     }
 
-    /// The caller was cancelled.
+    /// Returns whether the caller was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.1, Why::Interrupted(Interrupt::Cancelled(_)))
     }
 
-    /// The caller ran into its deadline.
+    /// Returns whether the caller ran into its deadline.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         matches!(self.1, Why::Interrupted(Interrupt::TimedOut))
@@ -272,25 +276,25 @@ impl<T> SendError<T> {
 }
 
 impl RecvError {
-    /// The channel is empty and all senders are gone.
+    /// Returns whether the channel is empty and all senders are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.0, Why::Closed)
     }
 
-    /// There was no value (`try_recv` only).
+    /// Returns whether there was no value (`try_recv` only).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Why::Busy)
     }
 
-    /// The caller was cancelled.
+    /// Returns whether the caller was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Why::Interrupted(Interrupt::Cancelled(_)))
     }
 
-    /// The caller ran into its deadline.
+    /// Returns whether the caller ran into its deadline.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         matches!(self.0, Why::Interrupted(Interrupt::TimedOut))

@@ -7,11 +7,12 @@ use super::mutex::MutexGuard;
 use super::wait_queue::{Grant, WaitQueue};
 use crate::fiber::wait_link::Place;
 
-/// Waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain threads.
+/// A condition variable: waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain
+/// threads.
 ///
-/// In the shape of [`std::sync::Condvar`], with the guard lent instead of passed through, because a wait can fail and
-/// the lock is held again all the same. Wake-ups are never spurious, but another may have been quicker: use
-/// [`Condvar::wait_while`].
+/// In the shape of [`std::sync::Condvar`], except that the guard is borrowed instead of passed through, because a wait
+/// can fail, and then too the lock is held again. Wake-ups are never spurious, but another caller may have changed the
+/// data first: use [`Condvar::wait_while`].
 ///
 /// ```
 /// use plainweave::sync::{Condvar, Mutex};
@@ -30,28 +31,30 @@ use crate::fiber::wait_link::Place;
 pub struct Condvar(WaitQueue<()>);
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self(WaitQueue::new(()))
     }
 
-    /// Any thread or fiber; suspends. Releases the lock, waits for a notification, and takes the lock again, whatever
-    /// happens.
+    /// Releases the lock, waits for a notification, and takes the lock again, whatever happens.
     ///
     /// # Errors
     /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]); the
-    /// notification then goes to another. A notification that has come is not lost to a cancellation: it is `Ok`.
+    /// notification then goes to another waiter. A notification that has come is not lost to a cancellation: it is
+    /// `Ok`.
+    ///
+    /// Context: any thread or fiber; suspends.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> io::Result<()> {
         let mutex = guard.mutex();
         let waited = self.0.wait_after((0, Place::Back), true, |_| None::<()>, || mutex.unlock_for_condvar());
-        // The guard in the caller's hands stands for this lock from here on.
+        // From here on the caller's guard represents this lock.
         std::mem::forget(mutex.lock_always());
         waited?;
         Ok(())
     }
 
-    /// Any thread or fiber; may suspend. Waits as long as `condition` holds of the data.
+    /// Waits as long as `condition` holds for the data.
     ///
     /// # Errors
     /// As for [`Self::wait`].
@@ -66,16 +69,16 @@ impl Condvar {
         Ok(())
     }
 
-    /// Any thread. Lets the one that has waited longest go on.
+    /// Wakes the waiter that has waited longest.
     pub fn notify_one(&self) {
         if let Some(first) = self.0.with(|locked| locked.take_first(0)) {
             first.give();
         }
     }
 
-    /// Any thread. Lets all that wait now go on.
+    /// Wakes all current waiters.
     pub fn notify_all(&self) {
-        // Taken in one section: those that wait again meanwhile are not among them.
+        // Taken in one section, so that callers that start to wait meanwhile are not among them.
         let all: Vec<Grant> = self.0.with(|locked| std::iter::from_fn(|| locked.take_first(0)).collect());
         all.into_iter().for_each(Grant::give);
     }

@@ -1,17 +1,17 @@
 //! Locks and channels in the shape of `std::sync`, for fibers and plain threads alike.
 //!
-//! Whoever waits on one gives its worker to other fibers; on a plain thread it blocks the thread. A wait ends early
-//! with an error when the caller is cancelled or runs into its deadline ([`crate::time::with_timeout`]); what has come
-//! by then is delivered, and the cancellation surfaces at the next call.
+//! Waiting on one gives the worker to other fibers; on a plain thread it blocks the thread. A wait ends early with an
+//! error when the caller is cancelled or runs into its deadline ([`crate::time::with_timeout`]). What has arrived by
+//! then is delivered, and the cancellation surfaces at the next call.
 //!
-//! | type | who is served | when nothing can be had |
+//! | type | order of service | when nothing is available |
 //! |---|---|---|
-//! | [`Mutex`] | whoever comes first; a waiter is passed over once at most | waits |
+//! | [`Mutex`] | first to try; a waiter is passed over at most once | waits |
 //! | [`Semaphore`] | strictly in order | waits |
 //! | [`Condvar`] | in order | waits |
-//! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver; order of sending is kept | waits |
+//! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
 //!
-//! `wait_queue` is what all four are made of.
+//! All four are built on `wait_queue`.
 
 pub mod channel;
 mod condvar;

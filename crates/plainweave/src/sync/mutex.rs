@@ -1,12 +1,12 @@
 //! A lock that may be held across suspensions.
 //!
-//! **Fair or fast?** If a released lock went to whoever waits longest, it would lie idle until that fiber's turn comes,
-//! and under load every acquisition would wait (a convoy). So a released lock is free: the first waiter is told to look
-//! again, and a running fiber may be quicker. But *once only*: a waiter that lost goes back to the front, and the next
-//! release hands the lock to it. So between a release that tells a waiter and the one that serves it, others come first
-//! once; nobody starves.
+//! **Fair or fast?** If a released lock went straight to the longest waiter, it would be idle until that fiber is next
+//! scheduled, and under load every acquisition would wait (a convoy). So a released lock is free: the first waiter is
+//! woken to try again, and a running fiber may take the lock first. But *only once*: a waiter that lost goes back to
+//! the front, and the next release hands the lock to it. So between the release that wakes a waiter and the one that
+//! serves it, others pass it only once; nobody starves.
 //!
-//! At most one waiter at a time is on its way to look again (`told`): releases meanwhile need not wake more.
+//! At most one waiter at a time is on its way to try again (`told`): releases meanwhile need not wake more.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,20 +18,20 @@ use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::Place;
 use crate::sched::wait;
 
-/// Rounds of a spin before a wait; each is twice as long, 30 turns in all: about the time of a short critical section.
+/// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical section.
 const SPINS: u32 = 4;
 
 struct Word {
     locked: bool,
-    /// A waiter was told to look again and has not yet.
+    /// A waiter was woken to try again and has not yet done so.
     told: bool,
 }
 
 /// Mutual exclusion in the shape of [`std::sync::Mutex`], for fibers and plain threads.
 ///
-/// It may be held across suspensions: who waits for it gives its worker to other fibers. There is no poisoning: when a
-/// holder panics, the lock is released and the data is as the holder left it. Neither strictly fair nor unfair: see
-/// the module's page. A fiber that locks it twice waits for itself.
+/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no poisoning: when a
+/// holder panics, the lock is released and the data is as the holder left it. A running fiber may take a released lock
+/// before a waiter does, but passes it over at most once. A fiber that locks it twice deadlocks.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -65,13 +65,13 @@ pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
-    /// A free lock.
+    /// Creates a free lock.
     #[must_use]
     pub const fn new(data: T) -> Self {
         Self { word: WaitQueue::new(Word { locked: false, told: false }), data: UnsafeCell::new(data) }
     }
 
-    /// The data.
+    /// Returns the data.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.data.into_inner()
@@ -79,11 +79,13 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Any thread or fiber; may suspend. Waits for the lock.
+    /// Waits for the lock.
     ///
     /// # Errors
     /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. A free lock is given also to a cancelled caller.
+    /// it waited. A cancelled caller still gets a free lock.
+    ///
+    /// Context: any thread or fiber; may suspend.
     #[inline]
     pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
         match self.try_lock() {
@@ -92,24 +94,25 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Any thread or fiber; may suspend. [`Self::lock`] that neither cancellation nor a deadline ends: for what must be
-    /// put in order, whatever happens.
+    /// Waits for the lock like [`Self::lock`], but ignores cancellation and deadlines: for clean-up that must happen.
     ///
     /// # Panics
     /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any of its waits does.
+    ///
+    /// Context: any thread or fiber; may suspend.
     pub fn lock_always(&self) -> MutexGuard<'_, T> {
         self.lock_slowly(false).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
     }
 
-    /// Any thread. Takes the lock if it is free.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let free = self.word.with(|locked| !std::mem::replace(&mut locked.state.locked, true));
-        // Not `then_some`: a guard that is made is dropped.
+        // Not `then_some`: that would create a guard in either case, and dropping it releases the lock.
         free.then(|| MutexGuard(self))
     }
 
-    /// Without locking: the borrow shows that nobody else has it.
+    /// Returns the data without locking: the exclusive borrow shows that nobody else has the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -126,7 +129,7 @@ impl<T: ?Sized> Mutex<T> {
                 }
                 (!std::mem::replace(&mut locked.state.locked, true)).then_some(())
             })?;
-            // Who waits in front is given the lock itself.
+            // A waiter in front is given the lock itself.
             if took.is_some() || place == Place::Front {
                 return Ok(MutexGuard(self));
             }
@@ -134,7 +137,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// A holder that runs on another core is about to release it. On a single worker there is none.
+    /// Spins, because a holder that runs on another core may release the lock soon. Does not with a single worker.
     fn spin(&self) -> Option<MutexGuard<'_, T>> {
         if wait::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
             return None;
@@ -148,7 +151,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     fn unlock(&self) {
         let grant = self.word.with(|locked| match locked.first(0) {
-            // It lost before: the lock stays locked, and is its.
+            // It lost before: the lock stays locked, and now belongs to it.
             Some(Place::Front) => locked.take_first(0),
             Some(Place::Back) if !locked.state.told => {
                 locked.state = Word { locked: false, told: true };
@@ -166,14 +169,14 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// Releases the lock while `condvar` waits, without ending the guard.
+    /// Returns the mutex, which `condvar` releases while it waits, without ending the guard.
     pub(super) fn mutex(&self) -> &'a Mutex<T> {
         self.0
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// For [`super::Condvar`], which takes the lock again before it returns the guard.
+    /// Unlocks for [`super::Condvar`], which takes the lock again before it returns the guard.
     pub(super) fn unlock_for_condvar(&self) {
         self.unlock();
     }

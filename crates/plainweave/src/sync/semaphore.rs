@@ -6,11 +6,11 @@ use std::io;
 use super::wait_queue::WaitQueue;
 use crate::fiber::wait_link::Place;
 
-/// Permits that are taken and given back; who finds none waits.
+/// A number of permits to take and give back; taking waits while there is none.
 ///
-/// Strictly fair: a released permit goes to whoever has waited longest, and nobody who comes later can take it. So it
-/// suits limits (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at
-/// once. Works between fibers and plain threads.
+/// Strictly fair: a released permit goes to the longest waiter, and no later caller can take it. So it suits limits
+/// (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at once. Works
+/// between fibers and plain threads.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -29,21 +29,23 @@ pub struct Semaphore(WaitQueue<usize>);
 pub struct Permit<'a>(&'a Semaphore);
 
 impl Semaphore {
-    /// With so many permits.
+    /// Creates a semaphore with `permits` permits.
     #[must_use]
     pub const fn new(permits: usize) -> Self {
         Self(WaitQueue::new(permits))
     }
 
-    /// Any thread or fiber; may suspend. Takes a permit.
+    /// Takes a permit; waits while there is none.
     ///
     /// # Errors
     /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. A permit that is there is given also to a cancelled caller.
-    // Into the caller's own frame: see `block`.
+    /// it waited. A cancelled caller still gets a permit that is available at once.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    // Inlined into the caller's own frame: see `block`.
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
-        // The list is empty whenever there are permits: `release` sees to it.
+        // The list is empty whenever there are permits: `release` ensures it.
         self.0.wait_unless((0, Place::Back), true, |locked| {
             locked.state = locked.state.checked_sub(1)?;
             Some(())
@@ -51,7 +53,7 @@ impl Semaphore {
         Ok(Permit(self))
     }
 
-    /// Any thread. Takes a permit if there is one.
+    /// Takes a permit if there is one.
     pub fn try_acquire(&self) -> Option<Permit<'_>> {
         self.0.with(|locked| {
             locked.state = locked.state.checked_sub(1)?;
@@ -59,7 +61,7 @@ impl Semaphore {
         })
     }
 
-    /// Any thread. Adds a permit, or gives back one that was [forgotten](Permit::forget).
+    /// Adds a permit, or gives back one that was [forgotten](Permit::forget).
     ///
     /// # Panics
     /// There are `usize::MAX` permits.
@@ -77,7 +79,7 @@ impl Semaphore {
         }
     }
 
-    /// Any thread. Permits that nobody holds, at the moment.
+    /// Returns the number of permits that nobody holds.
     #[must_use]
     pub fn available(&self) -> usize {
         self.0.with(|locked| locked.state)
@@ -85,7 +87,7 @@ impl Semaphore {
 }
 
 impl Permit<'_> {
-    /// Does not give the permit back: [`Semaphore::release`] may, later and elsewhere.
+    /// Drops the guard without giving the permit back: [`Semaphore::release`] may do so, later and elsewhere.
     pub fn forget(self) {
         std::mem::forget(self);
     }

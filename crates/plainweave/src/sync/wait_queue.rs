@@ -1,40 +1,39 @@
-//! What every primitive here is made of: a small state under a spin lock, and lists of those who wait for it to change.
+//! The building block of every primitive here: a small state under a spin lock, and lists of waiters for it to change.
 //!
 //! # Concepts
-//! Who cannot go on enters a list in the very critical section in which it saw that it cannot. Who changes the state
-//! takes the first off its list, leaves the section, and *gives* it a [`Grant`]. What a grant means is the primitive's
-//! business: "the permit is yours" (a semaphore) or "look again" (a channel).
+//! A caller that cannot go on enters a list in the very critical section in which it saw that. A caller that changes
+//! the state takes the first waiter off its list, leaves the section, and *gives* it a [`Grant`]. The primitive defines
+//! what a grant means: "the permit is yours" (a semaphore) or "try again" (a channel).
 //!
 //! # Why it is hard
-//! A place in a list is memory of the waiter's own, so waiting allocates nothing and a list has no bound: of a fiber
-//! it lies in its header, beside all else that a waker touches, for each line of memory that another core has changed
-//! takes as long to come as a switch; of a thread it lies in its frame. The place must outlast its time in the list.
-//! But a waiter may also be cancelled, run into its deadline or wake for no reason, all while a granter has it in its
-//! hands.
+//! A place in a list is memory of the waiter, so waiting allocates nothing and a list has no bound. A fiber's place is
+//! in its header, beside everything else that a waker touches, because each cache line that another core has changed
+//! costs as much as a switch; a thread's place is in its frame. The place must outlast its time in the list. But a
+//! waiter may also be cancelled, run into its deadline or wake for no reason, all while a granter is using the place.
 //!
 //! # Protocol
-//! Waiter: 1. in the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled or late: enters the
-//! section again. Still in the list: it takes itself off and fails. Not in the list any more: a grant is on its way; it
+//! Waiter: 1. In the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled or late: enters the
+//! section again. If it is still in the list, it takes itself off and fails. Otherwise a grant is on its way; it
 //! **waits for it**, and has succeeded.
 //!
-//! Granter: 4. in the section: takes the first off. 5. Outside: gives the grant. For a fiber that is the one exchange
-//! in its state word (`atomics/state`), after which the granter touches neither the place nor, unless it has won it,
-//! the fiber. For a thread it is a store to the place, then a signal to the thread's parker, which the granter holds a
-//! counted reference to.
+//! Granter: 4. In the section: takes the first waiter off. 5. Outside: gives the grant. For a fiber that is the one
+//! exchange in its state word (`atomics/state`), after which the granter touches neither the place nor, unless it has
+//! won the exchange, the fiber. For a thread it is a store to the place, then a signal to the thread's parker, to which
+//! the granter holds a counted reference.
 //!
 //! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or with its place, and
-//! nothing is given to someone who has left (`atomics/state`'s model `loom_a_grant_comes_once`; the races in
-//! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, for it
-//! waits for one thing at a time.
+//! no grant goes to a waiter that has left (`atomics/state`'s model `loom_a_grant_comes_once`; the races in
+//! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, because
+//! it waits for one thing at a time.
 //!
-//! *Alone.* Mostly one waits, and it is a fiber that stays with its worker. Then the list says so (`home`), and to take
-//! it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's memory
-//! stays with that worker's core. (Not if the granter is a plain thread, or belongs to another runtime, or there is no
-//! room for the message: then it wakes the fiber as any other.) Who enters next tells the first one's place that it is
-//! in a list; from then on, until the list is empty again, they are all taken off in the ordinary way.
+//! *Alone.* Usually there is one waiter, and it is a fiber pinned to its worker. Then the list records it (`home`), and
+//! taking it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's
+//! memory stays with that worker's core. (Not if the granter is a plain thread, or belongs to another runtime, or there
+//! is no room for the message: then it wakes the fiber like any other.) The next waiter to enter marks the first one's
+//! place as queued; from then on, until the list is empty again, all are taken off in the ordinary way.
 //!
 //! # Rejected
-//! Counted wakers in a `VecDeque`: two more atomic operations a wait, an allocation, and removal from the middle. A
+//! Counted wakers in a `VecDeque`: two more atomic operations per wait, an allocation, and removal from the middle. A
 //! `std` mutex around the state: see [`SpinLock`].
 
 use std::ptr::{self, NonNull};
@@ -60,24 +59,24 @@ pub(super) struct Locked<S, const LISTS: usize> {
     lists: [List; LISTS],
 }
 
-/// Who waits. Of the first one `before` means nothing, so that taking it off touches no other.
+/// The waiters. The first one's `before` has no meaning, so that taking it off touches no other.
 struct List {
     first: *const Waiter,
     last: *const Waiter,
-    /// The worker of who entered an empty list and is still alone in it, if it is a fiber that stays: see *alone*
-    /// above. Else null; of an empty list it means nothing.
+    /// The worker of the only waiter, if that is a pinned fiber that entered an empty list: see *Alone* above. Null
+    /// otherwise; without meaning while the list is empty.
     home: *const WorkerShared,
-    /// How that one came to be there, so that nobody has to ask it.
+    /// How the only waiter entered, so that its place need not be read.
     place: Place,
 }
 
-/// Who calls, with its place.
+/// The caller, with its place.
 enum Caller<'a> {
     Fiber(&'a Header),
     Thread(ThreadWaiter),
 }
 
-/// A thread's place.
+/// A plain thread's place.
 #[repr(C)]
 struct ThreadWaiter {
     waiter: Waiter,
@@ -88,7 +87,7 @@ struct ThreadWaiter {
 // SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay until taken off.
 unsafe impl Send for List {}
 
-/// The right and the duty to let one waiter go on. Without [`Grant::give`] it waits for ever.
+/// The right and the duty to wake one waiter. Without [`Grant::give`] it waits for ever.
 #[must_use]
 pub(super) struct Grant(Granted);
 
@@ -104,14 +103,16 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         Self(SpinLock::new(Locked { state, lists }))
     }
 
-    /// Any thread. A critical section: short, no user code.
+    /// Runs a critical section: short, no user code.
     #[inline(always)]
     pub(super) fn with<R>(&self, section: impl FnOnce(&mut Locked<S, LISTS>) -> R) -> R {
         self.0.with(section)
     }
 
-    /// Any thread or fiber; may suspend. What `section` gives, or `None` after a wait in `list` that a grant ended.
-    /// With `heed`, cancellation and deadline end the wait too.
+    /// Returns what `section` gives, or `None` after a wait in `list` that a grant ended. With `heed`, cancellation and
+    /// the deadline end the wait too.
+    ///
+    /// Context: any thread or fiber; may suspend.
     #[inline(always)]
     pub(super) fn wait_unless<R>(
         &self,
@@ -122,7 +123,8 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         self.wait_after((list, place), heed, section, || ())
     }
 
-    /// [`Self::wait_unless`]; `then` runs when the place is taken and the lock left, before the wait.
+    /// Does the same as [`Self::wait_unless`]; `then` runs after entering the list and leaving the lock, before the
+    /// wait.
     #[inline(always)]
     pub(super) fn wait_after<R>(
         &self,
@@ -162,7 +164,7 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         Ok(None)
     }
 
-    /// Step 2.
+    /// Performs step 2 for a fiber.
     #[inline(always)]
     fn wait_on_fiber(header: &Header, heed: bool) -> Result<(), Interrupt> {
         let granted = || header.take(WakePayload::Grant).then_some(());
@@ -175,7 +177,7 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         wait::until(Reason::Sync, None, heed, None, granted)
     }
 
-    /// Step 3. `again` waits for the grant alone.
+    /// Performs step 3. `again` waits for the grant alone.
     #[cold]
     fn give_up(
         &self,
@@ -190,13 +192,13 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
 }
 
 impl<S, const LISTS: usize> Locked<S, LISTS> {
-    /// The first waiter of a list, taken off it: the caller gives the grant when it has left the section.
+    /// Takes the first waiter off a list; the caller gives the grant after it has left the section.
     #[inline]
     pub(super) fn take_first(&mut self, list: usize) -> Option<Grant> {
         self.lists[list].take_first()
     }
 
-    /// How the first waiter of a list came to be there.
+    /// Returns how the first waiter of a list entered it.
     #[inline]
     pub(super) fn first(&self, list: usize) -> Option<Place> {
         let list = &self.lists[list];
@@ -216,7 +218,7 @@ impl ThreadWaiter {
 
 impl List {
     /// # Safety
-    /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a fiber that stays,
+    /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a pinned fiber,
     /// whose place it is.
     #[inline]
     unsafe fn enter(&mut self, waiter: *const Waiter, place: Place, home: *const WorkerShared) {
@@ -244,7 +246,7 @@ impl List {
         self.link(before, after, waiter, waiter);
     }
 
-    /// Makes what is before and after a place point to these.
+    /// Links what is before and after a place to `next` and `previous`.
     #[inline]
     fn link(&mut self, before: *const Waiter, after: *const Waiter, next: *const Waiter, previous: *const Waiter) {
         // SAFETY: neighbours are in the list, so in place; under the lock.
@@ -259,7 +261,7 @@ impl List {
         }
     }
 
-    /// Takes a place off; false if it is off already.
+    /// Takes a place off; returns false if it is off already.
     fn leave(&mut self, waiter: &Waiter) -> bool {
         if ptr::eq(self.first, waiter) && !self.home.is_null() {
             (self.first, self.last) = (ptr::null(), ptr::null());
@@ -284,7 +286,7 @@ impl List {
             // SAFETY: a waiting fiber's, which has not ended.
             return Some(Grant(Granted::Fiber(unsafe { Header::of_waiter(waiter) }, self.home)));
         }
-        // All that is to be changed of a fiber is in the same line.
+        // All fields of the fiber that will change are in the same cache line.
         prefetch_write(waiter);
         // SAFETY: in the list, so in place until its grant has come.
         let first = unsafe { &*waiter };
@@ -305,11 +307,13 @@ impl List {
 }
 
 impl Grant {
-    /// Any thread, outside the section.
+    /// Wakes the waiter.
+    ///
+    /// Context: outside the section.
     #[inline]
     pub(super) fn give(self) {
         match self.0 {
-            // SAFETY: the fiber waits for this grant; if its worker is given, it stays there.
+            // SAFETY: the fiber waits for this grant; if its worker is given, it is pinned there.
             Granted::Fiber(header, home) => unsafe { wake::grant(header, home) },
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.

@@ -1,4 +1,4 @@
-//! Early ends: reported once, and never at the cost of data.
+//! Cancellation: reported once, and never at the cost of data.
 
 use std::io::Read;
 
@@ -98,7 +98,7 @@ pub(super) fn cancel_of_ten_thousand_waiters_is_quick(make: &Make) {
     assert_eq!(rig.driver.in_flight(), 0);
 }
 
-/// The kernel may still write into the buffers: they must stay, and the process must not fall.
+/// The kernel may still write into the buffers: they must stay allocated, and the process must not crash.
 pub(super) fn dropped_with_operations_in_flight(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();

@@ -2,8 +2,8 @@
 //!
 //!     cargo test --release -p plainweave io::tests::echo -- --ignored --nocapture
 //!
-//! 64 connections over loopback play ping-pong with 128 bytes; the client is a process of its own on the other core.
-//! Runs are interleaved; on a shared machine the least of many is the figure to compare.
+//! 64 connections over loopback play ping-pong with 128 bytes; the client is a separate process on the other core.
+//! Runs are interleaved; on a shared machine compare the lowest of many.
 
 use std::os::fd::RawFd;
 
@@ -14,13 +14,13 @@ const MESSAGE: usize = 128;
 const WARM_UP: usize = 10_000;
 const MEASURED: usize = 150_000;
 
-/// Nanoseconds of CPU that this thread has used.
+/// Returns the CPU time that this thread has used, in nanoseconds.
 fn thread_cpu() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Counts echoes; knows the CPU time per echo once enough were seen.
+/// Counts echoes; knows the CPU time per echo after enough of them.
 struct Meter {
     seen: usize,
     start: u64,
@@ -60,7 +60,7 @@ fn add(epoll: RawFd, fd: RawFd, flags: i32) {
     assert_eq!(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }, 0);
 }
 
-/// One receive and one send of what came. Returns whether something did.
+/// Receives once and sends back what came. Returns whether anything came.
 fn answer(fd: RawFd, buf: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours.
     unsafe {
@@ -69,7 +69,7 @@ fn answer(fd: RawFd, buf: &mut [u8]) -> bool {
     }
 }
 
-/// A loop over all descriptors until `enough`, which is asked after each echo, says so.
+/// Loops over all descriptors until `enough`, called after each echo, returns true.
 fn raw_loop(fds: &[RawFd], enough: &mut dyn FnMut() -> bool) {
     // SAFETY: plain call.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -88,7 +88,7 @@ fn raw_loop(fds: &[RawFd], enough: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// The same by a driver, with a worker's moves: poll, then for each completion a send and the next receive.
+/// Does the same with a driver, in a worker's steps: poll, then for each completion a send and the next receive.
 fn driver_loop(driver: Box<dyn Driver>, sources: &[Source], meter: &mut Meter) {
     let mut rig = Rig { driver, reports: Vec::new() };
     let mut bufs = vec![[0u8; 1024]; sources.len()];

@@ -1,7 +1,7 @@
 //! Choosing a driver, also where io_uring is forbidden.
 //!
-//! A seccomp filter binds the thread that installs it and what that thread starts: a thread of the test is as good as a
-//! process, and the other tests go on undisturbed.
+//! A seccomp filter applies to the thread that installs it and to the threads it starts: a thread of the test is as
+//! good as a process, and the other tests are not affected.
 
 #[path = "../../../tests/common/seccomp.rs"]
 mod seccomp;
@@ -60,7 +60,7 @@ fn without_epoll_pwait2_sleeps_are_rounded_up() {
 
 #[test]
 fn without_a_registered_ring_the_descriptor_serves() {
-    // The probe of opcodes needs io_uring_register, so a filter on the whole call refuses the ring: the gate alone.
+    // The probe of opcodes needs io_uring_register, so a filter on the whole call fails `build`: test the gate alone.
     on_a_thread_without(libc::SYS_io_uring_register, libc::EPERM, || {
         let (driver, reason) = open(Choice::Auto, Instant::now(), 0, Access::OwnerThread).unwrap();
         assert_eq!(driver.name(), "epoll");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sockets times waiting receives each.
+/// Receives on `sockets` sockets, with `each` waiting receives per socket.
 fn many(rig: &mut Rig, sockets: usize, each: usize) {
     let pairs: Vec<_> = (0..sockets).map(|_| unix_pair()).collect();
     let mut bufs = vec![[0u8; 1]; sockets * each];
@@ -13,7 +13,7 @@ fn many(rig: &mut Rig, sockets: usize, each: usize) {
     for (n, (_, peer)) in pairs.iter().enumerate() {
         write(peer, &vec![n as u8; each]);
     }
-    // Never asleep: the kernel is entered only for what shows by itself.
+    // Never asleep: the kernel is entered only for work that is visible without a system call.
     let limit = Instant::now() + Duration::from_secs(5);
     while rig.driver.in_flight() > 0 && Instant::now() < limit {
         rig.poll(Wait::No);
@@ -41,7 +41,7 @@ pub(super) fn more_completions_than_the_queue_holds(make: &Make) {
     }
 }
 
-/// Regular files are always ready, and epoll does not take them at all.
+/// Regular files are always ready, and epoll refuses them.
 pub(super) fn a_file_that_cannot_wait_is_its_own_error(make: &Make) {
     let mut rig = Rig::new(make);
     let source = source(std::fs::File::open("/proc/self/exe").unwrap());

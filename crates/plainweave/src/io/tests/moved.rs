@@ -1,4 +1,4 @@
-//! A source that one epoll driver after the other waits for, as when its fiber moves.
+//! A source that two epoll drivers wait for in turn, as when its fiber migrates.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
@@ -8,14 +8,14 @@ fn rig() -> Rig {
     Rig::new(&|| named("epoll", Epoll::new(Instant::now(), 0)))
 }
 
-/// How many registrations the kernel has for the driver, its wake-up among them.
+/// Returns the number of the driver's registrations in the kernel, its wake-up among them.
 fn registrations(rig: &Rig) -> usize {
     let watch = rig.driver.watched().expect("epoll can be watched");
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", watch.fd.as_fd().as_raw_fd())).unwrap();
     info.lines().filter(|line| line.starts_with("tfd:")).count()
 }
 
-/// Receives one byte that comes while the driver waits for it.
+/// Receives one byte that arrives while the driver waits for it.
 fn turn(rig: &mut Rig, source: &Source, peer: &TcpStream) {
     let mut buf = [0; 1];
     let op = recv(source, &mut buf);
@@ -39,7 +39,7 @@ fn a_registration_left_behind_ends() {
     }
 }
 
-/// Edges come while nobody waits, and a call between them: it stays.
+/// Edges come without a waiter, with a call between them: the registration stays.
 #[test]
 fn a_registration_in_use_stays() {
     let (source, peer) = tcp_pair();
@@ -54,13 +54,13 @@ fn a_registration_in_use_stays() {
     }
 }
 
-/// The number of a descriptor that has been closed is another's: its registration is none of ours to end.
+/// A closed descriptor's number has been reused: the driver must not end the new owner's registration.
 #[test]
 fn a_registration_of_the_same_number_stays() {
     let (first, peer) = tcp_pair();
     let mut rig = rig();
     turn(&mut rig, &first, &peer);
-    // Keeps the file, and so its registration, although the source is gone; the driver has not been told.
+    // Keeps the file, and so its registration, although the source is gone; the driver has not been notified.
     let kept = rustix::io::dup(&first).unwrap();
     // SAFETY: the first source is forgotten, so this alone owns the number.
     let mut number = unsafe { OwnedFd::from_raw_fd(first.raw()) };

@@ -6,7 +6,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::*;
 
-/// Something that another thread uses while its owner does not.
+/// A value that another thread uses while its owner does not.
 struct Lent<T>(T);
 // SAFETY: tests hand over a ring that may be called by any thread, one at a time, and operations with it.
 unsafe impl<T> Send for Lent<T> {}
@@ -21,7 +21,7 @@ fn rig() -> Rig {
     Rig::new(&|| named("uring", Uring::new(Instant::now(), Access::AnyThread, 8)))
 }
 
-/// What the watchdog does for a worker that computes.
+/// What the watchdog does for a worker whose fiber computes.
 #[test]
 fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
     membarrier(MembarrierCommand::RegisterPrivateExpedited).expect("there is one");
@@ -53,7 +53,7 @@ fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
     assert_eq!(&buf[..3], b"now");
 }
 
-/// The kernel cancels what a thread has submitted when that ends. Nobody has asked for it.
+/// The kernel cancels what a thread has submitted when that thread ends, although nobody requested it.
 #[test]
 fn an_operation_outlives_the_thread_that_submitted_it() {
     let (source, peer) = tcp_pair();

@@ -60,7 +60,7 @@ extern "C" fn ignore(_: libc::c_int) {}
 
 pub(super) fn signals_do_not_end_a_sleep(make: &Make) {
     let mut rig = Rig::new(make);
-    // SAFETY: a handler that does nothing, without SA_RESTART, for a signal that nobody else here uses.
+    // SAFETY: a handler that does nothing, without SA_RESTART, for a signal that no other test here uses.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
@@ -103,7 +103,7 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
     assert_eq!(op.result.get(), Some(1), "a worker that asks wants_poll first sees completions");
 }
 
-/// The kernel may end a multishot poll at any time; here it is made to. Armed again, every wake-up still ends a sleep.
+/// The kernel may end a multishot poll at any time; the test forces it to. Once re-armed, wake-ups still end sleeps.
 #[test]
 fn a_wake_up_poll_that_ended_is_armed_again() {
     let mut uring = Uring::new(Instant::now(), Access::OwnerThread, 8).unwrap();
@@ -113,7 +113,7 @@ fn a_wake_up_poll_that_ended_is_armed_again() {
         uring.poll(Wait::No, &mut Vec::new()).unwrap();
         wakeup.wake();
         uring.poll(Wait::Forever, &mut Vec::new()).unwrap();
-        // Nothing is left over that would end the next sleep.
+        // Nothing may be left over that would end the next sleep.
         (0..3).for_each(|_| uring.poll(Wait::No, &mut Vec::new()).map(drop).unwrap());
         let time = uring.now() + 2_000_000;
         uring.poll(Wait::Until(time), &mut Vec::new()).unwrap();

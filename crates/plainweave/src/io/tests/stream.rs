@@ -1,4 +1,4 @@
-//! What the operations do when nobody cancels them.
+//! How operations behave without cancellation.
 
 use std::io::Read;
 use std::net::{Shutdown, UdpSocket};
@@ -34,8 +34,8 @@ pub(super) fn receives_what_comes_later(make: &Make) {
     }
 }
 
-/// Sends until there is no room left, also not after the peer's window has grown. Returns the bytes sent and the
-/// operation that waits.
+/// Sends until there is no room left, even after the peer's window has grown. Returns the bytes sent and the operation
+/// that waits.
 fn fill(rig: &mut Rig, source: &Source, block: &[u8]) -> (usize, Box<Operation>) {
     let mut sent = 0;
     loop {
@@ -318,11 +318,11 @@ pub(super) fn datagrams_are_not_mistaken_for_a_drained_stream(make: &Make) {
 }
 
 pub(super) fn a_reused_descriptor_is_a_new_source(make: &Make) {
-    // Other tests run beside this one: whether the number is handed out to us again is a matter of luck.
+    // Other tests run in parallel: whether this test gets the number again is a matter of luck.
     assert!((0..1_000).any(|_| reuse_a_descriptor(make)), "no number was ever reused");
 }
 
-/// Whether the number was reused.
+/// Returns whether the number was reused.
 fn reuse_a_descriptor(make: &Make) -> bool {
     let mut rig = Rig::new(make);
     let mut buf = [0; 8];
@@ -332,7 +332,7 @@ fn reuse_a_descriptor(make: &Make) -> bool {
     rig.pending(&op);
     write(&peer, b"x");
     assert_eq!(rig.wait_for(&op), 1);
-    // A duplicate keeps the old registration alive in the kernel: its events must meet nobody.
+    // A duplicate keeps the old registration alive in the kernel: its events must match no slot.
     // SAFETY: the number is the source's own.
     let duplicate = rustix::io::dup(unsafe { std::os::fd::BorrowedFd::borrow_raw(number) }).unwrap();
     rig.drop_source(first);
@@ -368,7 +368,7 @@ pub(super) fn a_source_under_a_new_name_takes_over(make: &Make) {
     std::mem::forget(first);
     let op = recv(&second, &mut buf);
     rig.pending(&op);
-    // The word that the old source is gone comes late, and must not hurt the new one.
+    // The notice that the old source is gone comes late, and must not affect the new one.
     rig.driver.forget(old);
     write(&peer, b"yz");
     assert_eq!(rig.wait_for(&op), 2);

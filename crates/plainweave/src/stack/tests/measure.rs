@@ -9,7 +9,7 @@ use super::super::cache;
 use super::super::guard::mappings;
 use super::*;
 
-/// Prints the best of seven, per round.
+/// Prints the best of seven runs, per round.
 fn time(name: &str, rounds: u32, f: &mut dyn FnMut()) {
     let best = (0..7).map(|_| {
         let start = Instant::now();
@@ -19,14 +19,15 @@ fn time(name: &str, rounds: u32, f: &mut dyn FnMut()) {
     eprintln!("{name}: {:.1} ns", best.min().expect("seven").as_nanos() as f64 / f64::from(rounds));
 }
 
-/// A line of `/proc/self/status`, in KiB.
+/// Returns a line of `/proc/self/status`, in KiB.
 fn status_kib(field: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find(|line| line.starts_with(field)).expect("field");
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`. Wants 5 GB of memory.
+/// Run alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`. Needs 5 GB of
+/// memory.
 #[test]
 #[ignore = "takes 5 GB of memory and seconds"]
 fn a_million_stacks() {
@@ -97,7 +98,7 @@ fn prices() {
     mine.put(stack);
 }
 
-/// A coroutine that touches a little of its stack and suspends, for ever.
+/// Returns a coroutine that touches a little of its stack and suspends, for ever.
 fn ticker(stack: Stack) -> corosensei::Coroutine<(), (), (), Stack> {
     corosensei::Coroutine::with_stack(stack, |yielder, ()| {
         let mut frame = [0u64; 16];
@@ -113,7 +114,7 @@ fn ticker(stack: Stack) -> corosensei::Coroutine<(), (), (), Stack> {
 #[ignore = "a measurement"]
 fn switches() {
     for count in [8, 256, 1024, 8192] {
-        // A pool of its own: the order of its stacks does not depend on what was measured before.
+        // A pool of its own: the order of its stacks does not depend on earlier measurements.
         let pool = StackPool::new(StackConfig { size: 256 << 10, ..Default::default() }).expect("pool");
         let mut round: Vec<_> = take(&pool, count).into_iter().map(ticker).collect();
         time(&format!("switch there and back, {count} in a round"), 409_600, &mut || {

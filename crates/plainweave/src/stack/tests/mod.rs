@@ -7,7 +7,7 @@ mod pool;
 use super::slab::page_size;
 use super::*;
 
-/// A configuration small enough to look at.
+/// Returns a configuration small enough to inspect.
 fn config(size: usize) -> StackConfig {
     StackConfig { size, max_stacks: 10_000, ..StackConfig::default() }
 }
@@ -24,7 +24,7 @@ fn touch(stack: &Stack, depth: usize) {
     }
 }
 
-/// Whether the kernel can write to an address; a guard makes it fail with `EFAULT` and no signal.
+/// Returns whether the kernel can write to an address; a guard makes it fail with `EFAULT` and no signal.
 fn writable(address: *mut u8) -> bool {
     let file = std::fs::File::open("/dev/zero").expect("/dev/zero");
     // SAFETY: `read` checks the address itself; the byte belongs to a stack or a guard of the calling test.

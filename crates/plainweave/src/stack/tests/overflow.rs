@@ -1,4 +1,4 @@
-//! Each case runs in a child process: this test binary again, told by an environment variable what to die of.
+//! Each case runs in a child process: this test binary again, with the case in an environment variable.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
@@ -19,14 +19,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Uses up the stack, a page or so a call.
+/// Uses up the stack, about a page per call.
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     let frame = std::hint::black_box([depth; 256]);
     if depth == u64::MAX { 0 } else { recurse(depth + 1) + std::hint::black_box(frame)[7] }
 }
 
-/// Overflows a fiber called `name` (one without a name if empty, nobody's stack if `None`) on a stack of this pool.
+/// Overflows a fiber called `name` (unnamed if empty, a stack without owner if `None`) on a stack of this pool.
 fn overflow_on(pool: &StackPool, name: Option<&str>) {
     overflow::install();
     let _alt = ensure_alt_stack().expect("an alternate stack");
@@ -46,7 +46,7 @@ const NOWHERE: usize = 8;
 
 fn null_dereference() {
     let pointer = std::hint::black_box(std::ptr::without_provenance_mut::<u8>(NOWHERE));
-    // SAFETY: none; the child is to die of it.
+    // SAFETY: none; the child is meant to die of it.
     unsafe { pointer.write_volatile(1) };
 }
 
@@ -70,7 +70,7 @@ fn set_action(handler: usize, flags: libc::c_int) {
     }
 }
 
-/// In the parent this does nothing; in a child it is the case.
+/// Does nothing in the parent; in a child, runs the case.
 #[test]
 fn child() {
     let Ok(case) = std::env::var(CASE) else { return };
@@ -91,7 +91,7 @@ fn child() {
             let pool = StackPool::new(config(64 << 10)).expect("pool");
             let stack = pool.take().expect("stack");
             overflow::install();
-            // SAFETY: none; the child is to die of it.
+            // SAFETY: none; the child is meant to die of it.
             unsafe { stack.bottom().wrapping_sub(8).write_volatile(1) };
         }
         "default" => {
@@ -132,7 +132,7 @@ fn child() {
     panic!("survived");
 }
 
-/// Exits 0 when light guards work although all memory is locked, 77 when this process may not lock.
+/// Exits 0 when light guards work although all memory is locked, 77 when this process may not lock memory.
 fn locked_memory() -> ! {
     // Without MCL_ONFAULT, so that a writable mapping would be filled at once.
     // SAFETY: `mlockall` has no preconditions.
@@ -217,7 +217,7 @@ fn an_alternate_stack_is_made_once_and_withdrawn() {
     .expect("the thread's checks hold");
 }
 
-/// The one that `std` made for the thread.
+/// The alternate stack that `std` made for the thread.
 #[test]
 fn a_small_alternate_stack_is_replaced_and_put_back() {
     std::thread::spawn(|| {

@@ -272,11 +272,11 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     // SAFETY: `mincore` only asks, and writes one byte.
     let mapped = unsafe { libc::mincore(page, page_size(), &mut resident) } == 0;
     // SAFETY: only the table is of interest; a pool of another test that holds the address now may not be dropped
-    // meanwhile, which is why this is asked only when nothing is mapped there.
+    // meanwhile, which is why the lookup runs only when nothing is mapped there.
     assert!(mapped || unsafe { table::lookup(address) }.is_none());
 }
 
-/// A kernel before 6.13.
+/// Acts like a kernel before 6.13.
 fn refuse(_: *mut u8) -> std::io::Result<()> {
     Err(std::io::Error::from_raw_os_error(libc::EINVAL))
 }
@@ -308,7 +308,7 @@ fn mprotect_stops_before_the_mapping_limit() {
     };
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     assert!(error.to_string().contains("sysctl -w vm.max_map_count="), "{error}");
-    // Other tests map and unmap meanwhile, so only roughly.
+    // Other tests map and unmap meanwhile, so check only roughly.
     assert!((100..1100).contains(&stacks.len()), "{}", stacks.len());
     stacks.into_iter().for_each(|stack| pool.put(stack));
     assert!(pool.take().map(|stack| pool.put(stack)).is_ok(), "what there is goes round");
