@@ -3,6 +3,7 @@
 mod abort;
 mod atomics;
 mod blocking;
+mod builder;
 mod fiber;
 mod fiber_local;
 pub mod fs;
@@ -27,12 +28,13 @@ mod watchdog;
 
 mod api {
     pub use crate::blocking::blocking;
+    pub use crate::builder::RuntimeBuilder;
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::fiber_local::Storage;
     pub use crate::io::probe::Choice as Io;
     pub use crate::metrics::{Metrics, metrics};
-    pub use crate::runtime::{Runtime, RuntimeBuilder, Shutdown, run};
+    pub use crate::runtime::{Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,

@@ -1,266 +1,22 @@
-//! Building a runtime, running code on it, and ending it.
-
-mod machine;
-mod mode;
-mod watch;
+//! A runtime: running code on it, and ending it.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::abort::no_unwind;
-use crate::fiber::{FiberTask, Movement};
+use crate::builder::RuntimeBuilder;
 use crate::fiber_local::Storage;
-use crate::io::probe::{self, Choice as Io};
 use crate::metrics::Metrics;
-use crate::policy::{Choice, PRESETS, Policy, Visitor};
-use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::pool::PoolShared;
 use crate::sched::wait::Waker;
-use crate::sched::worker::{self, Worker, current_worker};
+use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
-use crate::stack::StackConfig;
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
-use crate::watchdog::OnStall;
-use machine::{available_cpus, topology};
 
-/// The most threads that serve `blocking` calls, by default.
-const BLOCKING_THREADS: usize = 64;
-/// The most workers.
-const MAX_WORKERS: usize = 1024;
-/// How long a dropped runtime waits for its fibers after cancelling them.
-const SHUTDOWN: Duration = Duration::from_secs(10);
-
-/// Settings of a runtime to be built. See [`Runtime::builder`].
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct RuntimeBuilder {
-    workers: Option<usize>,
-    io: Io,
-    policy: String,
-    movement: Movement,
-    storage: Storage,
-    /// Whether the caller has promised the contract of `movement_anytime`.
-    movement_promised: bool,
-    stack: StackConfig,
-    blocking_threads: usize,
-    shutdown: Duration,
-    stall_after: Option<Duration>,
-    on_stall: Option<OnStall>,
-    seed: u64,
-    name: String,
-}
-
-impl RuntimeBuilder {
-    fn new() -> Self {
-        Self {
-            workers: None,
-            io: Io::Auto,
-            policy: PRESETS[0].name.to_owned(),
-            movement: Movement::BeforeStart,
-            storage: Storage::Own,
-            movement_promised: false,
-            stack: StackConfig::default(),
-            blocking_threads: BLOCKING_THREADS,
-            shutdown: SHUTDOWN,
-            stall_after: Some(watch::STALL_AFTER),
-            on_stall: None,
-            seed: 0,
-            name: "plainweave".to_owned(),
-        }
-    }
-
-    /// Sets the number of OS threads that run fibers, 1 to 1,024. Default: the CPUs that this process may use (affinity
-    /// mask and cgroup quota).
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = Some(workers);
-        self
-    }
-
-    /// Sets the I/O driver.
-    pub fn io(mut self, io: Io) -> Self {
-        self.io = io;
-        self
-    }
-
-    /// Sets the scheduling policy, by one of the names in [`PRESETS`], optionally with parameters: `"fifo"`,
-    /// `"lifo:capacity=128,victim=near:13"`. For an unknown name, an unknown parameter or a value out of range `build`
-    /// returns an error that lists what is valid. [`Self::build_with`] takes policies by type.
-    pub fn policy(mut self, name: impl Into<String>) -> Self {
-        self.policy = name.into();
-        self
-    }
-
-    /// Sets the bytes of stack for each fiber, 32 KiB (enough for a panic with its backtrace) to 1 GiB. This is virtual
-    /// memory, committed page by page as it is used. Default: 256 KiB, 1 MiB in debug builds.
-    pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack.size = bytes;
-        self
-    }
-
-    /// Sets the most fibers that may have a stack at once; a fiber that starts beyond it fails, and its `join` returns
-    /// the error. Default: 1,048,576.
-    pub fn max_fibers(mut self, fibers: usize) -> Self {
-        self.stack.max_stacks = fibers;
-        self
-    }
-
-    /// Sets the most threads that serve [`crate::blocking`], at least 1. Default: 64.
-    pub fn blocking_threads(mut self, threads: usize) -> Self {
-        self.blocking_threads = threads;
-        self
-    }
-
-    /// Sets how long a dropped runtime waits for its cancelled fibers before it leaves them behind. Default: 10 s.
-    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
-        self.shutdown = limit;
-        self
-    }
-
-    /// Seeds the policies' random choices.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// Sets the name of the workers' threads. Default: `plainweave`.
-    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Builds and starts the runtime with the policy named.
-    ///
-    /// # Errors
-    /// A setting is out of range (the message says which and what is valid); a driver requested by name is unavailable;
-    /// threads, descriptors or memory are exhausted; [`Self::on_stall`] is set and SIGURG already has a handler.
-    pub fn build(self) -> io::Result<Runtime> {
-        let choice = Choice::parse(&self.policy).map_err(invalid)?;
-        choice.visit(Named(self))
-    }
-
-    /// Builds and starts the runtime with a policy by its type: your own, or a composition. [`Runtime::policy`] then
-    /// returns `custom`.
-    ///
-    /// # Errors
-    /// As for [`Self::build`].
-    pub fn build_with<P: Policy<FiberTask>>(mut self, params: P::Params) -> io::Result<Runtime> {
-        "custom".clone_into(&mut self.policy);
-        self.build_as::<P>(params)
-    }
-
-    fn build_as<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
-        let choice = self.io.or_forced_by_environment()?;
-        let workers = self.checked_workers(choice)?;
-        self.check_storage()?;
-        let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
-        let policy = Arc::new(P::new(params, &topology(workers)));
-        let config = PoolConfig {
-            workers,
-            movement: self.movement,
-            storage: self.storage,
-            stack: self.stack.clone(),
-            blocking_threads: self.blocking_threads,
-            seed,
-            virtual_time: matches!(choice, Io::Sim { .. }),
-        };
-        let pool = PoolShared::new(&config, policy.clone())?;
-        let mut runtime = Runtime {
-            pool,
-            threads: Vec::with_capacity(workers),
-            watchdog: None,
-            reporter: None,
-            shutdown: self.shutdown,
-            driver: "none",
-            fallback: None,
-            policy: self.policy.clone(),
-        };
-        self.start_workers(&mut runtime, choice, seed, &policy)?;
-        if !config.virtual_time {
-            self.start_watchdog(&mut runtime)?;
-        }
-        Ok(runtime)
-    }
-
-    fn checked_workers(&self, choice: Io) -> io::Result<usize> {
-        let sim = matches!(choice, Io::Sim { .. });
-        let default = if sim { 1 } else { available_cpus() };
-        let workers = self.workers.unwrap_or(default);
-        if !(1..=MAX_WORKERS).contains(&workers) {
-            return Err(invalid(format!("workers: {workers} is out of range, 1 to {MAX_WORKERS}")));
-        }
-        if sim && workers != 1 {
-            return Err(invalid(format!("workers: the simulated driver runs one worker, not {workers}")));
-        }
-        self.check_stalls()?;
-        if self.blocking_threads == 0 {
-            return Err(invalid("blocking_threads: at least 1".to_owned()));
-        }
-        Ok(workers)
-    }
-
-    /// Starts the workers. Each opens its driver on its own thread (a ring requires its single issuer) and reports
-    /// back. On any failure the dropped `runtime` stops those that have started.
-    fn start_workers<P: Policy<FiberTask>>(
-        &self,
-        runtime: &mut Runtime,
-        choice: Io,
-        seed: u64,
-        policy: &Arc<P>,
-    ) -> io::Result<()> {
-        static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
-        let (report, reports) = mpsc::channel();
-        let access = self.access_to_drivers(&runtime.pool);
-        for id in 0..runtime.pool.workers.len() {
-            let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
-            let body = move || {
-                let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
-                let opened = worker::prepare_thread()
-                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag, access)?)))
-                    .and_then(|(alt, (driver, fallback))| {
-                        let name = driver.name();
-                        Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?, name, fallback))
-                    });
-                match opened {
-                    Ok((_alt_stack, worker, name, fallback)) => {
-                        let _ = report.send(Ok((name, fallback)));
-                        drop(report);
-                        no_unwind("a worker has panicked, and its fibers would wait for ever", || worker.run())
-                    }
-                    Err(error) => {
-                        let _ = report.send(Err(error));
-                        0
-                    }
-                }
-            };
-            runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
-        }
-        drop(report);
-        for _ in 0..runtime.pool.workers.len() {
-            let panicked = |_| io::Error::other("a worker has panicked before it began: see Policy::attach");
-            let (name, fallback) = reports.recv().map_err(panicked)??;
-            runtime.driver = name;
-            runtime.fallback = runtime.fallback.take().or(fallback);
-        }
-        Ok(())
-    }
-}
-
-fn invalid(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
-}
-
-/// A builder that waits for the type of its policy.
-struct Named(RuntimeBuilder);
-
-impl Visitor<FiberTask> for Named {
-    type Output = io::Result<Runtime>;
-
-    fn visit<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
-        self.0.build_as::<P>(params)
-    }
-}
+/// How long an ending runtime waits for a report in progress.
+const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// A pool of workers that run fibers.
 ///
@@ -271,15 +27,15 @@ impl Visitor<FiberTask> for Named {
 /// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
 #[derive(Debug)]
 pub struct Runtime {
-    pool: Arc<PoolShared>,
-    threads: Vec<OsJoinHandle<usize>>,
-    watchdog: Option<OsJoinHandle<()>>,
+    pub(crate) pool: Arc<PoolShared>,
+    pub(crate) threads: Vec<OsJoinHandle<usize>>,
+    pub(crate) watchdog: Option<OsJoinHandle<()>>,
     /// Ends after the watchdog.
-    reporter: Option<OsJoinHandle<()>>,
-    shutdown: Duration,
-    driver: &'static str,
-    fallback: Option<String>,
-    policy: String,
+    pub(crate) reporter: Option<OsJoinHandle<()>>,
+    pub(crate) shutdown: Duration,
+    pub(crate) driver: &'static str,
+    pub(crate) fallback: Option<String>,
+    pub(crate) policy: String,
 }
 
 /// What a shutdown left behind.
@@ -450,7 +206,7 @@ impl Runtime {
             }
         }
         if let Some(reporter) = self.reporter.take() {
-            watch::end_reports(&reporter);
+            end_reports(&reporter);
         }
         if left.leaked_fibers > 0 {
             // Fibers left behind point to it.
@@ -479,5 +235,13 @@ pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
     match Runtime::new() {
         Ok(runtime) => runtime.run(f),
         Err(error) => panic!("cannot start a runtime: {error}"),
+    }
+}
+
+/// Waits for a report in progress after all workers have ended; leaves one that takes too long to itself.
+fn end_reports(thread: &JoinHandle<()>) {
+    let deadline = Instant::now() + LAST_REPORT;
+    while !thread.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

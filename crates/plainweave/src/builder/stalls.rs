@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Runtime, RuntimeBuilder, invalid};
+use super::{RuntimeBuilder, invalid};
 use crate::fiber::Movement;
 use crate::io::driver::Access;
+use crate::runtime::Runtime;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
 use crate::watchdog::report::Stall;
 use crate::watchdog::{self, OnStall, Reporter, Watchdog};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
-/// How long an ending runtime waits for a report in progress.
-const LAST_REPORT: Duration = Duration::from_secs(1);
 const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 impl RuntimeBuilder {
@@ -83,13 +82,5 @@ impl RuntimeBuilder {
         let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes);
         runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
         Ok(())
-    }
-}
-
-/// Waits for a report in progress after all workers have ended; leaves one that takes too long to itself.
-pub(super) fn end_reports(thread: &JoinHandle<()>) {
-    let deadline = Instant::now() + LAST_REPORT;
-    while !thread.is_finished() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
