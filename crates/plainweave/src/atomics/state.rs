@@ -114,6 +114,7 @@ impl State {
     }
 
     /// Takes such a payload out of the word. Returns whether it was there.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {

@@ -17,6 +17,7 @@ const CLASSES: usize = 16;
 const KEPT: usize = 512 * 1024;
 
 /// A worker's kept blocks.
+///
 /// Context: its thread only.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; CLASSES]>);

@@ -331,6 +331,7 @@ impl Header {
     }
 
     /// Pins the fiber to a worker, or unpins it.
+    ///
     /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`state`).
     #[inline]
     pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
@@ -338,6 +339,7 @@ impl Header {
     }
 
     /// Returns whether the fiber has fiber-local storage.
+    ///
     /// Context: the fiber itself, or the worker that runs it.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
@@ -350,6 +352,7 @@ impl Header {
     }
 
     /// Takes a token or a grant. Returns whether there was one.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {
@@ -359,6 +362,7 @@ impl Header {
     }
 
     /// Leaves the payload of a wake-up in the fiber.
+    ///
     /// Context: the owner of the fiber.
     #[inline]
     pub(crate) fn bring(&self, payload: WakePayload) {
@@ -377,6 +381,7 @@ impl Header {
     }
 
     /// Switches back to the worker.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn switch(&self, how: Switch) {
