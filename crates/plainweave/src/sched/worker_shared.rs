@@ -1,4 +1,4 @@
-//! What all threads may touch of a worker.
+//! The part of a worker that all threads may touch.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ use crate::sched::worker_io::WorkerIo;
 /// Grants that may be in flight to a worker's fibers; more go through its inbox.
 const GRANTS: usize = 256;
 
-/// What all threads may touch of a worker.
+/// The shared part of a worker.
 pub(crate) struct WorkerShared {
     pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
     /// Grants to fibers that are pinned there.
