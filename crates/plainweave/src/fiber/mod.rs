@@ -83,7 +83,7 @@ pub enum Reason {
     Sync,
 }
 
-// Four cache lines: a fifth costs a spawn a tenth.
+// Four cache lines: a fifth makes a spawn a tenth slower.
 #[cfg(not(feature = "sanitizer"))]
 const _: () = assert!(size_of::<Header>() <= 256);
 
@@ -91,7 +91,7 @@ type Coro = Coroutine<(), Switch, (), Stack>;
 
 /// Not pinned; no last worker.
 const NOWHERE: u32 = u32::MAX;
-/// No deadline.
+/// The deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
@@ -150,9 +150,9 @@ pub(crate) struct Own {
     pub(crate) reason: Cell<Reason>,
     /// Set when `timer` has fired; guarded as `timer` is.
     pub(crate) timer_fired: Cell<bool>,
-    /// Whether `block` is set.
+    /// Whether it has fiber-local storage: `block` is set.
     has_block: Cell<bool>,
-    /// Whether it was created with a `node`.
+    /// Whether it has a `node` from the start.
     pub(crate) in_scope: bool,
     pub(crate) host: Cell<*const Host>,
     yielder: Cell<*const Yielder<(), Switch>>,

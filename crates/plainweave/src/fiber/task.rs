@@ -155,7 +155,7 @@ impl Task for FiberTask {
 
     /// Returns the earlier of the deadline given for policies and the one that its blocking calls heed.
     fn deadline(&self) -> Option<u64> {
-        // Whoever holds the task owns the fiber's parts.
+        // The holder of the task owns the fiber's parts.
         let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
         (deadline != NEVER).then_some(deadline)
     }

@@ -107,7 +107,7 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
         return end(&body.packet, result);
     }
     // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
-    // dropped before them. (The handle may also be dropped in between: the second call ends what the result's
+    // dropped before them. (The handle may also be dropped in between: the second call clears what the result's
     // destructor leaves in thread-locals.)
     if !body.packet.join.is_abandoned() {
         fiber_local::end_of_fiber();

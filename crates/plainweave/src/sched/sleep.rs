@@ -44,7 +44,7 @@ impl PoolShared {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Looks for work elsewhere, and sleeps if there is none.
+    /// Searches for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
         let (ctx, pool) = (&self.ctx, self.ctx.pool());
         self.mailbox.ran_dry();

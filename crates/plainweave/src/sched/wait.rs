@@ -37,7 +37,7 @@ pub(crate) const PANICKING_WAIT: Duration = Duration::from_secs(1);
 /// How long it may block it where there is no such answer.
 const PANICKING_LIMIT: Duration = Duration::from_secs(10);
 
-/// A plain thread that waits, or a panicking fiber's thread.
+/// The entry of a plain thread, or of a panicking fiber's thread, that waits.
 #[derive(Debug)]
 pub(crate) struct ThreadEntry {
     unparker: Unparker,
@@ -99,7 +99,7 @@ pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
 }
 
 impl Header {
-    /// Returns why the fiber was told to stop, by its handle or with its runtime.
+    /// Returns why the fiber should stop, if it was cancelled by its handle or its runtime shuts down.
     ///
     /// Context: the fiber itself.
     #[inline]

@@ -275,7 +275,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Queues the fibers that were granted what they waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mailbox.grants.pop() {
-            // SAFETY: from the queue that `wake::grant` sends by.
+            // SAFETY: from the queue that `wake::grant` fills.
             unsafe { self.ctx.deliver_grant(header) };
         }
     }

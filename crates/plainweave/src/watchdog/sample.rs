@@ -26,8 +26,8 @@
 //!
 //! # Rejected
 //! * *Unwinding in the handler* with the tables that panics use: it takes locks and allocates.
-//! * *Copying the stack and unwinding with the tables later*: exact without frame pointers, but it takes a copy of up to
-//!   256 KiB in a handler and an unwinder of our own.
+//! * *Copying the stack and unwinding with the tables later*: exact without frame pointers, but it takes a copy of up
+//!   to 256 KiB in a handler and an unwinder of our own.
 //! * *ptrace*: a thread cannot trace threads of its own process.
 //! * */proc/self/task/TID/syscall*: answers for blocked threads only.
 
@@ -48,14 +48,14 @@ const MOST_FRAMES: usize = 64;
 /// Limit on the bytes of a fiber's name; the rest is cut.
 const MOST_NAME: usize = 128;
 
-/// The words of an answer: number of addresses, whether on a fiber's stack, its number, the length of its name,
+/// Indices of an answer's words: number of addresses, whether on a fiber's stack, its number, length of its name.
 const COUNT: usize = 0;
 const ON_FIBER: usize = 1;
 const NUMBER: usize = 2;
 const NAME_LEN: usize = 3;
-/// its name, eight bytes a word,
+/// Index of the name, eight bytes a word.
 const NAME: usize = 4;
-/// and the addresses.
+/// Index of the first address.
 const FRAMES: usize = NAME + MOST_NAME / size_of::<usize>();
 const WORDS: usize = FRAMES + MOST_FRAMES;
 
@@ -224,7 +224,7 @@ struct Registers {
 }
 
 /// # Safety
-/// A context that the kernel gave to a handler.
+/// The context comes from the kernel, as the argument of a signal handler.
 #[cfg(target_arch = "x86_64")]
 unsafe fn registers(context: *mut libc::c_void) -> Option<Registers> {
     // SAFETY: the caller's promise.
