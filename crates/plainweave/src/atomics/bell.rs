@@ -39,6 +39,7 @@ impl Bell {
     }
 
     /// Sleeps until a worker wakes it. Returns at once unless `quiet()`, and checks `quiet()` again after every unpark.
+    ///
     /// Context: the watchdog.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
         let _ = self.watchdog.set(std::thread::current());

@@ -57,6 +57,7 @@ impl BiasedLock {
     }
 
     /// Locks, waiting while the remote side holds the lock. Calls nest.
+    ///
     /// Context: the owner.
     #[inline]
     pub(crate) fn lock(&self) -> OwnerGuard<'_> {

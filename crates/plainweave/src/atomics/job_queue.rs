@@ -95,6 +95,7 @@ impl<J, W> Jobs<J, W> {
     }
 
     /// Waits for a job. Returns `None` if the thread is to end. `wake` wakes the callers that found no room.
+    ///
     /// Context: a free thread of the pool.
     pub(crate) fn next(&self, wake: impl Fn(&W)) -> Option<J> {
         let mut state = self.lock();

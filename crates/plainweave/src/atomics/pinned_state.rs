@@ -67,6 +67,7 @@ pub(crate) enum WakeAction {
 }
 
 /// A pinned fiber's place.
+///
 /// Context: its worker's thread only.
 #[derive(Debug)]
 pub(crate) struct PinnedState {
@@ -88,6 +89,7 @@ impl PinnedState {
     }
 
     /// Wakes the fiber locally.
+    ///
     /// Context: its worker.
     #[inline]
     pub(crate) fn wake(&self) -> WakeAction {
@@ -134,6 +136,7 @@ impl State {
 
     /// Performs step 2. Returns true if the caller must send the message; the fiber then lives until the message has
     /// been read. Otherwise the caller must not touch the fiber again.
+    ///
     /// Context: any thread except the worker's.
     #[inline]
     pub(crate) fn wake_remote(&self, payload: WakePayload) -> bool {

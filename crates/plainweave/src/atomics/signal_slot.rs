@@ -94,6 +94,7 @@ impl<const N: usize> Board<N> {
     }
 
     /// Returns the right to answer, if the question is for the thread `me`.
+    ///
     /// Context: a signal handler.
     pub(crate) fn take(&self, me: u32) -> Option<Answer<'_, N>> {
         let state = self.state.load(Ordering::Acquire);

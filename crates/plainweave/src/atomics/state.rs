@@ -113,7 +113,8 @@ impl State {
         }
     }
 
-    /// Takes such a payload out of the word. Returns whether it was there.
+    /// Takes a payload of this kind out of the word. Returns true if there was one.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {

@@ -11,12 +11,13 @@ use std::ptr::NonNull;
 
 /// Sizes are rounded up to this, which is also the alignment.
 const UNIT: usize = 64;
-/// Size classes; larger blocks are not kept.
+/// Number of size classes; larger blocks are not kept.
 const CLASSES: usize = 16;
 /// Bytes that a worker keeps of each size class.
 const KEPT: usize = 512 * 1024;
 
 /// A worker's kept blocks.
+///
 /// Context: its thread only.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; CLASSES]>);

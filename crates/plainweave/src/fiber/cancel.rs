@@ -1,6 +1,6 @@
 //! Cancellation and deadlines: a tree of scopes, and an ordinary error at the leaves.
 //!
-//! * A fiber is cancelled by itself (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope it
+//! * A fiber is cancelled alone (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope it
 //!   belongs to (a [`Node`]). The call that is blocked, or the next one that would block, returns an error made from
 //!   [`Interrupt`]. Nothing is unwound by force.
 //! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into scopes, and every
@@ -37,7 +37,7 @@ pub enum CancelReason {
 /// The typed source of the error that a cancelled call returns; `is_cancelled` finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled {
-    /// Why.
+    /// The reason.
     pub reason: CancelReason,
 }
 
@@ -84,7 +84,7 @@ impl From<Interrupt> for io::Error {
     }
 }
 
-/// "Not cancelled", or the first reason given.
+/// The first reason given for a cancellation, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Word(AtomicU8);
 
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(above.lock().children.len(), 10);
         above.cancel(CancelReason::Requested);
         assert!(below.iter().all(|node| node.cancelled() == Some(CancelReason::Requested)));
-        assert_eq!(Node::below(Some(&above)).cancelled(), Some(CancelReason::Requested), "born cancelled");
+        assert_eq!(Node::below(Some(&above)).cancelled(), Some(CancelReason::Requested), "cancelled from the start");
         drop(above);
         drop(below);
     }
@@ -224,7 +224,7 @@ mod tests {
         }
         chain[0].cancel(CancelReason::Shutdown);
         assert!(chain.iter().all(|node| node.cancelled().is_some()));
-        // From the outermost inwards.
+        // Dropped from the outermost inwards.
         chain.into_iter().for_each(drop);
     }
 }

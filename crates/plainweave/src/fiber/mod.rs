@@ -83,7 +83,7 @@ pub enum Reason {
     Sync,
 }
 
-// Four cache lines: a fifth costs a spawn a tenth.
+// Four cache lines: a fifth makes a spawn a tenth slower.
 #[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(size_of::<Header>() <= 256);
 
@@ -91,7 +91,7 @@ type Coro = Coroutine<(), Switch, (), Stack>;
 
 /// Not pinned; no last worker.
 const NOWHERE: u32 = u32::MAX;
-/// No deadline.
+/// The deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
@@ -150,9 +150,9 @@ pub(crate) struct Own {
     pub(crate) reason: Cell<Reason>,
     /// Set when `timer` has fired; guarded as `timer` is.
     pub(crate) timer_fired: Cell<bool>,
-    /// Whether `block` is set.
+    /// Whether it has fiber-local storage: `block` is set.
     has_block: Cell<bool>,
-    /// Whether it was created with a `node`.
+    /// Whether it has a `node` from the start.
     pub(crate) in_scope: bool,
     pub(crate) host: Cell<*const Host>,
     yielder: Cell<*const Yielder<(), Switch>>,
@@ -331,6 +331,7 @@ impl Header {
     }
 
     /// Pins the fiber to a worker, or unpins it.
+    ///
     /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`state`).
     #[inline]
     pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
@@ -338,6 +339,7 @@ impl Header {
     }
 
     /// Returns whether the fiber has fiber-local storage.
+    ///
     /// Context: the fiber itself, or the worker that runs it.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
@@ -350,6 +352,7 @@ impl Header {
     }
 
     /// Takes a token or a grant. Returns whether there was one.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {
@@ -359,6 +362,7 @@ impl Header {
     }
 
     /// Leaves the payload of a wake-up in the fiber.
+    ///
     /// Context: the owner of the fiber.
     #[inline]
     pub(crate) fn bring(&self, payload: WakePayload) {
@@ -377,6 +381,7 @@ impl Header {
     }
 
     /// Switches back to the worker.
+    ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn switch(&self, how: Switch) {

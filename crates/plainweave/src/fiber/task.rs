@@ -38,6 +38,7 @@ impl FiberTask {
     }
 
     /// Gives the fiber a stack and, if `block` is set, fiber-local storage.
+    ///
     /// Context: its worker, before the first resume.
     #[inline(always)]
     pub(crate) fn start(&self, stack: Stack, block: Option<fiber_local::Block>) {
@@ -93,6 +94,7 @@ impl FiberTask {
 
     /// Marks the fiber as ended. Returns false if a message about it is in flight; the caller then retires it when that
     /// message has arrived.
+    ///
     /// Context: its worker.
     #[inline]
     pub(crate) fn finish(&self) -> bool {
@@ -153,7 +155,7 @@ impl Task for FiberTask {
 
     /// Returns the earlier of the deadline given for policies and the one that its blocking calls heed.
     fn deadline(&self) -> Option<u64> {
-        // Whoever holds the task owns the fiber's parts.
+        // The holder of the task owns the fiber's parts.
         let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
         (deadline != NEVER).then_some(deadline)
     }

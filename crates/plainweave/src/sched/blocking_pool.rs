@@ -1,9 +1,9 @@
-//! Work that would hold up a worker: a bounded pool of OS threads.
+//! A bounded pool of OS threads, for work that would hold up a worker.
 //!
-//! At most [`BlockingPool::new`]'s number of threads, started when needed, gone after ten idle seconds. Jobs queue when
-//! all are busy, [`QUEUE`] of them at most; a fiber that comes then waits for room (back-pressure), like one that waits
-//! for its result: cancellation and deadlines end either wait. A job that runs is not stopped: it owns what it uses and
-//! ends detached.
+//! Up to [`BlockingPool::new`]'s number of threads are started when needed, and end after ten idle seconds. When all
+//! are busy, up to [`QUEUE`] jobs are queued. A fiber that finds the queue full waits for room (back-pressure), as it
+//! later waits for its result; cancellation and deadlines end either wait. A running job is not stopped: it owns what
+//! it uses and ends detached.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::wait::Waker;
 use crate::atomics::job_queue::{Jobs, Submitted};
 use crate::sys;
 
-/// Jobs that may wait for a thread.
+/// Limit on jobs that wait for a thread.
 pub(crate) const QUEUE: usize = 4096;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module's page. Clones share the pool.
+/// The pool. Clones share it.
 #[derive(Clone)]
 pub(crate) struct BlockingPool(Arc<Jobs<Job, Waker>>);
 
@@ -26,12 +26,12 @@ impl BlockingPool {
         Self(Arc::new(Jobs::new(max_threads, QUEUE)))
     }
 
-    /// Idle threads end; those at work end after it.
+    /// Closes the pool: idle threads end at once, busy ones when no job is left.
     pub(crate) fn close(&self) {
         self.0.close();
     }
 
-    /// Any thread. Queues the job if there is room; else the waker will be told of room.
+    /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is room.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let start = || {
             let jobs = self.0.clone();
@@ -46,11 +46,11 @@ impl BlockingPool {
     }
 }
 
-/// A thread of the pool.
+/// Runs jobs on a thread of the pool.
 fn serve(jobs: &Jobs<Job, Waker>) {
     sys::forget_inherited_slice();
     while let Some(job) = jobs.next(Waker::wake) {
-        // A value that nobody waits for any more is dropped in the job, and its destructor may panic.
+        // A result that nobody waits for any more is dropped in the job, and its destructor may panic.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
             std::mem::forget(panic);
         }
@@ -74,7 +74,7 @@ mod tests {
         let (finish, told) = mpsc::channel::<()>();
         let mut told = Some(told);
         let (ran, report) = mpsc::channel();
-        // The first holds up the only thread, QUEUE fill the queue, and the others wait.
+        // The first job holds up the only thread, QUEUE jobs fill the queue, and the other callers wait.
         let callers: Vec<_> = (0..1 + QUEUE + MORE)
             .map(|_| {
                 let (told, ran) = (told.take(), ran.clone());

@@ -1,4 +1,4 @@
-//! What a scope shares with its children: how many still run, the node by which they are cancelled, the first panic.
+//! What a scope shares with its children: how many still run, the node that cancels them, the first panic.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::wait::{self, Waker};
 use crate::fiber::cancel::Node;
 use crate::fiber::{self, FiberHandle, Header, Reason};
 
-/// What children share with their scope. Outlives both.
+/// The data that children share with their scope. Outlives both.
 #[derive(Debug)]
 pub(crate) struct ScopeData {
     pub(crate) node: Arc<Node>,
@@ -20,20 +20,20 @@ pub(crate) struct ScopeData {
 }
 
 impl ScopeData {
-    /// Makes the data of a scope that the calling fiber or thread owns.
+    /// Creates the data of a scope that the calling fiber or thread owns.
     pub(crate) fn new(node: Arc<Node>) -> Arc<Self> {
         Arc::new(Self { node, running: AtomicUsize::new(0), owner: Waker::current(), panic: Mutex::new(None) })
     }
 
-    /// A child, as its very last act: nothing of `'scope` is used after it.
+    /// Counts a child as ended. The child calls this last: nothing of `'scope` is used after it.
     pub(crate) fn child_ended(&self) {
         if self.running.fetch_sub(1, Ordering::Release) == 1 {
             self.owner.wake();
         }
     }
 
-    /// Waits, whatever happens. If the owner itself is cancelled meanwhile (by its handle or by shutdown, which know no
-    /// scopes) it passes that on.
+    /// Waits for all children, even if the owner is cancelled. If the owner is cancelled meanwhile (by its handle or by
+    /// shutdown, which know no scopes) it cancels the scope too.
     pub(crate) fn wait(&self, me: Option<&Header>) {
         let done = || (self.running.load(Ordering::Acquire) == 0).then_some(());
         let waited = wait::until(Reason::Scope, None, false, None, || {
@@ -76,7 +76,7 @@ impl Membership {
         Self { data: data.clone(), key: None }
     }
 
-    /// The child, when it starts.
+    /// Enters the child into the scope's node when it starts.
     pub(crate) fn enter(&mut self) {
         if let Some(header) = fiber::current() {
             self.key = Some(self.data.node.enter(FiberHandle::from_ref(header)));

@@ -37,7 +37,7 @@ struct Packet<T> {
 #[repr(C)]
 struct Body<T, F> {
     packet: Packet<T>,
-    /// Until the fiber starts.
+    /// The closure, until the fiber starts.
     start: UnsafeCell<Option<F>>,
 }
 
@@ -47,33 +47,34 @@ impl<T, F: FnOnce() -> T> Types<T, F> {
     const VTABLE: VTable = VTable { run: run::<T, F>, refuse: refuse::<T, F>, free: free::<T, F> };
 }
 
-/// Makes a fiber, ready to be pushed, and its handle.
+/// Creates a fiber, ready to be pushed, and its handle.
 ///
 /// # Safety
 /// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for
-/// the fiber. They are `Send`, or the fiber is anchored to this thread's worker for good and the handle stays there.
+/// the fiber. They are `Send`, or the fiber is pinned to this thread's worker for good and the handle stays there.
 pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     spec: FiberSpec,
     scope: Option<Arc<ScopeData>>,
     f: F,
 ) -> (FiberTask, RawJoin<T>) {
     let here = fiber::current_host().map(|host| &host.blocks);
-    // The fiber itself and its handle.
+    // One reference for the fiber itself, one for its handle.
     let body = place(spec, 2, Join::new(), scope, f, here);
-    // SAFETY: new, and the caller's to queue. It starts with two references: one for the task, one for the handle.
+    // SAFETY: the fiber is new, so the caller may queue it. It starts with two references: one for the task, one for
+    // the handle.
     unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
 }
 
-/// The same for a fiber that nobody waits for. `here`: what the calling thread's worker keeps, if it is one's.
+/// Creates a fiber that has no handle. `here` holds the kept blocks of the calling thread's worker, if it has one.
 ///
 /// # Safety
 /// As for [`create`].
 pub(crate) unsafe fn create_detached<F: FnOnce()>(spec: FiberSpec, here: Option<&Blocks>, f: F) -> FiberTask {
-    // SAFETY: new, and the caller's to queue.
+    // SAFETY: the fiber is new, so the caller may queue it.
     unsafe { FiberTask::new(place::<(), F>(spec, 1, Join::abandoned(), None, f, here).cast()) }
 }
 
-/// Makes a fiber in a block. The header is the first field of the first field of `repr(C)` structs.
+/// Writes a fiber into a block. The header is the first field of the first field of `repr(C)` structs.
 #[inline(always)]
 fn place<T, F: FnOnce() -> T>(
     spec: FiberSpec,
@@ -95,7 +96,7 @@ fn place<T, F: FnOnce() -> T>(
     body
 }
 
-/// On the fiber's stack.
+/// Runs the closure and publishes its result, on the fiber's stack.
 unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
     // SAFETY: made by `create` with these types; the fiber runs once.
     let body = unsafe { header.cast::<Body<T, F>>().as_ref() };
@@ -106,7 +107,8 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
         return end(&body.packet, result);
     }
     // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
-    // dropped before them. (It may also be given up in between: what it then leaves in thread-locals goes as well.)
+    // dropped before them. (The handle may also be dropped in between: the second call clears what the result's
+    // destructor leaves in thread-locals.)
     if !body.packet.join.is_abandoned() {
         fiber_local::end_of_fiber();
     }
@@ -133,10 +135,10 @@ unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Block
     }
 }
 
-/// Keeps what the closure gave and tells whoever waits.
+/// Stores the result of the closure and wakes the joiner.
 #[inline(always)]
 fn end<T>(packet: &Packet<T>, result: std::thread::Result<T>) {
-    // Two calls, so that each writes what it knows to where it stays.
+    // Two calls, so that each branch writes its value directly to its final place.
     let panicked = match result {
         Ok(value) => {
             keep(packet, Ok(value));
@@ -156,7 +158,8 @@ fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
     unsafe { packet.result.get().write(Some(result)) };
 }
 
-/// Tells whoever waits that there is a result. Nothing of `'scope` is touched after the scope has been told.
+/// Publishes the result, and wakes the joiner and the scope. Nothing of `'scope` is touched after the scope has been
+/// woken.
 fn tell<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}
@@ -165,14 +168,14 @@ fn tell<T>(packet: &Packet<T>, failed: bool) {
     }
     if let Some(scope) = &packet.scope {
         if failed {
-            // After this panic was kept: a sibling's, caused by it, comes second.
+            // Only after this panic was kept: a panic that it causes in a sibling comes second.
             scope.node.cancel(CancelReason::SiblingPanicked);
         }
         scope.child_ended();
     }
 }
 
-/// The owner of the result, when nobody asks for it.
+/// Drops the result when nobody asks for it.
 fn drop_result<T>(packet: &Packet<T>) {
     // SAFETY: `atomics/join` gives the result to one owner.
     match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
@@ -181,7 +184,7 @@ fn drop_result<T>(packet: &Packet<T>) {
     }
 }
 
-/// Drops what is the user's where its destructor must not unwind: into a worker, or past what is still to be done. The
+/// Drops a user's value where its destructor must not unwind: into a worker, or past steps that must still be done. The
 /// payload of such a panic may panic when it is dropped, so it is forgotten.
 pub(crate) fn drop_contained<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
@@ -189,13 +192,13 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
-/// The one handle that may wait for a fiber's result. Counted; typed in the result only.
+/// The only handle that may wait for a fiber's result. Counted; typed in the result only.
 pub(crate) struct RawJoin<T> {
     packet: NonNull<Packet<T>>,
     _owns: PhantomData<T>,
 }
 
-// SAFETY: it hands the result over, so `T: Send` is what it takes.
+// SAFETY: it moves the result to its own thread, which takes `T: Send`.
 unsafe impl<T: Send> Send for RawJoin<T> {}
 // SAFETY: `&RawJoin` gives access to atomics only.
 unsafe impl<T: Send> Sync for RawJoin<T> {}
@@ -214,7 +217,7 @@ impl<T> RawJoin<T> {
         self.packet().join.is_done()
     }
 
-    /// Waits for the result. `heed` tells whether the caller's cancellation and deadline end the wait.
+    /// Waits for the result. With `heed`, the caller's cancellation and deadline end the wait.
     pub(crate) fn wait(&self, heed: bool) -> Result<(), Interrupt> {
         let join = &self.packet().join;
         if join.is_done() || !join.wait(Waker::current()) {
@@ -227,7 +230,7 @@ impl<T> RawJoin<T> {
         waited
     }
 
-    /// After `wait`: the result, once.
+    /// Takes the result, once, after `wait`.
     pub(crate) fn take(&self) -> Result<T, Failure> {
         // SAFETY: DONE was seen and this handle has not been dropped: the result is its own.
         unsafe { (*self.packet().result.get()).take() }.expect("a result is taken once")
@@ -239,7 +242,7 @@ impl<T> Drop for RawJoin<T> {
         if self.packet().join.abandon() {
             drop_result(self.packet());
         }
-        // The handle's count, adopted and given up.
+        // Gives up the handle's reference.
         drop(FiberHandle(self.packet.cast()));
     }
 }

@@ -1,14 +1,16 @@
-//! An idle connection: an idle connection that needs no stack (DESIGN D13).
+//! Idle connections: connections that wait for their next request without a stack.
 //!
-//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver:
-//! no receive is posted and no buffer held. Readability, the idle time-out and the end of the runtime all end the wait
-//! by one road: the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before it
-//! starts, so requests on long-lived connections spread over the workers although started fibers stay where they are.
+//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
+//! receive is posted and no buffer held. Readability, the idle timeout and the end of the runtime all end the wait in
+//! the same way: by the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before
+//! it starts, so requests on long-lived connections spread over the workers although started fibers stay where they
+//! are.
 //!
-//! A worker that a fiber holds up hears of none of this. Then the watchdog looks at its connections in its place: on
-//! epoll at the driver itself, on io_uring, whose completions need the worker, with poll(2). There it **takes**
-//! the connection: what it consists of goes into a new box, and the old one stays behind, empty, until the driver lets
-//! go of its operation. If the worker alone may call the driver, it asks for that when it is back ([`end_taken`]).
+//! A worker that a fiber holds up sees none of this. Then the watchdog checks its connections in its place: on epoll
+//! through the driver itself; on io_uring, whose completions need the worker, with poll(2). In the second case it
+//! **takes** the connection: the contents move into a new box, and the old one stays behind, empty, until the driver
+//! releases its operation. If only the worker may call the driver, the worker cancels that operation when it is back
+//! ([`end_taken`]).
 //!
 //! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same box again, and a
 //! request allocates nothing but its fiber, from the worker's kept blocks.
@@ -34,25 +36,24 @@ use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::IoCx;
 use crate::timer::TimerKey;
 
-/// Idle times from this on are counted from the worker's last look at the clock, some microseconds ago: a
-/// reading for each request would be a hundredth of its price. (A fiber that has kept the worker busy shortens them by
-/// as much.)
+/// Idle times at least this long are counted from the worker's last clock reading, some microseconds ago: a new reading
+/// would be a hundredth of a request's cost. (A fiber that has kept the worker busy shortens them by as much.)
 const COARSE: u64 = 1_000_000_000;
 
-/// Of a connection's own state, so much is fetched in advance.
+/// Bytes of a connection's own state that are prefetched.
 const FETCHED: usize = 256;
 
 /// What a fresh fiber calls.
 pub(crate) enum Resume {
-    /// And that was all.
+    /// A closure for one event.
     Once(Box<dyn FnOnce(io::Result<()>) + Send>),
-    /// And registers the connection again if it is to go on.
+    /// A closure for every event; the connection is registered again while it returns `Continue`.
     Each(Box<dyn FnMut(io::Result<()>) -> ControlFlow<()> + Send>),
-    /// Nothing: the connection has been taken away.
+    /// Nothing: the contents have been taken away.
     Taken,
 }
 
-/// See the module's page. Pinned in its box while the driver has the operation.
+/// An idle connection. Pinned in its box while the driver has the operation.
 pub(crate) struct IdleConn {
     op: Operation,
     /// Keeps the descriptor open while the operation is at the driver.
@@ -64,25 +65,25 @@ pub(crate) struct IdleConn {
     key: usize,
 }
 
-/// A box on its way from one wait to the next, or to its end.
+/// A box between two waits, or on its way to its end.
 struct Serving(Box<IdleConn>);
 
-// SAFETY: no driver has its operation, no worker has it on its list, and its timer is gone. What it owns is `Send`.
+// SAFETY: no driver has its operation, no worker has it on its list, and it has no timer. What it owns is `Send`.
 unsafe impl Send for Serving {}
 
 /// A worker's idle connections, so that shutdown finds them.
 #[derive(Default)]
 pub(crate) struct List {
     all: Slab<NonNull<IdleConn>>,
-    /// What was taken, and is still at the driver, which has not been told.
+    /// Boxes emptied by the watchdog whose operations the driver still has; not cancelled yet.
     taken: Vec<NonNull<IdleConn>>,
 }
 
 impl List {
-    /// At most `most` of them: where they are and what they wait for. `from`: the key to begin with.
+    /// Returns up to `most` connections from key `from` on: their keys and descriptors.
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
-        // SAFETY: on the list, so alive; whoever calls has the worker's claim.
+        // SAFETY: on the list, so alive; the caller holds the worker's I/O lock.
         some.map(|(key, conn)| (key, unsafe { conn.as_ref() }.source.clone())).collect()
     }
 }
@@ -93,13 +94,15 @@ pub(crate) fn register(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, r
     arm(ctx, Box::new(IdleConn { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
 }
 
-/// A fiber of `ctx`'s worker, with a box that is new or whose operation is over.
+/// Registers a box that is new or whose operation is over.
+///
+/// Context: a fiber of `ctx`'s worker.
 fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
     conn.op = Operation::new(Op::Poll(Interest::Read), &conn.source);
     conn.interrupt = None;
     let mut conn = NonNull::from(Box::leak(conn));
     let io = ctx.io();
-    // SAFETY: leaked just now; whoever has the claim is alone with it until the operation completes.
+    // SAFETY: leaked just now; only the holder of the I/O lock uses it until the operation completes.
     let p = unsafe { conn.as_mut() };
     p.op.owner.set(OpOwner::IdleConn(conn.cast()));
     p.key = io.idle_conns.borrow_mut().all.insert(conn);
@@ -124,7 +127,7 @@ fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
     }
 }
 
-/// Ends all idle connections of a worker whose pool keeps them no longer.
+/// Ends all idle connections of a worker whose pool no longer keeps any.
 pub(crate) fn cancel_all(cx: IoCx) {
     let all: Vec<_> = cx.io.idle_conns.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
     for (key, conn) in all {
@@ -136,32 +139,39 @@ pub(crate) fn cancel_all(cx: IoCx) {
     }
 }
 
-/// Who may call the driver, before it is looked at again: ends the operations of connections that were taken from it.
+/// Cancels the operations of connections that were taken from the driver. It runs before the driver is polled again.
+///
+/// Context: a thread that may call the driver.
 pub(crate) fn end_taken(cx: IoCx) {
     loop {
         let Some(conn) = cx.io.idle_conns.borrow_mut().taken.pop() else { return };
-        // SAFETY: the driver, which has not been looked at since, has it; cancelled once.
+        // SAFETY: the driver still has it, because it has not been polled since; cancelled once.
         unsafe { cx.cancel(NonNull::from(&conn.as_ref().op)) };
     }
 }
 
-/// The watchdog, in the place of a worker that is held up: the connection under this key was readable a moment ago.
+/// Takes the connection under this key, which was readable a moment ago.
+///
+/// Context: the watchdog, in the place of a worker that is held up.
 pub(crate) fn take(cx: IoCx, key: usize, source: &Arc<Descriptor>) {
     let Some(conn) = cx.io.idle_conns.borrow().all.get(key).copied() else { return };
-    // SAFETY: on the list, so alive, and with the claim this caller's.
+    // SAFETY: on the list, so alive, and this caller holds the I/O lock.
     let here = Arc::ptr_eq(unsafe { &conn.as_ref().source }, source);
-    // The worker may have been back meanwhile: another has that place now, or the same again, which has been served.
+    // The worker may have run meanwhile: the key may belong to another connection, or to the same one after it was
+    // served.
     if here && readable_or_writable(source.as_fd(), Interest::Read) {
         take_away(cx, conn, Ok(()));
     }
 }
 
-/// The watchdog. Leaves the driver the empty box, and gives the rest to a fresh fiber.
+/// Leaves the empty box to the driver, and gives the rest to a fresh fiber.
+///
+/// Context: the watchdog.
 fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     // SAFETY: as in `take`.
     let p = unsafe { conn.as_mut() };
     if p.interrupt.is_some() {
-        return; // It is ending anyway.
+        return; // It is ending already.
     }
     let key = p.key;
     let source = p.source.clone();
@@ -178,13 +188,13 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     drop(list);
     let may_call = cx.io.driver.borrow().watched().is_some();
     if may_call {
-        // At once: the watchdog may see its completion before the worker comes by.
+        // Cancel at once: the watchdog may see the completion before the worker runs again.
         end_taken(cx);
     }
     spawn_fiber(cx, serving, outcome);
 }
 
-/// The connection's fresh fiber.
+/// Spawns the connection's fresh fiber.
 fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
     if cx.here.is_none() {
         cx.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
@@ -197,10 +207,12 @@ fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
 }
 
 impl IdleConn {
+    /// Ends the wait early.
+    ///
     /// # Safety
     /// The connection waits at this driver.
     unsafe fn end(mut this: NonNull<Self>, interrupt: Interrupt, cx: IoCx) {
-        // SAFETY: alive until completed, which takes the claim that the caller has.
+        // SAFETY: alive until completed, which takes the I/O lock that the caller holds.
         let (op, first) = unsafe {
             let p = this.as_mut();
             (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
@@ -211,7 +223,7 @@ impl IdleConn {
         }
     }
 
-    /// Its idle time is over.
+    /// Ends the wait of a connection whose idle time is over.
     ///
     /// # Safety
     /// The connection waits at this driver, and its timer has just left the wheel.
@@ -219,14 +231,14 @@ impl IdleConn {
         // SAFETY: alive, by the caller's promise.
         unsafe { this.as_mut().timer = None };
         if cx.here.is_none() && cx.io.driver.borrow().watched().is_none() {
-            // The watchdog, and the driver does what it is told by its worker alone.
+            // This is the watchdog, and only the worker may call the driver.
             return take_away(cx, this, Err(Interrupt::TimedOut.into()));
         }
-        // SAFETY: conn, by the caller's promise.
+        // SAFETY: it waits at this driver, by the caller's promise.
         unsafe { Self::end(this, Interrupt::TimedOut, cx) };
     }
 
-    /// Has what the fresh fiber will need fetched from memory: its turn comes after the others of this batch.
+    /// Prefetches what the fresh fiber will need: it runs after the others of this batch.
     fn fetch(&self) {
         prefetch(Arc::as_ptr(&self.source), size_of::<Descriptor>());
         if let Resume::Each(resume) = &self.resume {
@@ -235,10 +247,10 @@ impl IdleConn {
         }
     }
 
-    /// The operation is over: a fresh fiber takes the connection.
+    /// Gives the connection to a fresh fiber, now that its operation is over.
     ///
     /// # Safety
-    /// Called once, when the driver has let go of the operation.
+    /// Called once, when the driver has released the operation.
     pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, cx: IoCx) {
         // SAFETY: made by `Box::leak` in `arm`; nobody else uses it any more.
         let mut conn = unsafe { Box::from_raw(this.as_ptr()) };
@@ -255,13 +267,13 @@ impl IdleConn {
             };
             spawn_fiber(cx, Serving(conn), outcome);
         }
-        // Only now: a closing pool must see the connection or the fiber that has it.
+        // Count it last: a closing pool must see the connection or the fiber that has it.
         lower(&cx.pool.workers[cx.id].idle_conns);
     }
 }
 
 impl Serving {
-    /// The fresh fiber.
+    /// Runs the closure on the fresh fiber, and registers the connection again if it goes on.
     fn serve(self, outcome: io::Result<()>) {
         let Self(mut conn) = self;
         match &mut conn.resume {
@@ -273,7 +285,7 @@ impl Serving {
             Resume::Taken => return,
             Resume::Once(_) => {
                 let IdleConn { source, resume, .. } = *conn;
-                // What the closure has may be the connection's last handle.
+                // The closure may own the connection's last handle.
                 drop(source);
                 if let Resume::Once(resume) = resume {
                     resume(outcome);

@@ -1,14 +1,15 @@
-//! One blocking I/O call, from whoever makes it.
+//! One blocking I/O call, made by a fiber or by a plain thread.
 //!
-//! A fiber: 1. cancelled or late already: an error, nothing is started. 2. The operation goes to the worker's driver;
-//! most are done at once. 3. Else the fiber suspends until the driver has completed it. If cancellation or a deadline
-//! comes first, the fiber **itself** (it runs on the worker whose driver has the operation: it is pinned there) asks
-//! the driver to cancel, and goes on waiting for the one completion. Only then may it touch its buffer again.
+//! A fiber: 1. If it is cancelled or late already, it gets an error and nothing is started. 2. The operation goes to
+//! the worker's driver; most are done at once. 3. Otherwise the fiber suspends until the driver has completed it. If
+//! cancellation or a deadline comes first, the fiber **itself** (it runs on the worker whose driver has the operation:
+//! it is pinned there) asks the driver to cancel, and goes on waiting for the one completion. Only then may it touch
+//! its buffer again.
 //!
-//! **Completion wins** (D5): bytes received or a descriptor accepted are delivered even if the cancellation came first;
-//! it surfaces at the next call.
+//! **Completion wins**: bytes received or a descriptor accepted are delivered even if the cancellation came first; the
+//! cancellation surfaces at the next call.
 //!
-//! A plain thread, or a fiber that panics: the non-blocking system call and `poll(2)`.
+//! A plain thread, or a panicking fiber on shared storage, uses the non-blocking system call and `poll(2)`.
 
 use std::io;
 use std::ops::Deref;
@@ -26,7 +27,7 @@ use crate::sched::wait::{self, Pin};
 use crate::sched::worker::current_worker;
 use crate::sys::{self, PollFlags};
 
-/// A [`Source`] that tells the drivers which keep state for it when it goes.
+/// A [`Source`] that notifies the drivers that keep state for it when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Descriptor(Source);
 
@@ -58,7 +59,7 @@ impl Drop for Descriptor {
         if tags == 0 {
             return;
         }
-        // The driver of the calling fiber's own worker is told at once; the others at their next look, by a list
+        // The driver of the calling fiber's own worker is notified at once; the others at their next turn, by a list
         // that takes a lock.
         if let Some(ctx) = current_worker()
             && tags == 1 << (ctx.driver_tag % 64)
@@ -74,7 +75,9 @@ impl Drop for Descriptor {
     }
 }
 
-/// Any thread or fiber. Performs `op`; `limit` is the call's own time-out.
+/// Performs `op`; `limit` is the call's own timeout.
+///
+/// Context: any thread or fiber.
 ///
 /// # Safety
 /// The pointers in `op` are valid until this returns.
@@ -88,7 +91,7 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
         None => unsafe { on_thread(source, &operation, limit) },
     };
     match result {
-        // A stream closed under the call ends like this; say what happened.
+        // A stream that is closed during the call ends like this: return the error that says so.
         Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => source.check_open().map(|()| 0),
         Err(_) if source.is_closed() => source.check_open().map(|()| 0),
         Ok(n) => Ok(n),
@@ -96,6 +99,8 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
     }
 }
 
+/// Performs the operation on the calling fiber.
+///
 /// # Safety
 /// The operation's pointers are valid until this returns.
 unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
@@ -108,8 +113,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
         return Err(Interrupt::TimedOut.into());
     }
     if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
-        // Almost always there is room: then the driver has no part in it.
-        // SAFETY: the caller's promise.
+        // There is almost always room: then the driver is not involved.
         let result = unsafe { operation.attempt() };
         if result != -libc::EAGAIN {
             return outcome(result, None);
@@ -123,7 +127,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     match submitted {
         Submitted::Done(result) => outcome(result, None),
         Submitted::Pending => {
-            // Only now, for most calls are done at once: the clock is not free.
+            // Read the clock only now, because most calls are done at once.
             let own = limit.map_or(NEVER, |l| ctx.now().saturating_add(wait::nanos(l)));
             // SAFETY: as above.
             unsafe { wait(header, operation, deadline.min(own)) }
@@ -131,13 +135,15 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     }
 }
 
+/// Waits for the completion; on cancellation or at the deadline asks the driver to cancel.
+///
 /// # Safety
 /// The operation is at the driver of the fiber's worker.
 unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io::Result<u32> {
     let mut interrupt = None;
     let mut late = false;
     loop {
-        // Look and cancellation in one: a watchdog may complete the operation in between.
+        // Check and cancel under one lock: the watchdog may complete the operation in between.
         let io = header.worker().io();
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);
@@ -164,6 +170,8 @@ fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {
     }
 }
 
+/// Performs the operation on a plain thread.
+///
 /// # Safety
 /// As for `perform`.
 unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
@@ -186,7 +194,7 @@ unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Durati
     }
 }
 
-/// Lets a plain thread wait for readiness.
+/// Waits for readiness on a plain thread.
 fn poll(source: &Source, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
     let events = if interest == Interest::Read { PollFlags::IN } else { PollFlags::OUT };
     loop {

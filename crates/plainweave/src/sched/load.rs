@@ -1,8 +1,8 @@
-//! How busy a worker is, as the others see it: what `Policy::place` decides by.
+//! How busy a worker is, as other workers see it: the input of `Policy::place`.
 //!
-//! Two words in `sched/worker_shared`, written by the worker alone and only when they change: how many live fibers are
-//! pinned to it, and whether it is out of fibers. Others read them without ordering, so what they see may be
-//! late.
+//! It is two words in `sched/worker_shared`, which only the worker writes, and only when they change: how many live
+//! fibers are pinned to it, and whether it is out of fibers. Other workers read them without ordering, so they may see
+//! old values.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::policy::{Load, WorkerId};
 use crate::sched::worker::WorkerCtx;
 
 impl WorkerCtx {
-    /// Notes whether the worker is out of fibers.
+    /// Records whether the worker is out of fibers.
     #[inline]
     pub(super) fn set_dry(&self, dry: bool) {
         if self.dry.replace(dry) != dry {
@@ -20,7 +20,7 @@ impl WorkerCtx {
         }
     }
 
-    /// Notes a fiber that starts and is pinned here. Returns its key.
+    /// Records a fiber that starts and is pinned here. Returns its key.
     #[inline]
     pub(super) fn put_on_record(&self, header: &Header) -> usize {
         let mut pinned = self.pinned.borrow_mut();
@@ -29,7 +29,7 @@ impl WorkerCtx {
         key
     }
 
-    /// Notes that it has ended.
+    /// Removes a fiber that has ended.
     #[inline]
     pub(super) fn strike_off(&self, key: usize) {
         let mut pinned = self.pinned.borrow_mut();

@@ -1,4 +1,4 @@
-//! A worker's half of the policy, and the way to it for fibers, which do not know which policy it is.
+//! A worker's local policy, and access to it for fibers, which do not know the type of the policy.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::fiber::{FiberTask, Movement};
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::sched::worker::WorkerCtx;
 
-/// The push of a policy for fibers, whichever policy it is.
+/// Pushes fibers to a policy of any type.
 pub(crate) trait PushLocal {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
     fn set_now(&self, now: u64);
 }
 
-/// A worker's half of the policy.
+/// A worker's local policy, and the part that all workers share.
 pub(crate) struct LocalPolicy<P: Policy<FiberTask>> {
     pub(crate) shared: Arc<P>,
     pub(crate) inner: RefCell<(P::Local, Cx)>,
@@ -39,7 +39,8 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         self.shared.pop(cx, local, effort)
     }
 
-    /// Before a fiber's first run on `here`: the other worker on which it is to start.
+    /// Returns the other worker on which a fiber is to start, if there is one. Called before the fiber's first run on
+    /// `here`.
     #[inline(always)]
     pub(super) fn place(&self, task: &FiberTask, here: &WorkerCtx) -> Option<WorkerId> {
         if task.header().movement() != Movement::BeforeStart {

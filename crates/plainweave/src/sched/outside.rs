@@ -1,4 +1,4 @@
-//! How threads outside a pool push, whatever its policy.
+//! Pushes from threads outside the pool, for any policy.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::fiber::FiberTask;
 use crate::policy::{Cx, Policy, Ready, Wake};
 
-/// The push of a policy for threads outside the pool, whichever policy it is.
+/// Pushes fibers to a policy of any type, from outside the pool.
 pub(crate) trait PushOutside: Send + Sync {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
 }
@@ -14,14 +14,14 @@ pub(crate) trait PushOutside: Send + Sync {
 pub(crate) struct Outside<P> {
     pub(crate) policy: Arc<P>,
     pub(crate) cx: Mutex<Cx>,
-    /// Unless time is virtual.
+    /// The start of the pool's clock; `None` if time is virtual.
     pub(crate) epoch: Option<Instant>,
 }
 
 impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
     fn push(&self, task: FiberTask, why: Ready) -> Wake {
         let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
-        // On virtual time only workers know the clock: what comes from outside then seems to have waited long.
+        // On virtual time only workers know the clock: fibers pushed from outside then seem to have waited long.
         if let Some(epoch) = self.epoch {
             cx.set_now(epoch.elapsed().as_nanos() as u64);
         }

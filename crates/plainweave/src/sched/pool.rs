@@ -1,21 +1,17 @@
-//! A pool: workers, the fibers that run on them, and what other threads may touch of both.
+//! A pool: workers, the fibers that run on them, and the parts of both that other threads may touch.
 //!
-//! A fiber becomes ready by [`make_ready`], wherever the waker runs:
-//! * anchored here: onto this worker's own lane;
-//! * anchored elsewhere: into that worker's inbox, and a signal if it sleeps;
-//! * movable: to the policy, with this worker's own half if the waker runs on one of the pool's workers.
+//! How a fiber of a pool becomes ready is in `sched/wake`.
 //!
-//! One that stays and has been granted what it waited for alone is not made ready by the granter: its worker is told.
-//!
-//! # How a pool ends (D14)
-//! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are born cancelled.
-//! 2. The closer waits until as many fibers have ended as were spawned, at most until its deadline.
-//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left
-//!    behind, with the pool: stacks, ring and all. So is everything when fibers are left that wait for ever.
+//! # How a pool ends
+//! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are cancelled from the start.
+//! 2. The closer waits, at most until its deadline, until as many fibers have ended as were spawned and no idle
+//!    connection is left.
+//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left behind
+//!    with the whole pool: stacks, ring and all. The pool is also leaked if fibers are left that wait for ever.
 //!
 //! Counting: each worker counts what it spawned and what ended on it, in words that only it writes. The closer reads
-//! all "ended" first and all "spawned" after: the difference is never less than the fibers alive at a moment in
-//! between.
+//! all "ended" first and all "spawned" after: the difference is never less than the number of fibers alive at some
+//! moment in between.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,16 +35,16 @@ use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
 
-/// What all threads may touch of a pool.
+/// The part of a pool that all threads may touch.
 pub(crate) struct PoolShared {
     pub(crate) epoch: Instant,
     pub(crate) movement: Movement,
-    /// Whose thread-local storage its fibers see.
+    /// Whether its fibers have fiber-local storage or share the worker's.
     pub(crate) storage: Storage,
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
     pub(crate) sleepers: Sleepers,
     pub(crate) stacks: Arc<StackPool>,
-    /// Pools of other stack sizes, made on demand; sizes are powers of two.
+    /// Stack pools of other sizes, created on demand; sizes are powers of two.
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
     pub(super) outside: Box<dyn PushOutside>,
     pub(super) spawned_outside: AtomicU64,
@@ -57,35 +53,35 @@ pub(crate) struct PoolShared {
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
     refuses_idle: AtomicBool,
     stopping: AtomicBool,
-    /// Told when a fiber ends while the pool is closing.
+    /// Notified when a fiber ends while the pool is closing.
     ended: (Mutex<()>, Condvar),
     pub(crate) blocking: BlockingPool,
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
 }
 
-/// What the watchdog has counted.
+/// The watchdog's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Workers that were found held up.
+    /// Stalls of workers.
     pub(crate) stalls: AtomicU64,
-    /// Fibers and connections that others then ran.
+    /// Fibers and connections of stalled workers that were handed to other workers.
     pub(crate) rescued: AtomicU64,
 }
 
-/// Adds to a word that nobody else writes meanwhile.
+/// Adds one to a word that no other thread writes meanwhile.
 #[inline]
 pub(crate) fn bump(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Takes one from a word that nobody else writes meanwhile.
+/// Subtracts one from a word that no other thread writes meanwhile.
 #[inline]
 pub(crate) fn lower(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
 }
 
-/// What a pool is made with.
+/// The configuration of a pool.
 pub(crate) struct PoolConfig {
     pub(crate) workers: usize,
     pub(crate) movement: Movement,
@@ -122,8 +118,8 @@ impl PoolShared {
         }))
     }
 
-    /// What a fiber of this pool is born with, apart from its scope. `here`: the spawning fiber's worker, if it belongs
-    /// to this pool.
+    /// Returns the spec of a fiber of this pool, without its scope. `here` is the spawning fiber's worker, if it
+    /// belongs to this pool.
     pub(crate) fn spec(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
         let pinned_to = (self.movement == Movement::Never).then(|| match here {
             Some(ctx) => ctx.id(),
@@ -134,19 +130,19 @@ impl PoolShared {
         FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
     }
 
-    /// A point in time on the policies' clock.
+    /// Converts a point in time to the policies' clock.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
     }
 
-    /// Any thread. Fibers spawned and not ended; exact when nothing runs.
+    /// Returns the number of fibers spawned and not ended; exact when nothing runs.
     pub(crate) fn live(&self) -> u64 {
         self.live_and_idle().0
     }
 
-    /// Any thread. The same, and idle connections. A connection that becomes a fiber, or a fiber that hands it over,
-    /// may be seen as both, and never as neither: each is counted as the next before it ceases to be the last, hence
-    /// the order of these looks.
+    /// Returns the numbers of live fibers and of idle connections. A connection that becomes a fiber, or a fiber that
+    /// becomes an idle connection, may be counted as both but never as neither: each is counted in its new role before
+    /// it leaves the old one, hence the order of these loads.
     fn live_and_idle(&self) -> (u64, u64) {
         let sum = |word: fn(&WorkerShared) -> &AtomicU64| -> u64 {
             self.workers.iter().map(|worker| word(worker).load(Ordering::Acquire)).sum()
@@ -167,13 +163,13 @@ impl PoolShared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A worker, when a fiber has ended while the pool is closing.
+    /// Notifies the closer that a fiber has ended while the pool is closing.
     pub(crate) fn fiber_ended_late(&self) {
         drop(self.ended.0.lock());
         self.ended.1.notify_all();
     }
 
-    /// Any thread. Ends idle connections, those to come included.
+    /// Ends all idle connections, now and from now on.
     pub(crate) fn close_idle_connections(&self) {
         self.refuses_idle.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
@@ -184,19 +180,19 @@ impl PoolShared {
         self.refuses_idle.load(Ordering::Relaxed)
     }
 
-    /// A worker. Puts a fiber that may move on record.
+    /// Records a fiber that may move, for shutdown. Returns its key.
     pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
         let key = self.workers[worker].movable().insert(Registered(NonNull::from(header)));
         key * self.workers.len() + worker
     }
 
-    /// A worker, before the fiber gives up its reference on itself.
+    /// Removes a fiber from the record, before it gives up its reference on itself.
     pub(crate) fn unregister(&self, key: usize) {
         self.workers[key % self.workers.len()].movable().remove(key / self.workers.len());
     }
 
-    /// Cancels every fiber, those to come included: each blocking call looks at `closing`. Who is blocked is
-    /// woken, by this call if it may move, else by its worker.
+    /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked fiber is woken by this
+    /// call if it may move, otherwise by its worker.
     pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
@@ -208,7 +204,7 @@ impl PoolShared {
         self.close_idle_connections();
     }
 
-    /// Waits until no fiber and no idle connection is left, at most until `deadline`.
+    /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
         let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
         loop {
@@ -218,7 +214,7 @@ impl PoolShared {
             if left == 0 || now >= deadline {
                 return left;
             }
-            // The bound covers an end between the look and the wait.
+            // The bound covers an end between the check and the wait.
             let wait = (deadline - now).min(Duration::from_millis(5));
             guard = self.ended.1.wait_timeout(guard, wait).unwrap_or_else(|e| e.into_inner()).0;
         }
@@ -230,7 +226,7 @@ impl PoolShared {
         self.workers.iter().for_each(|w| w.signal());
     }
 
-    /// A worker. A stack of an unusual size.
+    /// Returns a stack of an unusual size.
     pub(crate) fn take_sized(&self, size: usize) -> io::Result<Stack> {
         let size = size.next_power_of_two();
         let pool = {
@@ -248,14 +244,14 @@ impl PoolShared {
         pool.take()
     }
 
-    /// Any thread. Stacks in use and the deepest use seen, of every size.
+    /// Returns the number of stacks in use and the deepest use seen, over all sizes.
     pub(crate) fn stack_figures(&self) -> (usize, usize) {
         let sized: Vec<_> = self.sized.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
         let stats = sized.iter().chain([&self.stacks]).map(|pool| pool.stats());
         stats.fold((0, 0), |(in_use, deepest), s| (in_use + s.in_use, deepest.max(s.high_water)))
     }
 
-    /// A worker. Gives such a stack back.
+    /// Takes back a stack of an unusual size.
     pub(crate) fn put_sized(&self, stack: Stack) {
         let pool = self.sized.lock().unwrap_or_else(|e| e.into_inner()).get(&stack.size()).cloned();
         match pool {
@@ -265,7 +261,7 @@ impl PoolShared {
     }
 }
 
-/// The pool that the calling fiber runs on.
+/// Returns the pool of the calling fiber.
 pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
@@ -283,7 +279,7 @@ pub(crate) fn no_runtime(what: &str) -> ! {
 }
 
 impl Header {
-    /// Returns the fiber's pool, to whoever knows that the fiber has not ended.
+    /// Returns the fiber's pool. The caller knows that the fiber has not ended.
     #[inline]
     pub(super) fn pool(&self) -> NonNull<PoolShared> {
         self.pool_ptr().cast()

@@ -1,4 +1,4 @@
-//! What a fiber needs to start: a stack, and thread-local storage where it has its own. A worker keeps some of each.
+//! Recycles what a fiber needs to start: a stack and, with fiber-local storage, a block. A worker keeps some of each.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -7,16 +7,18 @@ use crate::fiber_local::{self, Block, Storage};
 use crate::sched::pool::PoolShared;
 use crate::stack::{Stack, StackCache};
 
-/// Stacks that have not been used for so long are trimmed.
+/// Stacks unused for this long are trimmed.
 const TIDY_NS: u64 = 150_000_000;
-/// Looks at the stacks after the last fiber's end: a stack is trimmed when it was unused at two of them.
+/// Rounds of trimming after the last fiber's end: a stack is trimmed when it was unused in two of them.
 const TIDY_ROUNDS: u8 = 3;
 
-/// A worker's stacks and blocks. Its thread only.
+/// A worker's stacks and blocks.
+///
+/// Context: its thread only.
 pub(crate) struct Recycler {
     stacks: RefCell<StackCache>,
     blocks: RefCell<fiber_local::Cache>,
-    /// Looks that are still due, and when the last was.
+    /// Rounds that are still due, and the time of the last.
     tidy: Cell<(u8, u64)>,
 }
 
@@ -26,8 +28,9 @@ impl Recycler {
         Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
     }
 
-    /// For a fiber that starts; `size` is that of its stack, 0 for the pool's. (Inlined: what comes back through memory
-    /// in pieces and is read as a whole stalls the processor for as long as all the rest takes.)
+    /// Returns a stack and perhaps a block for a fiber that starts; `size` is that of its stack, 0 for the pool's.
+    /// (Inlined: a result that is written to memory in pieces and read as a whole stalls the processor for as long as
+    /// all the rest takes.)
     #[inline(always)]
     pub(crate) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
         let stack = if size == 0 { self.stacks.borrow_mut().take() } else { pool.take_sized(size) }?;
@@ -48,7 +51,7 @@ impl Recycler {
         self.blocks.borrow_mut().take()
     }
 
-    /// Of a fiber that has ended.
+    /// Takes back the stack and the block of a fiber that has ended.
     #[inline(always)]
     pub(crate) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
         if let Some(stack) = stack {
@@ -65,8 +68,10 @@ impl Recycler {
         if size == 0 { self.stacks.borrow_mut().put(stack) } else { pool.put_sized(stack) }
     }
 
-    /// A worker about to sleep. Trims what lies unused, at intervals and only for a while after fibers have ended; says
-    /// when it wants to be woken for the next time.
+    /// Trims what lies unused, at intervals and only for a while after fibers have ended. Returns when it should run
+    /// next.
+    ///
+    /// Context: a worker about to sleep.
     pub(crate) fn tidy(&self, pool: &PoolShared, now: impl FnOnce() -> u64) -> Option<u64> {
         let (rounds, last) = self.tidy.get();
         if rounds == 0 {

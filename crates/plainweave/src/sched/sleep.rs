@@ -1,15 +1,14 @@
-//! How a worker falls asleep and how others wake it. The protocol, its fences and its proof are `atomics/sleepers`;
-//! this file says what a worker looks at where that says "last look", and who signals.
+//! How a worker falls asleep and how others wake it. The protocol, its fences and its proof are in `atomics/sleepers`;
+//! this file holds the worker's side of it: the queues of the "last look", and the threads that signal.
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
-//!    search already. 2. It announces its sleep, and has its **last look**: grants (whose queue it marks, so that
-//!    the next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until
-//!    a completion, a timer or a signal. 4. What it finds afterwards it runs; if it was woken by a push, it counts as
-//!    searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
-//!    next worker.
+//!    workers search already. 2. It announces its sleep and takes its **last look**: grants (it marks their queue, so
+//!    that the next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until a
+//!    completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts as searching
+//!    until it has found something ([`Worker::found`]), and the last searcher to find something wakes the next worker.
 //!
-//! Whoever pushes ([`PoolShared::act_on`]) or puts something into an inbox (`wake::send_to`) asks `Sleepers` whether a
-//! worker must be signalled for it.
+//! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`) asks `Sleepers` which
+//! worker, if any, it must signal.
 
 use super::pool::{PoolShared, bump};
 use super::worker::Worker;
@@ -19,7 +18,7 @@ use crate::io::driver::Wait;
 use crate::policy::{Effort, Policy, Wake};
 
 impl PoolShared {
-    /// Wakes whoever a policy's push asks for.
+    /// Wakes the worker that a policy's push asks for.
     #[inline]
     pub(super) fn act_on(&self, wake: Wake) {
         if wake != Wake::None {
@@ -45,7 +44,7 @@ impl PoolShared {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Looks for work elsewhere, and sleeps if there is none.
+    /// Searches for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
         let (ctx, pool) = (&self.ctx, self.ctx.pool());
         self.mailbox.ran_dry();
@@ -67,7 +66,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
             self.searching.set(true);
-            // What the look saw may be in another thief's hands: let it finish.
+            // The task may be in another thief's hands: let it finish.
             std::hint::spin_loop();
             self.settle();
             return;
@@ -84,7 +83,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.settle();
     }
 
-    /// After a look or a sleep: if the worker's own queues have something, it is no longer searching.
+    /// Ends the search after a last look or a sleep if the worker's own queues have something.
     fn settle(&self) {
         if !self.searching.get() {
             return;
@@ -98,10 +97,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// A searching worker runs what it found; the last searcher sees to it that others search on.
+    /// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
     pub(super) fn found(&self, task: FiberTask) {
         let pool = self.ctx.pool();
-        // Its own queue counts as well, as another worker sees it: what came while it searched has woken nobody.
+        // Its own queue counts too, seen as other workers see it: pushes during its search woke no worker.
         let more = |worker| self.policy.shared.maybe_ready(worker);
         if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
             pool.act_on(Wake::Any);

@@ -1,23 +1,22 @@
 //! The one way to wait. Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] and
 //! calls [`until`] (or [`suspend`] under it) with a reason.
 //!
-//! 1. The caller makes itself findable: its waker is where the waking side looks.
-//! 2. `until` looks at the condition, then at cancellation and deadline, then suspends; and again after every
-//!    wake-up.
+//! 1. The caller registers its waker with the waking side.
+//! 2. `until` checks the condition, then cancellation and deadline, then suspends; it repeats this after every wake-up.
 //!
-//! A waker that comes between look and suspension leaves a notification in the fiber's state word (or in the thread's
-//! parker), so the suspension ends at once. The condition is looked at **first**: what has completed is delivered, and
-//! the cancellation surfaces at the next call. Wake-ups may be spurious; conditions decide.
+//! A waker that comes between check and suspension leaves a notification in the fiber's state word (or in the thread's
+//! parker), so the suspension ends at once. The condition is checked **first**: what has completed is delivered, and
+//! the cancellation surfaces at the next call. Wake-ups may be spurious; only the condition counts.
 //!
-//! Suspension is compiled into its callers ([`until`], [`suspend`], `park`, the wait of `sync`): a processor predicts
-//! returns by the calls that it has seen, a switch of stacks leaves it with another fiber's, and so every frame between
-//! the switch and the user's code is a mispredicted return.
+//! Suspension is inlined into its callers ([`until`], [`suspend`], `park`, the waits of `sync`). A processor predicts
+//! returns from the calls it has seen, and after a stack switch these are another fiber's. So every frame between the
+//! switch and the user's code costs a mispredicted return.
 //!
 //! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
-//! any other if it has thread-local storage of its own, and its panic count with it. On shared storage (D3) it would
-//! leave its panic count to the next fiber of the worker, so it waits on its thread.
-//! That wait is bounded: one that heeds deadlines ends after a second; one that cannot end (for a fiber that only this
-//! worker could run, or longer than ten seconds) aborts the process and says who waited for whom.
+//! any other if it has fiber-local storage, where its panic count travels with it. On shared storage it would leave its
+//! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that heeds deadlines ends
+//! after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds) aborts
+//! the process and reports both fibers.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -33,12 +32,12 @@ use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
-/// How long a panicking fiber may hold its thread where a time-out is a possible answer.
+/// How long a panicking fiber may block its thread where a timeout is a possible answer.
 pub(crate) const PANICKING_WAIT: Duration = Duration::from_secs(1);
-/// How long it may hold it where there is no such answer.
+/// How long it may block it where there is no such answer.
 const PANICKING_LIMIT: Duration = Duration::from_secs(10);
 
-/// A plain thread that waits, or a panicking fiber's thread.
+/// The entry of a plain thread, or of a panicking fiber's thread, that waits.
 #[derive(Debug)]
 pub(crate) struct ThreadEntry {
     unparker: Unparker,
@@ -63,7 +62,7 @@ thread_local! {
     static THREAD_DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Who waits: what a waking side keeps and calls.
+/// A waiter, as the waking side keeps it.
 #[derive(Clone, Debug)]
 pub(crate) enum Waker {
     Fiber(FiberHandle),
@@ -71,7 +70,7 @@ pub(crate) enum Waker {
 }
 
 impl Waker {
-    /// Any thread or fiber, about to wait.
+    /// Returns the waker of the calling fiber or thread.
     pub(crate) fn current() -> Self {
         match suspendable() {
             Some(header) => Waker::Fiber(FiberHandle::from_ref(header)),
@@ -79,7 +78,7 @@ impl Waker {
         }
     }
 
-    /// Any thread. The waiter looks at its condition again.
+    /// Makes the waiter check its condition again.
     pub(crate) fn wake(&self) {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
@@ -88,25 +87,29 @@ impl Waker {
     }
 }
 
-/// Any thread. Its entry, by which it is woken.
+/// Returns the entry by which the calling thread is woken.
 pub(crate) fn this_thread() -> Arc<ThreadEntry> {
     THIS_THREAD.with(|t| t.entry.clone())
 }
 
-/// The calling fiber, unless it is panicking on its worker's storage: then it waits like a thread.
+/// Returns the calling fiber, unless it is panicking on its worker's storage: then it waits as a thread does.
 #[inline]
 pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
     fiber::current().filter(|me| me.owns_storage() || !std::thread::panicking())
 }
 
 impl Header {
-    /// Returns why the fiber, which asks itself, was told to stop, by its handle or with its runtime.
+    /// Returns why the fiber should stop, if it was cancelled by its handle or its runtime shuts down.
+    ///
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
         self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
     }
 
-    /// Returns why the fiber, which asks itself, should not block, if so.
+    /// Returns why the fiber should not block, if it should not.
+    ///
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
         let goes_on = self.told_to_stop().is_none() && !self.own.in_scope;
@@ -120,7 +123,7 @@ impl Header {
     }
 }
 
-/// Any thread or fiber. What `cancel` and deadlines say about the caller before it starts something new.
+/// Returns whether cancellation or a deadline forbids the caller to start something new.
 pub(crate) fn interrupted() -> Option<Interrupt> {
     match suspendable() {
         Some(header) => {
@@ -134,7 +137,7 @@ pub(crate) fn interrupted() -> Option<Interrupt> {
     }
 }
 
-/// The calling plain thread's deadline, or the bound of a panicking fiber's waits.
+/// Returns the calling thread's deadline, or the bound of a panicking fiber's wait.
 pub(crate) fn thread_deadline() -> Option<Instant> {
     if std::thread::panicking() && fiber::current().is_some() {
         return Some(Instant::now() + PANICKING_WAIT);
@@ -142,13 +145,15 @@ pub(crate) fn thread_deadline() -> Option<Instant> {
     THREAD_DEADLINE.with(Cell::get)
 }
 
-/// Sets a plain thread's deadline and returns the one before.
+/// Sets a plain thread's deadline and returns the previous one.
 pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> {
     THREAD_DEADLINE.with(|d| d.replace(deadline))
 }
 
-/// Any thread or fiber. Waits until `condition` gives something. With `heed`, the caller's cancellation and deadline
-/// (or `limit` from now on) end the wait. `target` is the fiber waited for, if there is one.
+/// Waits until `condition` returns a value. With `heed`, the caller's cancellation and deadline (or `limit` from now
+/// on) end the wait. `target` is the fiber waited for, if there is one.
+///
+/// Context: any thread or fiber.
 #[inline(always)]
 pub(crate) fn until<R>(
     reason: Reason,
@@ -163,7 +168,7 @@ pub(crate) fn until<R>(
     }
 }
 
-/// [`until`] of a fiber that can suspend.
+/// Does the work of [`until`] for a fiber that can suspend.
 #[inline(always)]
 pub(crate) fn until_on_fiber<R>(
     header: &Header,
@@ -214,7 +219,7 @@ fn until_on_thread<R>(
         if let Some(result) = condition() {
             return Ok(result);
         }
-        // Looked at once: without `heed` nobody returns before the condition holds.
+        // Without `heed` the call returns only when the condition holds, or aborts.
         let late = deadline.is_some_and(|d| Instant::now() >= d);
         if let Some(me) = panicking
             && (hopeless(me, target) || (!heed && late))
@@ -238,7 +243,7 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
     }
 }
 
-/// Whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
+/// Returns whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
 fn hopeless(me: &Header, target: Option<&Header>) -> bool {
     target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.pinned_to() == Some(me.worker().id()) && t.is_live())
 }
@@ -252,10 +257,10 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
     ))
 }
 
-/// The suspend primitive: gives the worker back until somebody wakes the fiber, or `deadline` (nanoseconds since the
-/// pool's epoch, `NEVER` for none) has come. True: it has come. May return without cause.
+/// Suspends the fiber until it is woken or `deadline` comes (nanoseconds since the pool's epoch, `NEVER` for none).
+/// Every wait ends here. Returns true if the deadline has come. May return without cause.
 ///
-/// While a timer is armed the fiber stays with the worker whose wheel holds it, also where it could move.
+/// While a timer is armed the fiber is pinned to the worker whose wheel holds it, even if it may move.
 #[inline(always)]
 pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     header.own.reason.set(reason);
@@ -277,7 +282,8 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
         header.own.timer.set(Some(timer));
     }
     header.switch(Switch::Suspend);
-    // Only with the worker's claim: a watchdog may just be at it. (If it has moved the fiber here, it is done with it.)
+    // Only under the worker's I/O lock: a watchdog may be using the timer. (If it has moved the fiber here, it is done
+    // with it.)
     let io = header.worker().io();
     let fired = header.own.timer_fired.get();
     if let Some(timer) = header.own.timer.take() {
@@ -287,8 +293,8 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
     fired
 }
 
-/// Binds the calling fiber to its present worker, which holds something of it: a timer, an operation. (A watchdog that
-/// wakes the fiber in a stalled worker's place takes both away, and the bond.)
+/// Pins the calling fiber to its present worker, which holds something of it: a timer, an operation. (A watchdog that
+/// wakes the fiber in a stalled worker's place removes both, and unpins it.)
 pub(crate) struct Pin<'a>(Option<&'a Header>);
 
 impl<'a> Pin<'a> {
@@ -309,12 +315,12 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// A duration in nanoseconds; five centuries are for ever.
+/// Converts a duration to nanoseconds; five centuries or more are for ever.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 
-/// `park`: waits for the caller's token.
+/// Waits for the caller's token: `park`.
 #[inline(always)]
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     match suspendable() {

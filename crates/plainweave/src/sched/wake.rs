@@ -1,4 +1,4 @@
-//! How a fiber becomes ready: every way of it stands here, and ends at a policy's `push`.
+//! How a fiber becomes ready. Every way is in this file, and ends at a policy's `push`.
 //!
 //! | fiber | waker runs on | what happens |
 //! |---|---|---|
@@ -7,13 +7,15 @@
 //! | pinned | elsewhere | `fetch_or` on the state word; the first sends the fiber to its worker's inbox |
 //! | pinned, alone in a wait queue, granted | another worker of the pool | its address, by message; if full, as above |
 //!
-//! The words are `atomics/state` and `atomics/pinned_state`, the messages of the last row go by `queue/mpsc`.
+//! The state words are in `atomics/state` and `atomics/pinned_state`; the messages of the last row go through
+//! `queue/mpsc`.
 //!
-//! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for whoever holds a reference, [`grant`] for wait
-//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. Whoever has won a fiber
-//! calls [`schedule`], which knows three places: this worker's own queues ([`WorkerCtx::schedule_here`]), another
-//! worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. What comes out of an inbox goes
-//! through [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
+//! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference, [`grant`] for wait
+//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. The thread that has won a
+//! fiber calls [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::schedule_here`]),
+//! another worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it
+//! takes out of its inbox to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes
+//! it again.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use crate::policy::{Ready, WorkerId};
 use crate::queue::mpsc::Push;
 
 impl FiberHandle {
-    /// Wakes the fiber: a suspended one becomes ready, and if it is awake, its next suspension ends at once.
+    /// Wakes the fiber: a suspended one becomes ready; if it is awake, its next suspension ends at once.
     pub(crate) fn wake(&self) {
         wake(self.header(), current_worker());
     }
@@ -49,15 +51,14 @@ impl Node {
     }
 }
 
-/// Wakes a fiber that the caller has a right to refer to; `here` is the worker that the caller runs on,
-/// if any.
+/// Wakes a fiber that the caller may refer to; `here` is the worker that the caller runs on, if any.
 #[inline]
 pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
     wake_with(header, WakePayload::Nothing, here);
 }
 
-/// Wakes a fiber and brings it something. A fiber that waits for a grant lives until it has come: with a grant,
-/// `header` is not touched after it was given unless that made it the caller's.
+/// Wakes a fiber with a payload. A fiber that waits for a grant lives until it has the grant. So once the grant is
+/// given, `header` is touched only if that made the caller its owner.
 #[inline]
 fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
     let won = if !header.pins() {
@@ -78,21 +79,21 @@ fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
     }
 }
 
-/// Wakes a fiber on the worker that it is pinned to, where that is known.
+/// Wakes a fiber that is pinned to the worker `ctx`, on that worker.
 #[inline]
 fn wake_here(header: &Header, payload: WakePayload, ctx: &WorkerCtx) {
     header.bring(payload);
     if header.own.pinned.wake() == WakeAction::Queue {
-        // SAFETY: its worker found it suspended, so this worker owns it now.
+        // SAFETY: its worker found it suspended, so this worker now owns it.
         ctx.schedule_here(unsafe { FiberTask::new(NonNull::from(header)) });
     }
 }
 
-/// Gives a fiber the grant that it waits for; `home` is the worker that the fiber is pinned to, or null.
+/// Gives a fiber the grant that it waits for; `home` is the worker that it is pinned to, or null.
 ///
 /// # Safety
-/// The fiber has started and waits for the grant, so it is alive until it has it. If `home` is not null the fiber is
-/// pinned there.
+/// The fiber has started and waits for the grant, so it is alive until it has the grant. If `home` is not null the
+/// fiber is pinned there.
 #[inline]
 pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
     let here = current_worker();
@@ -107,7 +108,7 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
             return;
         }
     }
-    // SAFETY: the caller's promise: it waits, until this has given it.
+    // SAFETY: the caller's promise: the fiber waits until this call has given the grant.
     wake_with(unsafe { header.as_ref() }, WakePayload::Grant, here);
 }
 
@@ -131,14 +132,16 @@ impl PoolShared {
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Tells the worker at `home`, from another worker of this pool, that a fiber which is pinned there and
-    /// waits has got its grant. Returns false if it has not: `home` is another pool's or has no room.
+    /// Sends a grant to the worker at `home`, to which the waiting fiber is pinned. Returns false if it was not sent:
+    /// `home` belongs to another pool or its queue is full.
+    ///
+    /// Context: another worker of this pool.
     #[inline]
     fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
         if !self.workers.as_ptr_range().contains(&home.cast()) {
             return false;
         }
-        // SAFETY: one of those.
+        // SAFETY: it points to one of this pool's workers.
         let home = unsafe { &*home };
         let push = home.granted.push(fiber);
         if push == Push::Wake {
@@ -148,8 +151,7 @@ impl PoolShared {
     }
 }
 
-/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on,
-/// if any.
+/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on, if any.
 #[inline]
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
@@ -163,8 +165,8 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
             ctx.push(task, why);
         }
         (None, pinned) => {
-            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. Once the task is pushed that
-            // may change at any moment, hence the reference.
+            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. That may change at any
+            // moment once the task is pushed, hence the reference.
             let pool = unsafe {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
@@ -179,14 +181,14 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
 
 /// Puts a task into a worker's inbox.
 pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
-    // Who finds others' wake-ups leaves it to the first of them.
+    // Only the pusher that found the inbox empty wakes the worker.
     if pool.workers[worker].inbox.push(task) && pool.sleepers.wake_worker(worker) {
         pool.workers[worker].signal();
     }
 }
 
 impl WorkerCtx {
-    /// Pushes to the policy, with this worker's own policy, and wakes whoever the policy asks for.
+    /// Pushes to the policy, with this worker's local policy, and wakes the worker that the policy asks for.
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) {
         let wake = self.policy.push(task, why);
@@ -204,12 +206,12 @@ impl WorkerCtx {
     /// # Safety
     /// The fiber was sent to this worker by [`grant`].
     pub(super) unsafe fn deliver_grant(&self, header: NonNull<Header>) {
-        // SAFETY: the caller's promise: it waits for this.
+        // SAFETY: the caller's promise: the fiber waits for this grant.
         wake_here(unsafe { header.as_ref() }, WakePayload::Grant, self);
     }
 
-    /// Takes in what comes out of this worker's inbox: a message about a fiber that is here, or a fiber that is to
-    /// come. Returns a fiber that has ended and was kept for this message, which the caller retires.
+    /// Handles one entry of this worker's inbox: a message about a fiber that is pinned here, or a fiber that is ready.
+    /// Returns a fiber that has ended and was kept for this message; the caller retires it.
     pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
         let header = task.header();
         if !header.own.pinned.has_suspended() {
@@ -227,7 +229,7 @@ impl WorkerCtx {
 }
 
 impl IoCx<'_> {
-    /// Wakes a fiber that waits for this worker's timers or driver. `over`: its operation is.
+    /// Wakes a fiber that waits for this worker's timers or driver. `over` says whether its operation is over.
     #[inline]
     pub(super) fn wake(self, header: &Header, over: bool) {
         if header.movement() == Movement::Anytime {
@@ -240,9 +242,9 @@ impl IoCx<'_> {
     /// Wakes a fiber that may move. Unpins it first, so that a busy worker does not delay it.
     fn wake_movable(self, header: &Header, over: bool) {
         if !header.state.wake(WakePayload::Nothing) {
-            return; // It is awake: its worker will run it, and it finds out.
+            return; // It is awake, and will check its condition.
         }
-        // The fiber is this call's now. While its operation is still pending only its own worker can cancel that.
+        // This call owns the fiber now. Only its own worker can cancel an operation that is still pending.
         if over || header.own.reason.get() != Reason::Io {
             self.unbind(header);
         }
@@ -250,7 +252,7 @@ impl IoCx<'_> {
         schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, self.here);
     }
 
-    /// Unpins a fiber that may move and is in the caller's hands: this worker has nothing of it any more.
+    /// Unpins a fiber that may move and that the caller owns, and removes its timer from this worker's wheel.
     fn unbind(self, header: &Header) {
         if let Some(timer) = header.own.timer.take() {
             self.io.timers.borrow_mut().remove(timer);
@@ -261,9 +263,9 @@ impl IoCx<'_> {
         }
     }
 
-    /// Unpins a fiber from this worker's inbox, which somebody has woken, if it may move.
+    /// Unpins a fiber that another thread has woken through this worker's inbox, if it may move.
     pub(super) fn release(self, header: &Header) {
-        // Whoever waits for a descriptor may have an operation at this driver, which it has to see the end of.
+        // A fiber that waits for I/O may have an operation at this driver, whose completion it must see.
         if header.movement() == Movement::Anytime
             && header.own.reason.get() != Reason::Io
             && header.pinned_to().is_some()
@@ -272,8 +274,8 @@ impl IoCx<'_> {
         }
     }
 
-    /// Sends what is in the inbox of a worker that is held up to others: fibers that may move, and, back to where they
-    /// came from, messages about those that may not.
+    /// Empties the inbox of a stalled worker: fibers that may move go to other workers; entries that are pinned to it
+    /// go back into the inbox.
     pub(crate) fn empty_inbox(self) {
         let inbox = self.pool.workers[self.id].inbox();
         if self.pool.movement != Movement::Anytime || inbox.is_empty() {

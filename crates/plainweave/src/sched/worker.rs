@@ -1,14 +1,14 @@
 //! A worker: one OS thread that runs fibers, one at a time.
 //!
-//! One turn of the loop: 1. when it is due (`mail`), what others put into the inbox goes through the policy. 2. When it
-//! is due, a look at driver and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride
-//! halves its way down to 1), so busy fibers never starve the network. 3. The policy's next task runs until it switches
+//! One turn of the loop: 1. When it is due (`sched/mailbox`), the fibers in the inbox go to the policy. 2. When it is
+//! due, the worker polls driver and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride
+//! is halved, down to 1), so busy fibers never starve the network. 3. The policy's next task runs until it switches
 //! back. With nothing to run the worker searches (`Effort::Search`), then sleeps in its driver as `sched/sleep`
 //! prescribes.
 //!
-//! Fibers reach their worker through [`WorkerCtx`], which knows neither policy nor task type; the loop itself is
-//! monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is borrowed for
-//! the length of one call that runs no user code.
+//! Fibers access their worker through [`WorkerCtx`], which knows neither the policy's type nor the task's; the loop
+//! itself is monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is
+//! borrowed for the length of one call that runs no user code.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -38,7 +38,7 @@ use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::{PoolShared, WorkerShared, bump};
 use crate::stack;
 
-/// Switches between two looks at driver and timers, at most.
+/// Limit on switches between two polls of driver and timers.
 const STRIDE: u32 = 64;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
@@ -46,46 +46,47 @@ const STRIDE_NS: u64 = 200_000;
 /// What an expired timer wakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerTarget {
-    /// A fiber that waits in `wait::suspend`, where the timer is removed before it goes on.
+    /// A fiber that waits in `wait::suspend`, which removes the timer before it returns.
     Fiber(NonNull<Header>),
     /// An idle connection, which removes its timer before it is freed.
     IdleConn(NonNull<IdleConn>),
 }
 
-/// What fibers, timers and completions see of their worker. Its thread only.
+/// The part of a worker that fibers, timers and completions use.
+///
+/// Context: its thread only.
 pub(crate) struct WorkerCtx {
     pub(super) host: Host,
     pool: Arc<PoolShared>,
     /// Marks sources that this worker's driver keeps state for; unique in the process.
     pub(crate) driver_tag: usize,
-    /// Driver, timers and idle connections: by [`Self::io`] alone.
+    /// Driver, timers and idle connections; use [`Self::io`].
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
     pub(super) recycler: Recycler,
-    /// As the pool knows it.
+    /// What `WorkerShared::dry` says.
     pub(super) dry: Cell<bool>,
-    /// Started fibers that are anchored here, so that shutdown finds them. (Those that may move are in the pool's
-    /// list.)
+    /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are in the pool's list.)
     pub(super) pinned: RefCell<Slab<NonNull<Header>>>,
     pub(super) policy: Rc<dyn PushLocal>,
-    /// The clock, as of the last look at driver and timers.
+    /// The clock at the last turn.
     clock: Cell<u64>,
 }
 
 impl WorkerCtx {
-    /// Its number within the pool.
+    /// Returns its number within the pool.
     #[inline]
     pub(crate) fn id(&self) -> WorkerId {
         self.host.id
     }
 
-    /// Memory of ended fibers.
+    /// Returns the memory blocks of ended fibers.
     #[inline]
     pub(crate) fn blocks(&self) -> &Blocks {
         &self.host.blocks
     }
 
-    /// What its fibers know of it, with the right to find the whole context from there.
+    /// Returns the part that its fibers know; the pointer may be used to find the whole context again.
     #[inline]
     fn host_ptr(&self) -> *const Host {
         ptr::from_ref(self).wrapping_byte_add(offset_of!(WorkerCtx, host)).cast()
@@ -105,33 +106,33 @@ impl WorkerCtx {
         &self.pool.workers[self.host.id]
     }
 
-    /// Its driver, timers and idle connections, for the length of one call that runs no user code and does not
+    /// Locks its driver, timers and idle connections, for the length of one call that runs no user code and does not
     /// suspend.
     #[inline]
     pub(crate) fn io(&self) -> IoGuard<'_, OwnerGuard<'_>> {
         self.worker_io.lock()
     }
 
-    /// What happens at `io`, which is this worker's.
+    /// Returns the context for handling events at `io`, which is this worker's.
     #[inline]
     pub(crate) fn io_cx<'a>(&'a self, io: &'a IoState) -> IoCx<'a> {
         IoCx { io, pool: &self.pool, id: self.host.id, here: Some(self) }
     }
 
-    /// Nanoseconds since the pool's epoch, read now.
+    /// Returns the time in nanoseconds since the pool's epoch, read now.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.io().driver.borrow().now()
     }
 
-    /// The same as of the worker's last look at driver and timers.
+    /// Returns the time of the worker's last turn.
     #[inline]
     pub(crate) fn last_reading(&self) -> u64 {
         self.clock.get()
     }
 
-    /// Looks at driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Whatever has happened
-    /// becomes ready after that, so that those who are woken for it are others.
+    /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers become ready only after
+    /// that, so waking them never wakes this worker.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
@@ -160,7 +161,9 @@ impl WorkerCtx {
 }
 
 impl Header {
-    /// Returns the worker that runs the fiber now, to the fiber itself; valid until its next suspension.
+    /// Returns the worker that runs the fiber now; valid until the fiber's next suspension.
+    ///
+    /// Context: the fiber itself.
     #[inline]
     pub(crate) fn worker(&self) -> &WorkerCtx {
         // SAFETY: set before each resume to `WorkerCtx::host_ptr` of the context of the worker that resumes it, which
@@ -169,7 +172,7 @@ impl Header {
     }
 }
 
-/// Returns the worker that runs on this thread, if a fiber of it calls.
+/// Returns the worker that runs on this thread, if one of its fibers calls.
 #[inline]
 pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
     fiber::current().map(Header::worker)
@@ -179,7 +182,7 @@ pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
 pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) ctx: WorkerCtx,
     pub(super) policy: Rc<LocalPolicy<P>>,
-    /// Switches until the next look at driver and timers.
+    /// Switches until the next poll of driver and timers.
     pub(super) budget: Cell<u32>,
     pub(super) stride: Cell<u32>,
     pub(super) last_turn: Cell<u64>,
@@ -187,12 +190,14 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) mailbox: Mailbox,
     pub(super) idle_closed: Cell<bool>,
     pub(super) fibers_told: Cell<bool>,
-    /// What the watchdog is to watch while this worker is held up; for [`Self::run`].
+    /// What the watchdog is to wait for while this worker is held up; taken by [`Self::run`].
     pub(super) watched: Option<PollFd<OwnedFd>>,
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// On the worker's own thread. Fails if there is no descriptor to be had.
+    /// Creates a worker. Fails if no descriptor is available.
+    ///
+    /// Context: the worker's own thread.
     pub(crate) fn new(
         id: WorkerId,
         pool: Arc<PoolShared>,
@@ -248,40 +253,41 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 None => self.idle(),
             }
         }
-        // The watchdog looks in no longer: everything is about to go.
+        // Shut the watchdog out: everything is about to be dropped.
         drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
         let Self { ctx, policy, .. } = self;
         drop(ctx);
         if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
-            // What is left never ran, or never will again: leaked, as D14 says.
+            // The tasks left never ran, or never will again: leak them, because their closures or stacks may still be
+            // in use.
             policy.shared.drain(policy.inner.into_inner().0, &mut std::mem::forget);
         }
         in_flight
     }
 
-    /// Whether others have woken fibers of this worker.
+    /// Returns whether its mailbox has entries.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
         !self.mailbox.is_empty(self.ctx.shared().inbox())
     }
 
-    /// Queues those that have been granted what they waited for.
+    /// Queues the fibers that were granted what they waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mailbox.grants.pop() {
-            // SAFETY: from the queue that `wake::grant` sends by.
+            // SAFETY: from the queue that `wake::grant` fills.
             unsafe { self.ctx.deliver_grant(header) };
         }
     }
 
-    /// Queues them all.
+    /// Queues everything in the mailbox.
     #[inline(never)]
     pub(super) fn read_mail(&self) {
         self.read_grants();
         self.mailbox.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
-    /// Queues those that came before the last look.
+    /// Queues what the last check took, and takes what has arrived since.
     #[inline(never)]
     fn turn_mail(&self) {
         self.read_grants();
@@ -313,7 +319,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// The regular look at driver and timers; adapts the stride to how long fibers run.
+    /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run.
     fn look(&self) {
         let shared = self.ctx.shared();
         let stride = u64::from(self.stride.get());
@@ -328,8 +334,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.end_if_told();
     }
 
-    /// Once each, when the pool says so: idle connections end; fibers wake to find the pool closing. Whether it was
-    /// so.
+    /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool says so. Returns
+    /// whether it did either.
     pub(super) fn end_if_told(&self) -> bool {
         let told = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
         if told {
@@ -344,7 +350,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         told || closing
     }
 
-    // In the loop of every policy: whether LLVM puts it there on its own depends on the policy's size.
+    // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
     #[inline(always)]
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
@@ -363,16 +369,17 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 let wake = self.policy.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
-            // If it is suspended, another worker may run the fiber from here on, and free it.
+            // Once it is suspended, another worker may run the fiber, and free it.
             Some(Switch::Suspend) if task.header().suspended() => {}
             Some(Switch::Suspend) => ctx.schedule_here(task),
             None if task.finish() => self.retire(task),
-            // It stays on record until the message that is on its way to it has come.
+            // It stays on record until the message in flight has arrived.
             None => {}
         }
     }
 
-    /// Gives a new fiber its stack, its anchor and its place on record. False: there is no stack, it has been refused.
+    /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its start. Returns
+    /// false if there is no stack; the fiber has then been refused.
     fn start(&self, task: &FiberTask) -> bool {
         let (ctx, header) = (&self.ctx, task.header());
         let (stack, block) = match ctx.recycler.take(&ctx.pool, header.own.stack_size as usize) {
@@ -388,7 +395,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if header.movement() == Movement::BeforeStart {
             header.pin_to(Some(ctx.id()));
         }
-        // On record before it first looks whether the pool is closing: it sees that, or is found and woken.
+        // Record it before it first checks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
             Movement::Anytime => ctx.pool.register(ctx.id(), header),
             _ => ctx.put_on_record(header),
@@ -418,7 +425,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 }
 
-/// Readies a worker's thread for fibers: the overflow handler, and a stack for it to run on.
+/// Prepares a worker's thread for fibers: the overflow handler, and a stack for it to run on.
 pub(crate) fn prepare_thread() -> io::Result<stack::AltStack> {
     stack::install();
     stack::ensure_alt_stack()

@@ -1,10 +1,10 @@
-//! A worker's side of the kernel: its driver, its timers, its idle connections, and what happens when one of them has
-//! news. It is the worker's; while a fiber holds the worker up, the watchdog acts in its place ([`BiasedLock`]).
+//! A worker's I/O: its driver, its timers, its idle connections, and the handling of their events. It belongs to the
+//! worker; while a fiber holds the worker up, the watchdog takes over ([`BiasedLock`]).
 //!
-//! Both do the same, at [`IoCx`]. What differs is where the news goes: the worker queues a woken fiber with itself, the
-//! watchdog hands it to whoever is free. A fiber that has started and is anchored can only be told to its worker; but a
-//! idle connection becomes a *fresh* fiber, and one that may move at any time is bound to its worker only by what it
-//! waits for, and unbound when that has come ([`IoCx::unbind`]).
+//! Both do the same, through [`IoCx`]. They differ in where a woken fiber goes: the worker queues it locally, the
+//! watchdog hands it to any free worker. A wake-up of a started, pinned fiber can only be sent to its worker. But an
+//! idle connection becomes a *fresh* fiber. A fiber that may move at any time is pinned to its worker only by what it
+//! waits for, and is unpinned when that has come ([`IoCx::unbind`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -20,24 +20,26 @@ use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
 use crate::timer::Wheel;
 
-/// See the module's page. Each `RefCell` is borrowed for the length of one call that runs no user code.
+/// The state that the lock guards. Each `RefCell` is borrowed for the length of one call that runs no user code.
 pub(crate) struct IoState {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) idle_conns: RefCell<idle_conn::List>,
     done: RefCell<Vec<Completion>>,
-    /// The watchdog has taken in a wake-up that was the worker's, which may be on its way to sleep.
+    /// Whether the watchdog has consumed a wake-up that was meant for the worker, which may be about to sleep.
     owed: Cell<bool>,
 }
 
 impl IoState {
-    /// The worker, which has the claim and is about to sleep. Whether it was woken before it could.
+    /// Takes a wake-up that the watchdog has consumed. Returns whether there was one.
+    ///
+    /// Context: the worker, about to sleep.
     pub(crate) fn was_woken(&self) -> bool {
         self.owed.take()
     }
 }
 
-/// An [`IoState`] and who may use it.
+/// An [`IoState`] and its lock.
 pub(crate) struct WorkerIo {
     lock: BiasedLock,
     io: IoState,
@@ -55,8 +57,9 @@ impl WorkerIo {
         Self { lock: BiasedLock::new(), io }
     }
 
-    /// The worker. As [`Driver::watched`], under another name: what the watchdog can wait for in the worker's
-    /// place.
+    /// Returns a duplicate of [`Driver::watched`]'s descriptor, on which the watchdog can wait in the worker's place.
+    ///
+    /// Context: the worker.
     pub(crate) fn watched(&self) -> Option<io::Result<PollFd<OwnedFd>>> {
         let io = self.lock();
         let driver = io.driver.borrow();
@@ -64,19 +67,19 @@ impl WorkerIo {
         Some(fd.try_clone_to_owned().map(|fd| PollFd { fd, interrupts }))
     }
 
-    /// The worker.
+    /// Locks the state for the worker.
     #[inline]
     pub(crate) fn lock(&self) -> IoGuard<'_, OwnerGuard<'_>> {
         IoGuard { _held: self.lock.lock(), io: &self.io }
     }
 
-    /// The watchdog. `None`: the worker is using it.
+    /// Tries to lock the state for the watchdog. Returns `None` if the worker is using it, or if the barrier failed.
     pub(crate) fn try_lock_remote(&self) -> Option<IoGuard<'_, RemoteGuard<'_>>> {
         Some(IoGuard { _held: self.lock.try_lock_remote()?, io: &self.io })
     }
 }
 
-/// The right to use an [`IoState`], by way of `H`.
+/// A hold on an [`IoState`]; `H` is that of the lock.
 pub(crate) struct IoGuard<'a, H> {
     _held: H,
     io: &'a IoState,
@@ -91,25 +94,25 @@ impl<H> Deref for IoGuard<'_, H> {
     }
 }
 
-/// Where something happens: at whose driver, and on whose thread.
+/// Where an event is handled: whose I/O it is, and on whose thread.
 #[derive(Clone, Copy)]
 pub(crate) struct IoCx<'a> {
-    /// In the caller's hands.
+    /// Locked by the caller.
     pub(crate) io: &'a IoState,
     pub(crate) pool: &'a PoolShared,
-    /// The worker whose it is.
+    /// The worker that it belongs to.
     pub(crate) id: WorkerId,
-    /// That worker, if it acts itself; `None` for the watchdog.
+    /// That worker, if it is the caller; `None` for the watchdog.
     pub(crate) here: Option<&'a WorkerCtx>,
 }
 
 impl IoCx<'_> {
-    /// Looks at the driver, and sleeps in it as `wait` says; then calls `awake`. Whatever has happened becomes
-    /// ready after that. Whether a wake-up had come.
+    /// Polls the driver, and sleeps in it as `wait` says; then calls `awake`. Fibers become ready only after that.
+    /// Returns whether a wake-up had come.
     pub(crate) fn poll(self, wait: Wait, awake: impl FnOnce()) -> bool {
         let mut done = self.io.done.take();
         let woken = self.io.driver.borrow_mut().poll(wait, &mut done).unwrap_or_else(|error| {
-            // The descriptor is ours and valid: only a kernel out of memory can say no. Try again, slowly.
+            // The descriptor is ours and valid: only a kernel out of memory can refuse. Try again, slowly.
             debug_assert!(false, "driver poll: {error}");
             std::thread::sleep(std::time::Duration::from_millis(1));
             false
@@ -130,7 +133,9 @@ impl IoCx<'_> {
         self.deliver(done);
     }
 
-    /// The watchdog. What the worker would do at its next look.
+    /// Does what the worker would do at its next turn.
+    ///
+    /// Context: the watchdog.
     pub(crate) fn look(self, now: u64) {
         if self.poll(Wait::No, || ()) {
             self.io.owed.set(true);
@@ -138,10 +143,11 @@ impl IoCx<'_> {
         self.expire(now);
     }
 
-    /// Timers that are due by `now`.
+    /// Fires the timers that are due by `now`.
     pub(crate) fn expire(self, now: u64) {
         if self.io.timers.borrow().next_wake().is_some_and(|t| t <= now) {
-            // Waking a fiber pushes and does not touch timers; an idle connection is told after the borrow.
+            // Waking a fiber pushes and does not touch timers; an idle connection does, so it is handled after the
+            // borrow.
             let mut expired = Vec::new();
             self.io.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
             expired.into_iter().for_each(|target| self.expired(target));
@@ -151,8 +157,8 @@ impl IoCx<'_> {
     fn expired(self, target: TimerTarget) {
         match target {
             TimerTarget::Fiber(header) => {
-                // SAFETY: the fiber is suspended in the call that armed the timer, or about to come back to it: it
-                // enters this worker's claim before it goes on.
+                // SAFETY: the fiber is suspended in the call that armed the timer, or about to return to it: it takes
+                // this worker's I/O lock before it goes on.
                 let header = unsafe { header.as_ref() };
                 header.own.timer.set(None);
                 header.own.timer_fired.set(true);
@@ -163,7 +169,7 @@ impl IoCx<'_> {
         }
     }
 
-    /// Hands completions to those who wait, and gives the empty list back.
+    /// Hands completions to their owners, and keeps the empty list for the next poll.
     fn deliver(self, mut done: Vec<Completion>) {
         for Completion { op, result } in done.drain(..) {
             // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
@@ -173,8 +179,8 @@ impl IoCx<'_> {
             };
             match owner {
                 OpOwner::Nobody => {}
-                // SAFETY: the operation lies in the frame of that fiber, which has not ended: it enters this worker's
-                // claim before it looks at the result.
+                // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes this worker's
+                // I/O lock before it reads the result.
                 OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
                 // SAFETY: the operation lies in that box, which this call consumes.
                 OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },

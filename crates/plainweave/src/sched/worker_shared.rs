@@ -1,4 +1,4 @@
-//! What all threads may touch of a worker.
+//! The part of a worker that all threads may touch.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -18,36 +18,36 @@ use crate::queue::mpsc::{Mpsc, Reader, mpsc};
 use crate::sched::worker_io::WorkerIo;
 use crate::shim;
 
-/// Grants to a worker's fibers that may be on their way to it; those beyond it go through its inbox.
+/// Grants that may be in flight to a worker's fibers; more go through its inbox.
 const GRANTS: usize = 256;
 
-/// What all threads may touch of a worker.
+/// The shared part of a worker.
 pub(crate) struct WorkerShared {
     pub(crate) inbox: CachePadded<Inbox<FiberTask>>,
-    /// Fibers that stay there and have been granted what they wait for.
+    /// Grants to fibers that are pinned there.
     pub(crate) granted: CachePadded<shim::Arc<Mpsc<Header>>>,
-    /// For the worker, when it starts.
+    /// The reader of `granted`, until the worker starts.
     reader: Mutex<Option<Reader<Header>>>,
     wakeup: OnceLock<Arc<Wakeup>>,
     pub(crate) released: Arc<Released>,
-    /// This and the five words that follow are written by the worker alone.
+    /// The worker alone writes this and the next five words.
     pub(crate) spawned: AtomicU64,
     pub(crate) finished: AtomicU64,
-    /// Fibers that have started and stay there.
+    /// Fibers that have started and are pinned there.
     pub(crate) live: AtomicUsize,
-    /// It is out of fibers: it looks for some, sleeps, or is about to run one.
+    /// Whether it is out of fibers: it searches, sleeps, or is about to run one.
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Idle connections at the worker's driver; written by whoever has its claim (`atomics/biased_lock`).
+    /// Idle connections at the worker's driver; written under its I/O lock (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
-    /// Its thread, by the kernel's number; 0 before it has started.
+    /// The kernel's number of its thread; 0 before it has started.
     thread: AtomicU32,
-    /// Fibers that have started there and may move, so that shutdown finds them. (Anchored ones are on the worker's own
+    /// Fibers that have started there and may move, so that shutdown finds them. (Pinned ones are on the worker's own
     /// list.)
     movable: CachePadded<Mutex<Slab<Registered>>>,
-    /// While the worker's loop runs.
+    /// Set while the worker's loop runs.
     remote_io: Mutex<Option<RemoteIo>>,
 }
 
@@ -56,33 +56,33 @@ pub(crate) struct Registered(pub(crate) NonNull<Header>);
 // SAFETY: used under the list's lock only, to take a counted reference.
 unsafe impl Send for Registered {}
 
-/// Switches (in strides) and sleeps of a worker: they stand still while a fiber holds it up.
+/// Switches (counted by strides) and sleeps of a worker: they stand still while a fiber holds it up.
 pub(crate) type Beat = (u64, u64);
 
-/// The way to a worker's driver, timers and idle connections.
+/// Remote access to a worker's driver, timers and idle connections.
 pub(crate) struct RemoteIo {
     worker_io: NonNull<WorkerIo>,
     watched: Option<Arc<PollFd<OwnedFd>>>,
 }
 
-// SAFETY: whoever has it holds the lock that the worker needs to end the `WorkerIo`, which hands its content to
-// one thread at a time by its claim. Of a driver that is bound to its thread (`watched` is `None`) the watchdog uses
+// SAFETY: its holder holds the lock that the worker needs to drop the `WorkerIo`, which hands its content to one thread
+// at a time by its biased lock. Of a driver that is bound to its thread (`watched` is `None`) the watchdog uses
 // nothing.
 unsafe impl Send for RemoteIo {}
 
 impl RemoteIo {
     pub(crate) fn worker_io(&self) -> &WorkerIo {
-        // SAFETY: open, so the worker's loop runs, and does not end before the lock is given back.
+        // SAFETY: it is open, so the worker's loop runs, and does not end before the lock is released.
         unsafe { self.worker_io.as_ref() }
     }
 
-    /// With another name of the driver's descriptor, if others may poll the driver.
+    /// Returns a duplicate of the driver's descriptor, if other threads may poll the driver.
     pub(crate) fn watched(&self) -> Option<&Arc<PollFd<OwnedFd>>> {
         self.watched.as_ref()
     }
 }
 
-/// Takes the remote access to a worker's I/O back when dropped.
+/// Revokes the remote access to a worker's I/O when dropped.
 pub(crate) struct OpenRemoteIo<'a>(&'a WorkerShared);
 
 impl Drop for OpenRemoteIo<'_> {
@@ -114,38 +114,44 @@ impl WorkerShared {
         }
     }
 
-    /// The worker, before its loop: lets the watchdog in until the result is dropped. `watched`: [`WorkerIo::watched`].
+    /// Gives the watchdog access until the result is dropped. `watched`: [`WorkerIo::watched`].
+    ///
+    /// Context: the worker, before its loop.
     pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<PollFd<OwnedFd>>) -> OpenRemoteIo<'_> {
         *self.remote_io() = Some(RemoteIo { worker_io: NonNull::from(worker_io), watched: watched.map(Arc::new) });
         OpenRemoteIo(self)
     }
 
-    /// The watchdog. The worker's loop does not end while it holds this.
+    /// Locks the remote access. The worker's loop does not end while the lock is held.
+    ///
+    /// Context: the watchdog.
     pub(crate) fn remote_io(&self) -> MutexGuard<'_, Option<RemoteIo>> {
         self.remote_io.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The worker, before its loop: which thread it is.
+    /// Records the calling thread as the worker's.
     pub(crate) fn set_thread(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
     }
 
-    /// Any thread. Which thread it is.
+    /// Returns the kernel's number of its thread.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Acquire)
     }
 
-    /// Any thread. Only grows.
+    /// Returns its counts, which only grow.
     pub(crate) fn beat(&self) -> Beat {
         (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
     }
 
-    /// Any thread. Its fibers on record that may move.
+    /// Locks the list of its started fibers that may move.
     pub(crate) fn movable(&self) -> MutexGuard<'_, Slab<Registered>> {
         self.movable.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The worker, once.
+    /// Takes the reader of its grants.
+    ///
+    /// Context: the worker, once.
     pub(crate) fn take_reader(&self) -> Option<Reader<Header>> {
         self.reader.lock().unwrap_or_else(|e| e.into_inner()).take()
     }
@@ -158,14 +164,16 @@ impl WorkerShared {
         let _ = self.wakeup.set(wakeup);
     }
 
-    /// The worker. Sleeps without its driver, at most so long.
+    /// Sleeps on the wake-up alone, without the driver, for at most `limit`.
+    ///
+    /// Context: the worker.
     pub(crate) fn doze(&self, limit: Option<Duration>) {
         if let Some(wakeup) = self.wakeup.get() {
             wakeup.doze(limit);
         }
     }
 
-    /// Any thread. Ends the worker's sleep.
+    /// Ends the worker's sleep.
     pub(crate) fn signal(&self) {
         if let Some(wakeup) = self.wakeup.get() {
             wakeup.wake();

@@ -1,5 +1,5 @@
-//! How long workers have been ready and had no processor, because others ran: as the kernel counts it for a thread, in
-//! the second field of proc(5)'s `schedstat`. On a busy machine that, and not a fiber, is what most stalls are.
+//! How long workers were ready to run but had no processor, because other threads ran: the kernel counts it per thread,
+//! in the second field of `schedstat` in proc(5). On a busy machine most stalls are this, and not a fiber.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,18 +8,19 @@ use std::time::Duration;
 use crate::policy::WorkerId;
 use crate::sched::pool::PoolShared;
 
-/// A descriptor for each worker.
+/// One descriptor per worker.
 #[derive(Debug)]
 pub(super) struct Delays(Vec<Option<File>>);
 
 impl Delays {
-    /// When the workers have started. Without proc or descriptors nothing is counted.
+    /// Opens the files, after the workers have started. Without proc or descriptors nothing is counted.
     pub(super) fn of(pool: &PoolShared) -> Self {
         let open = |thread: u32| File::open(format!("/proc/self/task/{thread}/schedstat")).ok();
         Self(pool.workers.iter().map(|worker| open(worker.thread())).collect())
     }
 
-    /// Since the worker has started; up to when it last ran. 0 if the kernel does not say. Two microseconds or so.
+    /// Returns the worker's delay from its start to when it last ran; 0 if the kernel does not say. Takes about two
+    /// microseconds.
     pub(super) fn now(&self, worker: WorkerId) -> Duration {
         let mut text = [0; 96];
         let file = self.0.get(worker).and_then(Option::as_ref);
@@ -28,7 +29,7 @@ impl Delays {
     }
 }
 
-/// The second of the numbers.
+/// Returns the second number.
 fn waited(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }

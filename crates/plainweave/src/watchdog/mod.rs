@@ -1,48 +1,49 @@
-//! The watchdog: a thread that notices a worker held up in a fiber, and does for the others what that worker
-//! cannot (DESIGN D10, D13).
+//! The watchdog: a thread that notices when a fiber holds up its worker, and does that worker's I/O for the other
+//! workers.
 //!
 //! A fiber that computes for 50 ms holds up more than its own queue, which others can steal from. Only its worker hears
-//! from the kernel that a connection has become readable, so whoever waits there waits on, however idle the other
-//! workers are. The watchdog listens in its place.
+//! from the kernel that a connection has become readable, so everything that waits there goes on waiting, however idle
+//! the other workers are. The watchdog listens in its place (`docs/stalls.md`).
 //!
-//! # How a stall is seen
-//! Every worker counts switches (at its regular looks at the driver, some 0.2 ms apart while fibers are short)
-//! and sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`]
-//! is stalled; on the hot path this costs nothing. Such things come in swarms: for [`ALERT`] after a stall the watchdog
-//! looks every [`CLOSE`], and stands in for a worker as early. It does so too, without counting, for one that slept at
-//! the look before and is awake at this one: to make sure would take another period, in which requests wait.
-//! While all workers sleep so does the watchdog, without a time-out; the first to wake calls it ([`Bell`]).
+//! # How a stall is detected
+//! Every worker counts switches (at its regular polls of the driver, some 0.2 ms apart while fibers are short) and
+//! sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`] is
+//! stalled; on the hot path this costs nothing. Stalls come in bursts: for [`ALERT`] after a stall the watchdog scans
+//! every [`CLOSE`], and takes over a worker's I/O after that time. It also does so, without counting a stall, for a
+//! worker that slept at the previous scan and is awake at this one: making sure would take another period, in which
+//! requests wait. While all workers sleep the watchdog sleeps too, without a timeout; the first worker to wake wakes it
+//! (`atomics/bell`).
 //!
-//! # What is done about it
-//! With the worker's claim (`atomics/biased_lock`), which it has to itself while the worker is in user code:
-//! * *epoll*: the driver is polled, and its timers expire, as the worker would do it (`sched/worker_io`). Until the
-//!   worker is back the watchdog waits on the epoll instance itself, so a request is late by a wake-up, not by a
-//!   period.
-//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the
-//!   worker has submitted on the worker's thread, when that next enters the kernel or is interrupted. The claim
-//!   interrupts it (`membarrier`), so it is taken anew every [`INTERRUPTION`], less often in a long stall. A worker
-//!   that has no processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are looked
-//!   after as below as well.
-//! * *io_uring, otherwise*: nobody but the worker can fetch its completions, which is cheaper for it. Idle
-//!   connections wait by readiness, which poll(2) tells as well: those that are readable, or whose idle time is over,
-//!   are taken away (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay, as they do
-//!   themselves.
+//! # What the watchdog does
+//! It takes the worker's I/O lock (`atomics/biased_lock`), which is free while the worker runs user code:
+//! * *epoll*: it polls the driver and expires its timers, as the worker would (`sched/worker_io`). Until the worker is
+//!   back the watchdog waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
+//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
+//!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. Taking the lock
+//!   interrupts it (`membarrier`), so the watchdog takes it every [`INTERRUPTION`], less often in a long stall. A
+//!   worker that has no processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are
+//!   also polled as below.
+//! * *io_uring, otherwise*: only the worker can fetch its completions, which is cheaper for it. Idle connections wait
+//!   for readiness, which poll(2) reports as well: those that are readable, or whose idle time is over, are taken away
+//!   (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay with the driver, and so the
+//!   fibers stay too.
 //! * *The inbox*: fibers that may move go to others.
-//! * *Its processor*: who wakes there goes before it (`slice`).
+//! * *Its processor*: threads that wake on it run before the worker (`timeslice`).
 //!
-//! If the program wants to be told (`RuntimeBuilder::on_stall`), a note is left for the thread that looks at the
-//! worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long: what was the
-//! first few milliseconds' fault need not be that of the first second.
+//! If the program has asked for reports (`RuntimeBuilder::on_stall`), the watchdog leaves a note for the thread that
+//! samples the worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long:
+//! the cause of the first few milliseconds need not be that of the first second.
 //!
-//! What comes of it is pushed as from outside the pool, so any free worker runs it. A **started** fiber that is
-//! anchored (`BeforeStart`) can only wait: that is the price of its anchor.
+//! Woken fibers are pushed as from outside the pool, so any free worker runs them. A **started** fiber that is pinned
+//! (`BeforeStart`) can only wait: that is the price of pinning.
 //!
 //! # Rejected
-//! * *Sleepers workers look after others*: each would need a period, and there is none for a worker that went to sleep
-//!   before the stall began.
-//! * *A shared epoll instance*: a lock or a thundering herd on the way of every request, for the sake of one in a
+//! * *Idle workers watch the others*: each would need a period, and a worker that went to sleep before the stall began
+//!   has none.
+//! * *A shared epoll instance*: a lock or a thundering herd on the path of every request, for the sake of one in a
 //!   thousand.
-//! * *A poll as soon as the look differs*: a period of 1 ms at all times would be half a percent of a core.
+//! * *Polling in place of every worker that a scan finds unchanged*: that takes a period of 1 ms at all times, half a
+//!   percent of a core.
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
@@ -68,18 +69,18 @@ use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;
 
-/// Between two looks while stalls are to be expected.
+/// Interval between two scans while stalls are likely.
 const CLOSE: Duration = Duration::from_millis(1);
-/// How long they are to be expected after one.
+/// How long they are likely after a stall.
 const ALERT: Duration = Duration::from_secs(10);
-/// A stall that lasts this many times longer is told of again.
+/// A stall is reported again when it has lasted this many times longer.
 const AGAIN: u32 = 10;
-/// Between two interruptions of a stalled worker that has to be interrupted for others to see what is done: at least
-/// this, a 500th of the stall so far, at most [`CLOSE`].
+/// Minimum interval between two interrupts of a stalled io_uring worker, which it needs to complete its operations. The
+/// interval is 1/500 of the stall so far, between this and [`CLOSE`].
 const INTERRUPTION: Duration = Duration::from_micros(100);
-/// Looks at which all workers sleep before the watchdog sleeps too.
+/// Scans that find all workers asleep before the watchdog sleeps too.
 const QUIET: u32 = 3;
-/// Connections that one look asks poll(2) about; more take their turns.
+/// Connections per call of poll(2); the others follow in later rounds.
 const MOST: usize = 2048;
 
 /// What the watchdog last saw of a worker.
@@ -88,27 +89,27 @@ struct Seen {
     beat: Beat,
     asleep: bool,
     since: Instant,
-    /// How long it had waited for a processor by then; known if somebody is told of stalls.
+    /// How long it had waited for a processor by then; known only if stalls are reported.
     delay: Duration,
-    /// After how long it is next told of.
+    /// Length of the stall at the next report.
     tell_after: Duration,
     turn: timeslice::Turn,
 }
 
-/// Looks at a worker's idle connections, past its driver.
+/// Progress of the polls of a worker's idle connections, past its driver.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// Where the next one begins.
+    /// The key at which the next poll begins.
     cursor: usize,
     last: Instant,
 }
 
-/// Idle connections: where they are, and what they wait for.
+/// Idle connections: their keys and descriptors.
 type Connections = Vec<(usize, Arc<Descriptor>)>;
 
-/// What is waited for while a worker is stalled.
+/// What the watchdog waits for while a worker is stalled.
 enum Watched {
-    /// A driver, and after how long to look though it says nothing.
+    /// A driver, and the interval at which to poll it in any case.
     Driver(Arc<PollFd<OwnedFd>>, Duration),
     Connections(Connections),
 }
@@ -120,7 +121,7 @@ pub(crate) struct Watchdog {
     seen: Vec<Seen>,
     rounds: Vec<Round>,
     alert_until: Instant,
-    /// Where stalls are told, if the program wants to know.
+    /// The queue of stalls to report, if the program wants reports.
     notes: Option<Notes>,
 }
 
@@ -135,7 +136,7 @@ impl Watchdog {
         Self { pool, stall_after, seen, rounds, alert_until: now, notes }
     }
 
-    /// On its own thread, until the pool stops.
+    /// Runs on its own thread until the pool stops.
     pub(crate) fn run(mut self) {
         timeslice::shorten();
         let mut quiet = 0;
@@ -167,7 +168,7 @@ impl Watchdog {
         self.pool.sleepers.count() == self.pool.workers.len()
     }
 
-    /// Returns the workers that are held up.
+    /// Scans the workers and returns those that are held up.
     fn scan(&mut self) -> Vec<WorkerId> {
         let now = Instant::now();
         let period = self.period(now);
@@ -176,12 +177,12 @@ impl Watchdog {
             let (beat, asleep, held) = (worker.beat(), self.pool.sleepers.is_asleep(id), now - seen.since);
             let stands_still = !asleep && beat == seen.beat;
             if stands_still && held >= period {
-                stalled.push(id); // If it slept then, perhaps it has been held up for most of the time since.
+                stalled.push(id); // If it slept then, it may have been held up for most of the time since.
             }
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
-                // Its thread lives as long as its `RemoteIo` is there.
+                // Its thread exists as long as its `RemoteIo` is there.
                 if !stands_still
                     && let Some(usual) = seen.turn.end()
                     && let Some(_open) = worker.remote_io().as_ref()
@@ -208,8 +209,8 @@ impl Watchdog {
         stalled
     }
 
-    /// Does what a worker would do at its driver, and adds what to wait for until the next time. `others`:
-    /// somebody is there to take what comes of it.
+    /// Does a stalled worker's I/O, and adds what to wait for until the next time. `others`: some worker is free to run
+    /// what becomes ready.
     fn take_over_io(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
         if self.pool.workers.len() == 1 {
             return;
@@ -218,7 +219,7 @@ impl Watchdog {
         let remote_io = pool.workers[id].remote_io();
         let Some(remote_io) = remote_io.as_ref() else { return };
         self.seen[id].turn.stalled(pool.workers[id].thread(), Instant::now());
-        // Without the claim whatever the driver has would still be there: that is no reason not to wait.
+        // If the lock is taken, events stay at the driver until the next time.
         let Some(io) = remote_io.worker_io().try_lock_remote() else { return };
         let (cx, now) = (IoCx { io: &io, pool: &pool, id, here: None }, Instant::now());
         if let Some(driver) = remote_io.watched() {
@@ -239,9 +240,9 @@ impl Watchdog {
         watched.push(Watched::Connections(self.look_at_connections(remote_io, id, some)));
     }
 
-    /// Takes those of the connections that are readable; gives the others.
+    /// Takes away the readable ones of these connections and returns the others.
     fn look_at_connections(&mut self, remote_io: &RemoteIo, id: WorkerId, some: Connections) -> Connections {
-        // The last of them was the last of all, or there are more.
+        // Fewer than `MOST` means that these were the last; otherwise there may be more.
         self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);
         if ready.contains(&true)
@@ -254,7 +255,7 @@ impl Watchdog {
         some.into_iter().zip(ready).filter(|(_, ready)| !ready).map(|(waiting, _)| waiting).collect()
     }
 
-    /// Until there is something to do for a stalled worker, at most for one period.
+    /// Waits until there is something to do for a stalled worker, at most for one period.
     fn wait(&self, watched: &[Watched]) {
         let limits = watched.iter().map(|watched| match watched {
             Watched::Driver(_, limit) => *limit,
@@ -269,12 +270,12 @@ impl Watchdog {
     }
 }
 
-/// Which of them are readable, or become so within `limit`.
+/// Returns which descriptors are readable, or become so within `limit`.
 fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> Vec<bool> {
     let descriptors: Vec<F> = descriptors.collect();
     let mut entries: Vec<_> = descriptors.iter().map(|fd| PollEntry::new(fd, PollFlags::IN)).collect();
     if sys::poll_all(&mut entries, Some(limit)).is_err() {
-        // A signal, or no memory: a look in vain, which still takes its time.
+        // A signal, or no memory: nothing was polled, but the time still has to pass.
         std::thread::park_timeout(limit);
     }
     entries.iter().map(|entry| !entry.revents().is_empty()).collect()

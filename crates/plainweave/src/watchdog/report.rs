@@ -1,7 +1,7 @@
-//! Stalls: what held up a worker.
+//! Reports on stalls: what held up a worker.
 //!
 //! A fiber that computes, or blocks its thread, holds up everything else on its worker. A runtime notices this
-//! ([`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after)), and can tell who it was:
+//! ([`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after)), and can report which fiber it was:
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -19,62 +19,62 @@
 //! assert!(report.unwrap().join().unwrap().contains("worker"));
 //! ```
 //!
-//! # What is needed
-//! The worker is asked by a signal, SIGURG, once for each report; without `on_stall` there is none. It interrupts
-//! system calls of the fiber as any signal does: most go on by themselves (`SA_RESTART`), some return `EINTR` whatever
-//! one does (`nanosleep`, `poll`, `epoll_wait`; signal(7) lists them), which `std` and this crate heed.
+//! # Requirements
+//! The worker is sampled by a signal, SIGURG, once for each report; without `on_stall` no signal is used. It interrupts
+//! system calls of the fiber as any signal does. Most are restarted (`SA_RESTART`); some return `EINTR` in any case
+//! (`nanosleep`, `poll`, `epoll_wait`; signal(7) lists them), which `std` and this crate handle.
 //!
-//! Functions are found by the program's symbols, lines by its debugging information (`debug = "line-tables-only"` in
-//! the profile), callers by frame pointers: `RUSTFLAGS="-C force-frame-pointers=yes"`. Without them the innermost
-//! function is right, and its callers are missing, in part or altogether.
+//! Function names come from the program's symbols, lines from its debug information (`debug = "line-tables-only"` in
+//! the profile), callers from frame pointers: `RUSTFLAGS="-C force-frame-pointers=yes"`. Without frame pointers the
+//! innermost function is right, and some or all of its callers are missing.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A worker that was held up, and by what. [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall) is told.
+/// A worker that was held up, and its cause; passed to [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall).
 ///
-/// `Display` gives a report of several lines.
+/// `Display` writes a report of several lines.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
-    /// Which worker, from 0.
+    /// The worker's number, from 0.
     pub worker: usize,
-    /// For how long at least, when it was looked at.
+    /// How long it had been held up, at least, when it was sampled.
     pub held: Duration,
-    /// For how much of that it was ready and had no processor, because others ran on the machine: that is no fault of
-    /// a fiber's. 0 if the kernel does not count (`schedstat` in proc(5)).
+    /// How much of that time it was ready but had no processor, because other threads ran: no fiber is to blame for it.
+    /// 0 if the kernel does not count it (`schedstat` in proc(5)).
     pub starved: Duration,
-    /// What it was doing then.
+    /// What it was doing when it was sampled.
     pub culprit: Culprit,
-    /// Reports since the last one that were left out, because your function was busy.
+    /// Number of reports left out since the last one, because your function was busy.
     pub missed: u64,
 }
 
-/// What a worker was doing that had been held up for a while.
+/// What a stalled worker was doing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Culprit {
-    /// It ran a fiber. (For the whole time, or several, each for a part of it: a worker that switches among a few
-    /// fibers that compute looks at its driver only now and then.)
+    /// It ran a fiber. (The fiber may have run for the whole time, or be one of several: a worker that switches among a
+    /// few computing fibers polls its driver only now and then.)
     Fiber {
-        /// The fiber's number, [`Fiber::id`](crate::Fiber::id).
+        /// The fiber's number, as returned by [`Fiber::id`](crate::Fiber::id).
         id: u64,
-        /// Its name, if it has one; at most 128 bytes of it.
+        /// Its name, if it has one; cut after 128 bytes.
         name: Option<String>,
-        /// Where it was, innermost function first; 64 calls at most, and those inlined into them.
+        /// Where it was, innermost function first: up to 64 calls, and the functions inlined into them.
         frames: Vec<Frame>,
     },
-    /// It was in code of its own, or on a stack that is no fiber's: then it is the machine that gave it no processor,
-    /// or the program switches stacks itself.
+    /// It ran runtime code, or a stack that is no fiber's: then it had no processor, or the program switches stacks
+    /// itself.
     Elsewhere {
         /// Where it was: one function, and those inlined into it.
         frames: Vec<Frame>,
     },
-    /// It had gone on when it was looked at.
+    /// It was running normally again when it was sampled.
     Gone,
     /// It did not answer within 100 ms: it is in a part of the kernel that no signal interrupts (a disk), has SIGURG
-    /// blocked, or somebody has put another handler in place of ours.
+    /// blocked, or the program has replaced the signal handler.
     Silent,
 }
 
@@ -82,13 +82,13 @@ pub enum Culprit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// The address: of an instruction for the innermost, else the one that the call returns to.
+    /// The address: of an instruction for the innermost function, a return address for its callers.
     pub address: usize,
     /// The function, if the program has symbols.
     pub function: Option<String>,
-    /// Where that is, if it has debugging information:
+    /// The source file, if the program has debug information.
     pub file: Option<PathBuf>,
-    /// file and line, from 1.
+    /// The line in that file, from 1.
     pub line: Option<u32>,
 }
 

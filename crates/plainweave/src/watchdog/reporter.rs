@@ -1,9 +1,8 @@
-//! The thread that looks at a stalled worker and tells the program.
+//! The thread that samples a stalled worker and reports to the program.
 //!
-//! A thread of its own, though the watchdog has found the worker: while one asks, waits for the answer, reads debugging
-//! information (20 ms the first time, for a program of ours) and runs the program's function, the watchdog has to stand
-//! in for that worker. The watchdog only leaves a note, in a queue of bounded length; of one that finds it full no more
-//! is told than that there was one.
+//! It is separate from the watchdog, which has to do the stalled worker's I/O in the meantime. Reporting takes long: it
+//! waits for the worker's answer, reads debug information (20 ms the first time, for one of our programs) and runs the
+//! program's function. The watchdog only leaves a note in a bounded queue; notes that find it full are only counted.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,12 +18,12 @@ use super::sample;
 use crate::policy::WorkerId;
 use crate::sched::pool::{Beat, PoolShared};
 
-/// Notes that wait, at most, or one for each worker if there are more of these.
+/// Capacity of the queue; one note per worker if there are more workers.
 const NOTES: usize = 16;
-/// For the answer of a worker.
+/// How long to wait for the answer of a worker.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the program wants to be called.
+/// The program's function.
 #[derive(Clone)]
 pub(crate) struct OnStall(pub(crate) Arc<dyn Fn(&Stall) + Send + Sync>);
 
@@ -34,15 +33,15 @@ impl fmt::Debug for OnStall {
     }
 }
 
-/// A stall, as the watchdog has seen it.
+/// A stall, as the watchdog saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub(crate) worker: WorkerId,
-    /// Its counts, which stand still as long as the stall lasts,
+    /// Its counts, which stand still as long as the stall lasts.
     pub(crate) beat: Beat,
-    /// as they have since then at least.
+    /// When they were first seen; they have not changed since.
     pub(crate) since: Instant,
-    /// What [`Notes::delay`] said then.
+    /// What [`Notes::delay`] returned then.
     pub(crate) delay: Duration,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// How long the worker has waited for a processor so far.
+    /// Returns how long the worker has waited for a processor so far.
     pub(crate) fn delay(&self, worker: WorkerId) -> Duration {
         self.delays.now(worker)
     }
@@ -66,7 +65,7 @@ impl Notes {
     }
 }
 
-/// The thread's.
+/// The reporter's end of the queue.
 pub(crate) struct Reporter {
     pool: Arc<PoolShared>,
     queue: Receiver<Note>,
@@ -76,7 +75,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// When the workers have started.
+    /// Creates the two ends. The workers must have started.
     pub(crate) fn new(pool: Arc<PoolShared>, on_stall: OnStall) -> (Notes, Self) {
         let (sender, queue) = sync_channel(pool.workers.len().max(NOTES));
         let missed = Arc::<AtomicU64>::default();
@@ -85,13 +84,13 @@ impl Reporter {
         (notes, Self { pool, queue, missed, delays, on_stall })
     }
 
-    /// Until the watchdog has ended.
+    /// Reports stalls until the watchdog has ended.
     pub(crate) fn run(self) {
         while let Ok(note) = self.queue.recv() {
             if self.pool.is_stopping() {
                 return;
             }
-            // A panic has said so by itself. The next stall may well be another one.
+            // The panic hook has reported a panic. The next stall may well be another one.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.on_stall.0)(&self.look(&note)))) {
                 crate::sched::closure::drop_contained(payload);
             }
@@ -119,13 +118,14 @@ impl Reporter {
     }
 }
 
-/// The functions at these addresses, inlined ones included; up to the first that is none of code, as there may be one
-/// where frame pointers are missing.
+/// Resolves the functions at these addresses, including inlined ones, up to the first address that is not in code.
+/// (There may be one where frame pointers are missing.)
 fn frames(addresses: &[usize]) -> Vec<Frame> {
     let (code, mut frames) = (code(), Vec::new());
     let is_code = |address: &usize| code.is_empty() || code.iter().any(|range| range.contains(address));
     for (at, &address) in addresses.iter().enumerate().take_while(|(at, address)| *at == 0 || is_code(address)) {
-        // The look-up takes a return address, and goes one back, into the call. Only the first is none.
+        // The lookup takes a return address, and goes back by one, into the call. Only the first address is not a
+        // return address.
         let looked_up = std::ptr::without_provenance_mut(address + usize::from(at == 0));
         let known = frames.len();
         backtrace::resolve(looked_up, |symbol| {
@@ -140,7 +140,7 @@ fn frames(addresses: &[usize]) -> Vec<Frame> {
             frames.push(Frame { address, function: None, file: None, line: None });
         }
     }
-    // The last one of a fiber is the code that switches to it, which has no name.
+    // The last frame of a fiber is the code that switches to it, which has no name.
     if frames.iter().any(|frame| frame.function.is_some()) {
         while frames.last().is_some_and(|frame| frame.function.is_none()) {
             frames.pop();
@@ -149,13 +149,13 @@ fn frames(addresses: &[usize]) -> Vec<Frame> {
     frames
 }
 
-/// Where this process has executable memory; nothing if the system does not say.
+/// Returns where this process has executable memory; nothing if the system does not say.
 fn code() -> Vec<Range<usize>> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().filter_map(executable).collect()
 }
 
-/// The addresses of a line of proc(5)'s `maps`, if they can be executed.
+/// Returns the addresses of a line of `maps` in proc(5), if they can be executed.
 fn executable(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

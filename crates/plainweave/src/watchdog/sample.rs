@@ -1,35 +1,35 @@
-//! What a thread is doing right now, asked by a signal: where it is, on whose stack, and who called.
+//! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and who called.
 //!
-//! The asker sends SIGURG to the one thread (`tgkill`); the handler, on that thread's alternate stack, looks at what
-//! it has interrupted and writes raw addresses to a [`Board`]. Names are for the asker to find.
+//! The asker sends SIGURG to the one thread (`tgkill`). The handler, on that thread's alternate stack, inspects what it
+//! has interrupted and writes raw addresses to a [`Board`]. The asker looks up their names.
 //!
 //! # Why it is hard
-//! At that point anything may be half done: the allocator's lock held, the thread-local base on its way from one block
-//! to another. So the handler allocates nothing, locks nothing, calls nothing of libc (whose `errno` is a thread-local)
-//! and uses no thread-local storage. It does not panic either.
+//! Anything may be half done at that point: the allocator's lock may be held, the thread-local base may be on its way
+//! from one block to another. So the handler allocates nothing, locks nothing, calls nothing in libc (whose `errno` is
+//! a thread-local) and uses no thread-local storage. It does not panic either.
 //!
-//! 1. `gettid` and the board say whether this thread is asked. If not (somebody else has sent the signal, or the asker
-//!    has given up), it returns.
-//! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack: the owner word leads to its
-//!    number and name. The fiber has not ended, for it is what was interrupted.
-//! 3. The instruction pointer is the first address. Each frame pointer from there on is believed if it lies on that
-//!    stack, above the one before, and aligned: then it and the return address above it can be read, whatever it is.
-//!    Elsewhere than on a fiber's stack there are no bounds, and one address is all.
-//! 4. The board is handed over, and the asker woken.
+//! 1. `gettid` and the board tell whether the question is for this thread. If not (another process sent the signal, or
+//!    the asker has given up), it returns.
+//! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack the owner word leads to the
+//!    fiber's number and name. The fiber has not ended, because it is what was interrupted.
+//! 3. The instruction pointer is the first address. From there on each frame pointer is trusted if it lies on that
+//!    stack, above the previous one, and aligned: then it and the return address above it can be read, whatever they
+//!    hold. On any other stack there are no bounds, so one address is all.
+//! 4. The answer is published, and the asker woken.
 //!
-//! Code that keeps no frame pointers uses the register for something else. Then the walk ends at once, or goes on with
-//! a caller left out; a return address that is none can only come of a number that looks like a frame of this stack.
+//! Code without frame pointers uses the register for something else. Then the walk ends at once, or goes on with a
+//! caller left out. A false return address can only come from a number that looks like a frame of this stack.
 //!
-//! SIGURG, because its default action is to ignore it, and next to nobody uses it (out-of-band data, for processes that
-//! asked for it; Go's runtime, for what we do). Where it has a handler already there is an error. The handler stays for
-//! the life of the process: a signal that comes late must find it.
+//! SIGURG is used because its default action is to ignore it, and almost no program uses it (out-of-band data, for
+//! processes that ask for it; Go's runtime, for the same purpose). If it has a handler already, the result is an error.
+//! The handler stays installed for the life of the process: a signal that comes late must find it.
 //!
 //! # Rejected
-//! * *Unwinding in the handler* by the tables that panics use: it takes locks and allocates.
-//! * *Copying the stack and unwinding by the tables later*: exact without frame pointers, for a copy of up to 256 KiB
-//!   in a handler and an unwinder of our own.
-//! * *ptrace*: a thread cannot trace those of its own process.
-//! * */proc/self/task/TID/syscall*: answers for blocked threads alone.
+//! * *Unwinding in the handler* with the tables that panics use: it takes locks and allocates.
+//! * *Copying the stack and unwinding with the tables later*: exact without frame pointers, but it takes a copy of up
+//!   to 256 KiB in a handler and an unwinder of our own.
+//! * *ptrace*: a thread cannot trace threads of its own process.
+//! * */proc/self/task/TID/syscall*: answers for blocked threads only.
 
 use std::io;
 use std::ops::Range;
@@ -44,29 +44,29 @@ use crate::atomics::signal_slot::Board;
 use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
 
-/// Addresses of a sample, at most.
+/// Limit on the addresses of a sample.
 const MOST_FRAMES: usize = 64;
-/// Bytes of a fiber's name, at most; the rest is cut.
+/// Limit on the bytes of a fiber's name; the rest is cut.
 const MOST_NAME: usize = 128;
 
-/// The places on the board: how many addresses, whether on a fiber's stack, its number, the length of its name,
+/// Indices of an answer's words: number of addresses, whether on a fiber's stack, its number, length of its name.
 const COUNT: usize = 0;
 const ON_FIBER: usize = 1;
 const NUMBER: usize = 2;
 const NAME_LEN: usize = 3;
-/// its name, eight bytes a word,
+/// Index of the name, eight bytes a word.
 const NAME: usize = 4;
-/// and the addresses.
+/// Index of the first address.
 const FRAMES: usize = NAME + MOST_NAME / size_of::<usize>();
 const WORDS: usize = FRAMES + MOST_FRAMES;
 
-/// Set before the handler is.
+/// Set before the handler is installed.
 static BOARD: OnceLock<Board<WORDS>> = OnceLock::new();
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// On whose stack it was: number and name. `None`: on no fiber's.
+    /// The fiber on whose stack it was: number and name. `None` if it was on no fiber's.
     pub(super) fiber: Option<(u64, Option<String>)>,
     /// Where it was, then the return addresses, innermost first.
     pub(super) addresses: Vec<usize>,
@@ -84,7 +84,7 @@ impl Sample {
     }
 }
 
-/// Any thread, any number of times. Makes ready for [`ask`].
+/// Installs the signal handler for [`ask`]. May be called repeatedly.
 ///
 /// # Errors
 /// The signal has a handler; the processor is not x86-64.
@@ -111,8 +111,7 @@ pub(crate) fn install() -> io::Result<()> {
     }
     action.sa_sigaction = on_signal as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // No other handler comes on top of this one: the alternate stack is not without end.
-    // SAFETY: a place for a mask.
+    // No other handler may interrupt this one: the alternate stack is small.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // SAFETY: `on_signal` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
     crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, &action, ptr::null_mut()) })?;
@@ -120,8 +119,10 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Any thread that may wait, after [`install`]. What a thread of this process does now; `None` if it has not answered
-/// within `limit`: it has ended, has the signal blocked, or is in a part of the kernel that no signal interrupts.
+/// Returns what a thread of this process does now, after [`install`]. Returns `None` if it has not answered within
+/// `limit`: it has ended, has the signal blocked, or is in a part of the kernel that no signal interrupts.
+///
+/// Context: a thread that may block.
 pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
     static ASKERS: Mutex<()> = Mutex::new(());
     let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,19 +140,19 @@ pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
             board.withdraw(question);
             return board.answer(question).ok().as_ref().map(Sample::of);
         }
-        // An error is a word that has changed, the time, or a signal: a reason to look each time.
+        // An error means that the word has changed, time is up, or a signal came: check again in each case.
         let left = Timespec::try_from(left).ok();
         shim::futex_wait(board.futex(), state, left.as_ref());
     }
 }
 
-/// Whether there is such a thread.
+/// Sends the signal. Returns whether there is such a thread.
 fn send(thread: u32) -> bool {
     // SAFETY: a system call on numbers; the signal has a handler, or its default action, which is to ignore it.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::c_long::from(std::process::id()), thread, libc::SIGURG) == 0 }
 }
 
-/// The signal handler; the steps are the essay's.
+/// Handles the signal; the steps are those at the head of this file.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(board) = BOARD.get() else { return };
     // A raw system call: neither `errno` nor another thread-local.
@@ -185,7 +186,7 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     shim::futex_wake(board.futex());
 }
 
-/// Number and name of the fiber that a slot in use belongs to.
+/// Returns the number and name of the fiber that a slot in use belongs to.
 fn owner(hit: &SlotHit) -> (u64, &[u8]) {
     // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is set
     // (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
@@ -194,10 +195,10 @@ fn owner(hit: &SlotHit) -> (u64, &[u8]) {
     (info.id, unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME)) })
 }
 
-/// The return addresses of the frames on a stack, innermost first.
+/// Passes the return addresses of the frames on a stack to `put`, innermost first.
 ///
 /// # Safety
-/// The stack can be read.
+/// The stack must be readable.
 unsafe fn walk(registers: &Registers, stack: Range<usize>, mut put: impl FnMut(usize)) {
     const WORD: usize = size_of::<usize>();
     let (mut frame, mut lowest) = (registers.frame, registers.stack.max(stack.start));
@@ -216,7 +217,7 @@ unsafe fn walk(registers: &Registers, stack: Range<usize>, mut put: impl FnMut(u
     }
 }
 
-/// What the walk starts from.
+/// The registers that the walk starts from.
 struct Registers {
     instruction: usize,
     frame: usize,
@@ -224,7 +225,7 @@ struct Registers {
 }
 
 /// # Safety
-/// A context that the kernel gave to a handler.
+/// The context comes from the kernel, as the argument of a signal handler.
 #[cfg(target_arch = "x86_64")]
 unsafe fn registers(context: *mut libc::c_void) -> Option<Registers> {
     // SAFETY: the caller's promise.

@@ -1,39 +1,40 @@
-//! How long a turn a thread asks of the kernel's scheduler.
+//! How long a time slice a thread requests from the kernel's scheduler.
 //!
-//! Since Linux 6.6 (EEVDF) a thread that has been given a processor keeps it for a slice, 1 to 4 ms, whoever wakes
-//! meanwhile. So whatever wakes on the processor of a fiber that computes is late by milliseconds, though another
-//! processor be idle: the watchdog, a worker that it has called, a client on the same machine. Since 6.12 a thread that
-//! asks for a shorter slice goes first (sched_setattr(2), `sched_runtime`; `PREEMPT_SHORT` in kernel/sched/features.h).
-//! Shares of the processor stay what they were, in either direction, and no privilege is needed.
+//! Since Linux 6.6 (EEVDF) a thread keeps a processor for its time slice, 1 to 4 ms, whatever wakes meanwhile. So a
+//! thread that wakes on the processor of a computing fiber is late by milliseconds, even if another processor is idle:
+//! the watchdog, a worker that it has woken, a client on the same machine. Since 6.12 a thread that requests a shorter
+//! slice goes first (sched_setattr(2), `sched_runtime`; `PREEMPT_SHORT` in kernel/sched/features.h). Shares of the
+//! processor do not change, in either direction, and no privilege is needed.
 //!
-//! * The watchdog asks for the shortest: it runs for some 20 us at a time, and is of use at once or not at all.
-//! * A stalled worker is given the longest until it goes on, if it computes: then it does not mind when. Many seem held
-//!   up that only wait, for a processor or a disk; to let others go before those would make it worse.
+//! * The watchdog requests the shortest: it runs for some 20 us at a time, and is useful at once or not at all.
+//! * A stalled worker that computes is given the longest until it continues: then a delay costs it nothing. Many
+//!   workers that seem stalled only wait, for a processor or a disk; letting others go before those would make it
+//!   worse.
 //!
-//! What such a worker starts meanwhile, threads and programs, inherits the long slice. The pool's own threads put
-//! theirs right ([`sys::forget_inherited_slice`]).
+//! Threads and programs that such a worker starts meanwhile inherit the long slice. The pool's own threads restore
+//! theirs ([`sys::forget_inherited_slice`]).
 //!
-//! A kernel without this, a thread of another class (`SCHED_FIFO`), or a refusal: everything stays as it was.
+//! On a kernel without this, for a thread of another class (`SCHED_FIFO`), or after a refusal, nothing changes.
 
 use std::time::{Duration, Instant};
 
 use crate::sys::{self, LONGEST_SLICE};
 
-/// Between two looks at how much a thread computes, at least.
+/// Minimum interval between two readings of how much a thread computes.
 const APART: Duration = Duration::from_micros(500);
 
-/// A worker that may be held up, and what was done about its slice.
+/// A worker that may be stalled, and its change of time slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
-    /// When it was looked at, and how much of a processor it had used by then.
+    /// The time of the last reading, and how much of a processor it had used by then.
     looked: Option<(Instant, Duration)>,
-    /// Its own slice, while it has the longest.
+    /// Its own time slice, while it has the longest.
     usual: Option<u64>,
 }
 
 impl Turn {
-    /// The worker is held up: others go before it from the second call on, at least [`APART`] later, if it has computed
-    /// for half of the time between.
+    /// Records that the worker is stalled. From the second call on, at least [`APART`] later, other threads go before
+    /// it if it has computed for half of the time in between.
     pub(super) fn stalled(&mut self, thread: u32, now: Instant) {
         if self.usual.is_some() || self.looked.is_some_and(|(then, _)| now - then < APART) {
             return;
@@ -45,28 +46,28 @@ impl Turn {
         self.looked = Some((now, used));
     }
 
-    /// It goes on. The slice to be restored, if another was given.
+    /// Records that the worker runs again. Returns the time slice to restore, if it was changed.
     pub(super) fn end(&mut self) -> Option<u64> {
         std::mem::take(self).usual
     }
 }
 
-/// Undoes what [`Turn::stalled`] has done, unless somebody else has changed it since.
+/// Undoes the change by [`Turn::stalled`], unless the time slice has been changed again since.
 pub(super) fn restore(thread: u32, usual: u64) {
     sys::restore_time_slice(thread, usual);
 }
 
-/// Lets the calling thread go before others.
+/// Lets the calling thread run before others.
 pub(super) fn shorten() {
     sys::set_time_slice(0, sys::SHORTEST_SLICE);
 }
 
-/// How much of a processor a thread of this process has used.
+/// Returns how much processor time a thread of this process has used.
 fn processor_time(thread: u32) -> Option<Duration> {
-    // As pthread_getcpuclockid(3) makes it: the clock of the scheduler (2) of a thread (4).
+    // The clock that pthread_getcpuclockid(3) returns: the scheduler's clock (2) of a thread (4).
     let clock = !(thread as libc::clockid_t) << 3 | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes a `timespec`; a clock that is none is refused.
+    // SAFETY: the kernel writes a `timespec`, and rejects an invalid clock.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
     (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
@@ -79,7 +80,7 @@ mod tests {
         rustix::thread::gettid().as_raw_pid() as u32
     }
 
-    /// Computes for so long, and a little more.
+    /// Computes for at least `time`.
     fn compute(time: Duration) {
         let start = processor_time(own()).unwrap();
         while processor_time(own()).unwrap() - start <= time {
@@ -96,7 +97,7 @@ mod tests {
             compute(APART);
         }
         assert_eq!((sys::time_slice(0).unwrap(), turn.usual), (LONGEST_SLICE, Some(usual)));
-        // What it starts inherits that.
+        // A thread that it starts inherits that.
         let inherits = std::thread::spawn(|| {
             let inherited = sys::time_slice(0).unwrap();
             sys::forget_inherited_slice();
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_none_is_no_harm() {
-        // The kernel's numbers end before that (PID_MAX_LIMIT).
+        // The kernel's thread numbers end below that (PID_MAX_LIMIT).
         let (mut turn, none) = (Turn::default(), (1 << 22) + 1);
         (0..2).for_each(|n| turn.stalled(none, Instant::now() + n * APART));
         assert!(turn.looked.is_none() && sys::set_time_slice(none, LONGEST_SLICE).is_none());
