@@ -1,12 +1,12 @@
-//! A hierarchical timing wheel: insert, remove and "when next?" in constant time, owner only, no `unsafe`.
+//! A hierarchical timing wheel: insert, remove and "when next?" in constant time, single owner, no `unsafe`.
 //!
 //! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us). A deadline belongs to the
 //! first tick that starts at or after it, and fires when the clock has reached that tick's start: so never early, and
-//! less than one tick late (plus what the caller's polling adds).
+//! less than one tick late (plus the caller's polling delay).
 //!
-//! **Levels.** Write a tick in base 64. An entry sits at the level of the *highest digit in which its tick differs from
+//! **Levels.** Write a tick in base 64. An entry is at the level of the *highest digit in which its tick differs from
 //! `current`*, in the slot that this digit names. Eight levels cover every `u64` of nanoseconds (47 bits of ticks), so
-//! there is no range to run over, no clamping and no list of far timers: 2 KiB of slot heads instead.
+//! there is no range to exceed, no clamping and no list of far timers, at the price of 2 KiB of slot heads.
 //!
 //! ```text
 //!   current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its tick
@@ -15,12 +15,12 @@
 //!
 //! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and their own digit is
 //! greater. (2) So everything at a lower level is due before everything at a higher one, and the next event is the
-//! lowest bit of the lowest level that has one: two bit operations, no walk round the wheel. (3) Entries whose tick is
-//! not after `current` are in the `DUE` list.
+//! lowest bit of the lowest occupied level: two bit operations, no walk around the wheel. (3) Entries whose tick is not
+//! after `current` are in the `DUE` list.
 //!
-//! **Advance** to a time: repeat until the next event's start lies beyond it:
+//! **Advance** to a time: repeat until the next event's start is beyond it:
 //! 1. set `current` to the start of the event's slot;
-//! 2. place each of the slot's entries anew: it sinks to a lower level, or to `DUE` if this is its tick;
+//! 2. place each of the slot's entries again: it sinks to a lower level, or to `DUE` if this is its tick;
 //! 3. fire `DUE`, ordered by deadline, then by insertion.
 //!
 //! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1
@@ -36,23 +36,23 @@ use slab::{NIL, Slab};
 
 /// Nanoseconds in a tick, as a power of two.
 const TICK_SHIFT: u32 = 17;
-/// Bits of one digit: 64 slots a level, so that a level's occupancy is one word.
+/// Bits of one digit: 64 slots per level, so that a level's occupancy is one word.
 const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 /// 8 levels of 6 bits hold the 47 bits of ticks and the one tick past the end of time.
 const LEVELS: usize = 8;
-/// The list of entries to fire now, after the lists of all slots.
+/// The list of entries to fire now; it follows the lists of all slots.
 const DUE: usize = LEVELS * SLOTS;
 
-/// Names one inserted timer. A key of a timer that fired or was removed finds nothing, even when its place in the slab
-/// is used again (unless that happened 2^32 times meanwhile).
+/// Names one inserted timer. The key of a timer that fired or was removed finds nothing, even when its place in the
+/// slab is reused (unless that happened 2^32 times meanwhile).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     index: u32,
     generation: u32,
 }
 
-/// Where the key of a timer is kept, or none: eight bytes, in which an `Option` of a key does not fit.
+/// Holds the key of a timer, or none, in eight bytes; an `Option` of a key does not fit in these.
 #[derive(Debug)]
 pub(crate) struct KeyCell(Cell<u64>);
 
@@ -82,15 +82,15 @@ pub(crate) struct Wheel<T> {
     levels: u8,
     /// Bit `s` is set if slot `s` of the level has entries.
     occupied: [u64; LEVELS],
-    /// First entry of each list; its `prev` is the last.
+    /// The first entry of each list; its `prev` is the last.
     heads: Box<[u32; DUE + 1]>,
     entries: Slab<T>,
-    /// Room to sort what is due: (deadline, place in the list, entry).
+    /// A buffer to sort due entries: (deadline, place in the list, entry).
     scratch: Vec<(u64, u32, u32)>,
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel at time 0.
+    /// Creates an empty wheel at time 0.
     pub(crate) fn new() -> Self {
         Self {
             current: 0,
@@ -103,13 +103,13 @@ impl<T> Wheel<T> {
     }
 
     #[cfg(test)]
-    /// Timers waiting.
+    /// Returns the number of waiting timers.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     #[cfg(test)]
-    /// Whether no timer waits.
+    /// Returns whether no timer waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -126,7 +126,7 @@ impl<T> Wheel<T> {
         TimerKey { index, generation }
     }
 
-    /// Stops a timer; O(1). `None` if it has fired or was removed before.
+    /// Stops a timer; O(1). Returns `None` if it has fired or was removed before.
     #[inline]
     pub(crate) fn remove(&mut self, key: TimerKey) -> Option<T> {
         if self.entries.generation(key.index) != Some(key.generation) {
@@ -136,8 +136,8 @@ impl<T> Wheel<T> {
         self.entries.release(key.index)
     }
 
-    /// When to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's tick,
-    /// perhaps earlier (then that call sinks a slot). Not after now if something is due. `None`: no timers.
+    /// Returns when to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's
+    /// tick, perhaps earlier (then that call sinks a slot). Not after now if a timer is due. `None`: no timers.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<u64> {
         let tick = if self.heads[DUE] != NIL { self.current } else { self.next_event()?.1 };
@@ -145,9 +145,9 @@ impl<T> Wheel<T> {
         Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 { tick << TICK_SHIFT } else { u64::MAX })
     }
 
-    /// Hands every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when
-    /// nothing is. Time does not run back: a `now` before an earlier one counts as that. If `fire` panics, its timer is
-    /// gone and the others stay.
+    /// Passes every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when none
+    /// is. Time does not run backwards: a `now` before an earlier one counts as that one. If `fire` panics, its timer
+    /// is gone and the others stay.
     pub(crate) fn advance(&mut self, now: u64, fire: &mut impl FnMut(T)) {
         let target = now >> TICK_SHIFT;
         self.fire_due(fire);
@@ -161,7 +161,7 @@ impl<T> Wheel<T> {
         self.current = self.current.max(target);
     }
 
-    /// The earliest slot that has entries, as its list, and the tick at which it starts.
+    /// Returns the earliest occupied slot, as its list, and the tick at which it starts.
     #[inline]
     fn next_event(&self) -> Option<(usize, u64)> {
         if self.levels == 0 {
@@ -174,7 +174,7 @@ impl<T> Wheel<T> {
         Some((level as usize * SLOTS + slot as usize, (above | u64::from(slot)) << shift))
     }
 
-    /// Places each entry of a slot anew, relative to a `current` that has reached the slot.
+    /// Places each entry of a slot again, relative to a `current` that has reached the slot.
     fn sink(&mut self, list: usize) {
         let first = self.heads[list];
         let last = self.entries[first].prev;
@@ -218,7 +218,7 @@ impl<T> Wheel<T> {
         self.scratch = batch;
     }
 
-    /// Appends an entry to the list that its deadline and `current` call for.
+    /// Appends an entry to the list that its deadline and `current` require.
     #[inline]
     fn place(&mut self, index: u32) {
         let tick = tick_of(self.entries[index].deadline);
@@ -232,7 +232,7 @@ impl<T> Wheel<T> {
         self.append(index, level as usize * SLOTS + slot);
     }
 
-    /// Makes an entry the last of a list.
+    /// Appends an entry to a list.
     #[inline]
     fn append(&mut self, index: u32, list: usize) {
         let first = self.heads[list];
@@ -248,7 +248,7 @@ impl<T> Wheel<T> {
         (entry.prev, entry.next, entry.list) = (prev, next, list as u16);
     }
 
-    /// Takes an entry out of its list.
+    /// Removes an entry from its list.
     #[inline]
     fn unlink(&mut self, index: u32) {
         let entry = &self.entries[index];
@@ -275,7 +275,7 @@ impl<T> Wheel<T> {
     }
 }
 
-/// The first tick that starts at or after `deadline`.
+/// Returns the first tick that starts at or after `deadline`.
 fn tick_of(deadline: u64) -> u64 {
     (deadline >> TICK_SHIFT) + u64::from(!deadline.is_multiple_of(1 << TICK_SHIFT))
 }

@@ -1,12 +1,12 @@
-//! Where fibers cannot have storage of their own: any target but x86-64 Linux with a shared glibc. Everything here is
-//! refused by [`available`], or cannot be reached for want of a [`Block`].
+//! Platforms where fibers cannot have storage of their own: any target but x86-64 Linux with a shared glibc. Either
+//! [`available`] refuses, or a function here is unreachable because there is no [`Block`].
 
 use std::io;
 
 use corosensei::stack::Stack;
 use corosensei::{Coroutine, CoroutineResult};
 
-/// None can be had.
+/// Never exists.
 #[derive(Debug)]
 pub(crate) enum Block {}
 
@@ -28,7 +28,7 @@ impl Block {
     }
 }
 
-/// Why not.
+/// Returns the error that says why.
 pub(crate) fn available() -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,

@@ -1,51 +1,50 @@
 //! Free blocks: each worker keeps a few, the process the rest.
 //!
-//! Blocks belong to no runtime, so one that is built later finds those of one that has ended. A worker exchanges half
-//! of what it keeps at a time, as it does with stacks. The process keeps as many blocks as were in use at once; when
-//! workers come to rest, what is more than [`KEPT`] is freed by a thread in the background, 64 at a time: an end costs
-//! as much as a thread's, some 20 us.
-
+//! Blocks belong to no runtime, so a new runtime finds those of one that has ended. A worker exchanges half of its
+//! blocks at a time, as it does with stacks. The process keeps as many blocks as were in use at once; when workers
+//! become idle, a background thread frees those beyond [`KEPT`], 64 at a time: ending a block costs as much as ending
+//! a thread, some 20 us.
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Block;
 
-/// Blocks that a worker keeps at most.
+/// The most blocks that a worker keeps.
 const CAPACITY: usize = 128;
-/// Blocks that change hands at once.
+/// Blocks exchanged at once.
 const BATCH: usize = CAPACITY / 2;
-/// Free blocks that the process keeps however long it rests.
+/// Free blocks that the process keeps however long it is idle.
 const KEPT: usize = 256;
 
 struct Shared {
     free: Vec<Block>,
-    /// A thread is freeing blocks.
+    /// Whether a thread is freeing blocks.
     freeing: bool,
 }
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared { free: Vec::new(), freeing: false });
-/// Blocks there are: in use, in caches and free.
+/// The number of blocks: in use, in caches and free.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
 fn shared() -> MutexGuard<'static, Shared> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Any thread. Blocks there are in the process.
+/// Returns the number of blocks in the process.
 pub(crate) fn blocks() -> usize {
     BLOCKS.load(Ordering::Relaxed)
 }
 
-/// A worker's free blocks. Its thread only.
+/// A worker's free blocks, used by its thread only.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Vec<Block>);
 
 impl Cache {
-    /// A block as good as new.
+    /// Returns a block as good as new.
     ///
     /// # Errors
-    /// No memory; or the platform cannot have them, which `available` would have told.
+    /// No memory; or the platform does not support blocks, which `available` reports first.
     pub(crate) fn take(&mut self) -> io::Result<Block> {
         if let Some(block) = self.0.pop() {
             return Ok(block);
@@ -79,18 +78,20 @@ impl Drop for Cache {
     }
 }
 
-/// A worker about to sleep. Sees to it that free blocks beyond [`KEPT`] are freed.
+/// Has free blocks beyond [`KEPT`] freed in the background.
+///
+/// Context: a worker about to sleep.
 pub(crate) fn tidy() {
     let mut shared = shared();
     if shared.freeing || shared.free.len() <= KEPT {
         return;
     }
-    // Without a thread to do it they stay, until the next time.
+    // Without a thread to do it the blocks stay until the next call.
     let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_surplus);
     shared.freeing = started.is_ok();
 }
 
-/// On a thread of its own.
+/// Frees surplus blocks, on a thread of its own.
 fn free_surplus() {
     loop {
         let mut surplus: Vec<Block> = {
@@ -104,7 +105,7 @@ fn free_surplus() {
         };
         while let Some(block) = surplus.pop() {
             if let Err(block) = block.end() {
-                // No thread could be made for it.
+                // No thread could be created for it.
                 surplus.push(block);
                 let mut shared = shared();
                 shared.free.append(&mut surplus);

@@ -1,10 +1,10 @@
-//! Moving tasks that are claimed already: what [ring](super::ring) and [deque](super::deque) have in common.
+//! Moving tasks that are already claimed: the common part of [ring](super::ring) and [deque](super::deque).
 //!
-//! Both claim a run of positions by one change of a word, and move the tasks out afterwards. How they claim, and why a
-//! claimed slot is written by nobody, is in their essays; the moves are here. A position is any number that is the
-//! right one modulo the capacity, so counting on past a wrap needs no care.
+//! Both claim a run of positions by one change of a word, and move the tasks out afterwards. Their essays say how they
+//! claim, and why nobody writes to a claimed slot; the moves are here. A position is any number that is right modulo
+//! the capacity, so counting past a wrap needs no care.
 
-/// Places for tasks, by position.
+/// Slots for tasks, by position.
 pub(super) trait Slots {
     type Task;
 
@@ -37,8 +37,8 @@ pub(super) unsafe fn steal<S: Slots>(victim: &S, first: u64, n: u64, own: &S, en
     oldest
 }
 
-/// Tasks that an owner has claimed, the oldest first. Dropping it drops what is left. It borrows the owner, so that the
-/// slots are not refilled before.
+/// Tasks that an owner has claimed, the oldest first. Dropping it drops the remaining ones. It borrows the owner, so
+/// that the slots are not refilled before.
 pub(super) struct Batch<'a, S: Slots> {
     slots: &'a S,
     next: u64,

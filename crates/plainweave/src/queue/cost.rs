@@ -1,4 +1,4 @@
-//! What the queues cost without contention, on one thread. A measurement, not a test.
+//! The cost of the queues without contention, on one thread. A measurement, not a test.
 
 use super::inbox::Inbox;
 use super::inbox::tests::Boxed;

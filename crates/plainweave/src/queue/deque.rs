@@ -1,13 +1,13 @@
-//! A deque that can grow: one owner pushes, and pops the newest or the oldest; any thread steals a batch of the oldest.
+//! A growable deque: one owner pushes, and pops the newest or the oldest; any thread steals a batch of the oldest.
 //!
 //! **Why it is hard.** The owner and the thieves work at different ends until there are few tasks; then both may want
 //! the same one. In Chase and Lev's deque a pop of the newest writes one end, fences, reads the other and settles the
-//! last task by a compare-and-swap; a thief may take one task at a time, since the owner could have taken any but the
-//! first meanwhile; and it reads the task before it knows that the task is its own. And a deque that grows moves its
-//! slots while thieves read them.
+//! last task by a compare-and-swap; a thief may take only one task at a time, since the owner could have taken any but
+//! the first meanwhile; and it reads the task before it knows that the task is its own. And a deque that grows moves
+//! its slots while thieves read them.
 //!
-//! **The words.** Positions count modulo 2^21; position `p` lives in slot `p mod capacity`. Whatever takes a task out
-//! changes one word by a CAS; the number of pushes is a word of its own, so that a push is a plain store.
+//! **The words.** Positions count modulo 2^21; position `p` lives in slot `p mod capacity`. Every operation that takes
+//! a task out changes one word by a CAS; the number of pushes is a word of its own, so that a push is a plain store.
 //!
 //! ```text
 //!   word: AtomicU64 = next << 43 | popped << 22 | moving << 21 | held        pushed: AtomicU64, the owner's
@@ -24,27 +24,27 @@
 //! Invariant: `held + (end - next) <= capacity`. A slot outside `[next - held, end)` belongs to the owner.
 //!
 //! **The protocol.**
-//! 1. *Push* (owner): load the word (Acquire); without a free slot it is full. Write slot `end`; store `pushed + 1`
-//!    (Release).
+//! 1. *Push* (owner): load the word (Acquire); without a free slot the deque is full. Write slot `end`; store
+//!    `pushed + 1` (Release).
 //! 2. *Pop the newest* (owner): CAS (Release) `popped + 1`, and *announced* becomes *disturbed*; read slot `end - 1`.
 //! 3. *Pop the oldest* (owner): CAS (Release) `next + 1`, and *announced* becomes *disturbed*; if a thief is moving
-//!    tasks also `held + 1`, so that `next - held`, the thief's begin, stays where it is; read slot `next`.
+//!    tasks also `held + 1`, so that `next - held`, where the thief begins, does not change; read slot `next`.
 //! 4. *Announce* (thief): if the gate is not open another thief is at work: leave. CAS (Acquire) to *announced*.
 //! 5. *Claim* (thief): load `pushed` (Acquire); CAS (AcqRel) from the word of step 4 to `next + n`, *moving*, `held =
-//!    n`. If that fails, the owner has disturbed: CAS back to *announced* and try again. If there is nothing, or it is
-//!    declined, open the gate and leave.
+//!    n`. If that fails, the owner has disturbed: CAS back to *announced* and retry. If the deque is empty, or `wanted`
+//!    declines, open the gate and leave.
 //! 6. *Move* (thief): load `slots` (Acquire), move the claimed tasks out. No code that could panic runs here.
 //! 7. *Release* (thief): clear `moving` and `held` (Release).
-//! 8. *Grow* (owner): make slots twice as many; copy the bits of `[next - held, end)`; store `slots` (Release). The old
-//!    ones stay as they are, linked from the new ones, until the deque is dropped.
+//! 8. *Grow* (owner): allocate twice as many slots; copy the bits of `[next - held, end)`; store `slots` (Release). The
+//!    old slots stay as they are, linked from the new ones, until the deque is dropped.
 //!
 //! **Why it is safe.**
-//! * *Two want one task:* both CAS the same word, one fails and looks again.
-//! * *The claim knows what it claims.* What a thief read of `pushed` belongs to the word it read before: step 4's
+//! * *Two want one task:* both CAS the same word; one fails and looks again.
+//! * *The claim knows what it claims.* The `pushed` that a thief read belongs to the word it read before: step 4's
 //!   Acquire has seen the last pop's Release, so all pushes before it. Between announcing and claiming nothing was
-//!   taken out: each pop leaves *disturbed*, and only the one thief that has announced leads out of that. So a CAS that
-//!   succeeds has seen the word unchanged since step 4, not just the same again; and what was pushed since only adds
-//!   tasks. That rules out ABA, with fields that come round in a moment.
+//!   taken out: each pop leaves *disturbed*, and only the one thief that has announced leaves that state. So a CAS that
+//!   succeeds has seen the word unchanged since step 4, not just the same value again; and pushes since then only add
+//!   tasks. That rules out ABA, although the fields wrap quickly.
 //! * *A thief's reads come after the owner's writes:* `pushed` is stored with Release and loaded with Acquire. A later
 //!   thief reads at least that, by the AcqRel of step 5.
 //! * *A push over slots that are being moved:* they are in `[next - held, next)`, which step 1 counts as full. When it
@@ -52,27 +52,28 @@
 //! * *Growth against a thief:* the thief reads its claim from the old slots or from the new ones. Both hold the same
 //!   bits: nobody writes to old slots, and the copy includes what is held. If the claim covers a task that was pushed
 //!   after the growth, the load of `pushed` made the new slots visible. Bits that nobody claims there are not dropped:
-//!   a task belongs to who moved the word over it.
+//!   a task belongs to the thread that moved the word over it.
 //! * *Reclamation:* no old slots are freed while a thief could read them. Together they are fewer than the new ones, so
-//!   the price is at most half of the memory. Positions go on counting: restarting them at 0 with the new slots is the
-//!   known way to hand one task to two.
-//! * *A look* loads the word (Acquire), then `pushed`: so it may miss pops, but no push that happened before.
+//!   they take at most half of the memory. Positions go on counting: restarting them at 0 with the new slots is the
+//!   known way to give one task to two threads.
+//! * *A look* (`len`, `is_empty`) loads the word (Acquire), then `pushed`: it may miss pops, but no push that happened
+//!   before it.
 //!
 //! **Cost.** A push is two loads and two stores, a pop one CAS, a steal three read-modify-writes for the batch.
 //!
-//! **Limits.** One thief at a time, as in the [ring](super::ring): one that the kernel stops keeps others out, and the
-//! slots it moves from being used; the owner goes on. [`MAX_CAPACITY`] tasks. A look that is stopped between its two
-//! loads while the owner pushes exactly 2^21 times, or a multiple, sees nothing.
+//! **Limits.** One thief at a time, as in the [ring](super::ring): a thief that the kernel preempts keeps others out,
+//! and keeps the slots it moves from being reused; the owner goes on. [`MAX_CAPACITY`] tasks. A look that is preempted
+//! between its two loads while the owner pushes exactly 2^21 times, or a multiple, sees nothing.
 //!
 //! **Sources.** D. Chase and Y. Lev, Dynamic circular work-stealing deque, 2005 (growth, old slots still readable); D.
 //! Hendler and N. Shavit, Non-blocking steal-half work queues, 2002 (a batch claimed by a packed word); S. Barral's
-//! St3, 2022 (pushes and pops counted apart, so that a push is a store). There both counts have 32 bits and a thief
-//! trusts that they do not come round; the gate and `held` are ours.
+//! St3, 2022 (pushes and pops counted apart, so that a push is a store). There both counts have 32 bits, and a thief
+//! relies on their not wrapping; the gate and `held` are new here.
 //!
-//! **Rejected.** *Chase and Lev's deque as it is:* a thief copies before it claims, which is a data race for tasks that
-//! are more than a word; and it takes one task. *Everything in one word, the length too:* simpler, no gate; but then a
-//! push is a read-modify-write: 27 ns instead of 17 for a push and a pop (see `docs/queues.md`). *A lock around a
-//! `VecDeque`:* 38 ns, and a thief that the kernel stops while it holds the lock stops the owner.
+//! **Rejected.** *Chase and Lev's deque as it is:* a thief copies before it claims, which is a data race for tasks
+//! larger than a word; and it takes one task. *Everything in one word, including the length:* simpler, no gate; but
+//! then a push is a read-modify-write: 27 ns instead of 17 for a push and a pop (see `docs/queues.md`). *A lock around
+//! a `VecDeque`:* 38 ns, and a thief that the kernel preempts while it holds the lock stops the owner.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -97,15 +98,15 @@ pub const MAX_CAPACITY: usize = 1 << 20;
 
 /// Width of the fields: they count up to [`MAX_CAPACITY`], and positions to twice that.
 const BITS: u32 = 21;
-/// One field's worth of ones: the low field, and what positions are counted modulo.
+/// One field's worth of ones: the low field, and the modulus of positions.
 const FIELD: u64 = (1 << BITS) - 1;
-/// The low field says how many slots below `next` a thief still reads.
+/// Set while the low field says how many slots below `next` a thief still reads.
 const MOVING: u64 = 1 << BITS;
 /// Without [`MOVING`]: a thief is about to claim.
 const ANNOUNCED: u64 = 1;
-/// Without [`MOVING`]: it was, and the owner has taken something since.
+/// Without [`MOVING`]: a thief was about to claim, and the owner has taken something since.
 const DISTURBED: u64 = 2;
-/// Where `popped` and `next` begin.
+/// The lowest bit of `popped`; `next` follows it.
 const POPPED: u32 = BITS + 1;
 const NEXT: u32 = 2 * BITS + 1;
 
@@ -114,27 +115,27 @@ const NEXT: u32 = 2 * BITS + 1;
 struct Word(u64);
 
 impl Word {
-    /// Position of the oldest queued task.
+    /// Returns the position of the oldest queued task.
     fn next(self) -> u64 {
         self.0 >> NEXT
     }
 
-    /// Where the next push goes, after so many pushes.
+    /// Returns where the next push goes, after `pushed` pushes.
     fn end(self, pushed: u64) -> u64 {
         pushed.wrapping_sub(self.0 >> POPPED) & FIELD
     }
 
-    /// Queued tasks, after so many pushes.
+    /// Returns the number of queued tasks, after `pushed` pushes.
     fn len(self, pushed: u64) -> u64 {
         self.end(pushed).wrapping_sub(self.next()) & FIELD
     }
 
-    /// Slots below `next` that a thief is still reading.
+    /// Returns the number of slots below `next` that a thief is still reading.
     fn held(self) -> u64 {
         if self.0 & MOVING == 0 { 0 } else { self.0 & FIELD }
     }
 
-    /// The thieves' field: gate, or [`MOVING`] with `held`.
+    /// Returns the thieves' field: gate, or [`MOVING`] with `held`.
     fn gate(self) -> u64 {
         self.0 & (MOVING | FIELD)
     }
@@ -143,25 +144,25 @@ impl Word {
         Self((self.0 - self.gate()) | gate)
     }
 
-    /// After the owner has taken something: a thief that has announced must look again.
+    /// Returns the word after the owner has taken something: a thief that has announced must look again.
     fn disturbed(self) -> Self {
         if self.gate() == ANNOUNCED { self.with_gate(DISTURBED) } else { self }
     }
 
-    /// After `n` of the oldest were taken.
+    /// Returns the word after `n` of the oldest were taken.
     fn without_oldest(self, n: u64) -> Self {
         let next = (self.next() + n) & FIELD;
         Self((self.0 & ((1 << NEXT) - 1)) | (next << NEXT))
     }
 
-    /// After the newest was taken.
+    /// Returns the word after the newest was taken.
     fn without_newest(self) -> Self {
         let popped = ((self.0 >> POPPED) + 1) & FIELD;
         Self((self.0 & !(FIELD << POPPED)) | (popped << POPPED))
     }
 }
 
-/// The slots of a time; older ones hang on newer ones.
+/// One generation of slots, linked to the older ones.
 struct Slots<T> {
     cells: Box<[UnsafeCell<MaybeUninit<T>>]>,
     older: *mut Slots<T>,
@@ -192,13 +193,13 @@ impl<T> batch::Slots for Slots<T> {
     }
 }
 
-/// What owner and thieves share.
+/// The part shared by owner and thieves.
 struct Deque<T> {
     ends: CachePadded<Ends>,
     slots: AtomicPtr<Slots<T>>,
 }
 
-/// Both on one line: the owner writes both, a thief that looks reads both.
+/// Both words on one cache line: the owner writes both, and a thief that looks reads both.
 struct Ends {
     word: AtomicU64,
     pushed: AtomicU64,
@@ -211,17 +212,18 @@ unsafe impl<T: Send> Sync for Deque<T> {}
 unsafe impl<T: Send> Send for Deque<T> {}
 
 impl<T> Deque<T> {
-    /// The newest slots, or for a thief perhaps the ones before.
+    /// Returns the newest slots, or for a thief perhaps the ones before.
     fn slots(&self) -> &Slots<T> {
         // SAFETY: never null, and freed with the deque only.
         unsafe { &*self.slots.load(Acquire) }
     }
 
-    /// Protocol steps 4 and 5: the first claimed position and how many. `wanted` maps the victim's length to a number.
+    /// Performs protocol steps 4 and 5: returns the first claimed position and how many. `wanted` maps the victim's
+    /// length to a number.
     fn claim(&self, wanted: impl Fn(usize) -> usize) -> Option<(u64, u64)> {
         let Ends { word: shared, pushed } = &*self.ends;
         let mut word = Word(shared.load(Acquire));
-        // Nobody else leads out of what this thief announces, so from then on the gate is open only if it is not ours.
+        // Only the announcing thread leaves the announced state: once `ours` is set, a gate that is not open is ours.
         let mut ours = false;
         loop {
             if !ours && (word.gate() != 0 || word.len(pushed.load(Acquire)) == 0) {
@@ -249,7 +251,7 @@ impl<T> Deque<T> {
         }
     }
 
-    /// Protocol step 7.
+    /// Performs protocol step 7.
     fn release(&self) {
         self.ends.word.fetch_and(!(MOVING | FIELD), Release);
     }
@@ -259,28 +261,28 @@ impl<T> Drop for Deque<T> {
     fn drop(&mut self) {
         let word = Word(self.ends.word.load(Relaxed));
         for i in 0..word.len(self.ends.pushed.load(Relaxed)) {
-            // SAFETY: `&mut self`: nobody else is at work, and each queued position is taken once.
+            // SAFETY: `&mut self`: no other thread is at work, and each queued position is taken once.
             drop(unsafe { self.slots().take(word.next() + i) });
         }
         let mut slots = self.slots.load(Relaxed);
         while !slots.is_null() {
-            // SAFETY: made by `Box::into_raw`, on the list once, read by nobody any more. Cells drop no tasks.
+            // SAFETY: made by `Box::into_raw`, on the list once, no longer read by anyone. Cells drop no tasks.
             let boxed = unsafe { Box::from_raw(slots) };
             slots = boxed.older;
         }
     }
 }
 
-/// A deque for `capacity` tasks, a power of two up to [`MAX_CAPACITY`], as its owner's half.
+/// Creates a deque for `capacity` tasks, a power of two up to [`MAX_CAPACITY`], and returns its owner's half.
 ///
 /// # Panics
-/// If it is another number.
+/// If `capacity` is any other number.
 #[must_use]
 pub fn deque<T: Send>(capacity: usize) -> Owner<T> {
     deque_at(capacity, 0)
 }
 
-/// [`deque`] with a first position, so that tests cross the wrap.
+/// Creates a [`deque`] with a first position, so that tests cross the wrap.
 pub(super) fn deque_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
     let legal = capacity.is_power_of_two() && capacity <= MAX_CAPACITY;
     assert!(legal, "deque capacity {capacity}: not a power of two up to {MAX_CAPACITY}");

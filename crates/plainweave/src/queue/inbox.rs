@@ -1,29 +1,29 @@
 //! A worker's inbox: any thread pushes a wake-up, the worker takes all of them at once.
 //!
-//! **Why it is hard.** A wake-up may come from any thread, a signal of the kernel's away from an allocator, and it must
-//! not fail: so no bound, no lock and no allocation. The link therefore lives in the task ([`Link`]), and a task is
-//! in at most one inbox at a time, which the fiber's state word guarantees (only who moves it from *parked* to
-//! *ready* pushes it, or who holds a fiber that has not started).
+//! **Why it is hard.** A wake-up may come from any thread, even where allocation is not possible, and it must not fail:
+//! so no bound, no lock and no allocation. The link therefore lives in the task ([`Link`]), and a task is in at most
+//! one inbox at a time, which the fiber's state word guarantees (only the thread that moves it from *suspended* to
+//! *ready* pushes it, or the holder of a fiber that has not started).
 //!
 //! **The protocol** is Treiber's stack, taken whole:
 //! 1. *Push:* load `newest` (Relaxed); write it into the task's link; CAS `newest` to the task (Release); on failure
-//!    again from the link. The task is not touched after the CAS: its new owner may already run or free it.
-//! 2. *Take:* swap `newest` with null (Acquire), then turn the chain round, so that the oldest comes first.
-//! 3. *Look:* load `newest` (Relaxed). Whoever needs it ordered fences (`park` does).
+//!    retry from the link. The task is not touched after the CAS: its new owner may already run or free it.
+//! 2. *Take:* swap `newest` with null (Acquire), then reverse the chain, so that the oldest comes first.
+//! 3. *Look:* load `newest` (Relaxed). A caller that needs it ordered issues a fence (`atomics/sleepers` does).
 //!
 //! **Why it is safe.**
 //! * *Two pushes:* one CAS fails and links behind the other. No ABA: a push never follows the pointer that it compares,
 //!   so "the same pointer again" is as good as "unchanged": the chain below that task *is* what the link says.
-//! * *Push against take:* the push linked either to what the take then took with it, or, failing, starts anew from
-//!   null.
+//! * *Push against take:* the push linked either to the chain that the take then took with it, or, failing, starts
+//!   again from null.
 //! * *Writing a link happens before reading it:* the take's Acquire reads the last push's Release; earlier pushes head
 //!   release sequences that the later CASes, being read-modify-writes, continue. So one Acquire covers the chain.
 //! * *Order:* pushes of one thread are ordered in the stack, and a take's chain is older than the next take's;
 //!   reversed, each producer is in FIFO order (in fact all are, in the order of their CASes).
 //!
-//! The queue is safe with several takers too (each gets a whole chain), which shutdown and stall recovery use; order
-//! across takers is then nobody's promise.
-
+//! The queue is also safe with several takers (each gets a whole chain), which shutdown and stall recovery use; order
+//! across takers is then not guaranteed.
+//!
 use std::marker::PhantomData;
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -35,35 +35,35 @@ use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The room in a task for its place in an inbox.
+/// The link inside a task by which an inbox holds it.
 pub(crate) struct Link<N>(AtomicPtr<N>);
 
 impl<N> Link<N> {
-    /// Not in an inbox.
+    /// Creates a link that is in no inbox.
     pub(crate) fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 }
 
-/// A handle that owns a node with a [`Link`] in it: what an inbox holds.
+/// A handle that owns a node with a [`Link`] in it; inboxes hold such handles.
 ///
 /// # Safety
 /// `into_node` gives a pointer that stays valid, and whose link nobody else uses and no `&mut` covers, until
 /// `from_node` turns it back into the handle, perhaps on another thread; `link` gives the same link each time.
 pub(crate) unsafe trait Linked: Send + Sized {
-    /// What the handle points to.
+    /// The type that the handle points to.
     type Node;
 
-    /// Gives up the handle for its node.
+    /// Converts the handle into its node.
     fn into_node(self) -> NonNull<Self::Node>;
 
-    /// The handle again.
+    /// Converts a node back into its handle.
     ///
     /// # Safety
     /// `node` came from `into_node`, and comes back once.
     unsafe fn from_node(node: NonNull<Self::Node>) -> Self;
 
-    /// The node's link.
+    /// Returns the node's link.
     ///
     /// # Safety
     /// `node` came from `into_node` and has not come back; the reference is not kept past its coming back.
@@ -73,18 +73,18 @@ pub(crate) unsafe trait Linked: Send + Sized {
 /// An unbounded queue of wake-ups to one worker; `&Inbox` is shared by all.
 pub(crate) struct Inbox<T: Linked> {
     newest: AtomicPtr<T::Node>,
-    /// Hands tasks from thread to thread, which `T: Send` (by [`Linked`]) allows; shares none.
+    /// Passes tasks from thread to thread, which `T: Send` (by [`Linked`]) allows; shares none.
     tasks: PhantomData<fn(T) -> T>,
 }
 
 impl<T: Linked> Inbox<T> {
-    /// An empty inbox.
+    /// Creates an empty inbox.
     pub(crate) fn new() -> Self {
         Self { newest: AtomicPtr::new(ptr::null_mut()), tasks: PhantomData }
     }
 
-    /// Any thread; lock-free, allocates nothing. Returns whether the inbox was empty: of the pushes between two takes
-    /// exactly the first is told so, and it is enough that this one wakes the worker.
+    /// Appends a task and returns whether the inbox was empty. Of the pushes between two takes exactly the first
+    /// returns true, and it is enough that this one wakes the worker. Lock-free; allocates nothing.
     #[inline]
     pub(crate) fn push(&self, task: T) -> bool {
         prefetch_write(&self.newest);
@@ -100,13 +100,15 @@ impl<T: Linked> Inbox<T> {
         }
     }
 
-    /// The worker (or whoever stands in for it). Takes everything, oldest first; an empty inbox costs one load.
+    /// Takes everything, oldest first; an empty inbox costs one load.
+    ///
+    /// Context: the worker, or a thread that has taken over for it.
     #[inline]
     pub(crate) fn take_all(&self) -> Batch<T> {
         self.take().into_batch()
     }
 
-    /// The same, without waiting for the tasks' memory.
+    /// Takes everything like `take_all`, without waiting for the tasks' memory.
     #[inline]
     pub(crate) fn take(&self) -> Taken<T> {
         if self.is_empty() {
@@ -115,7 +117,7 @@ impl<T: Linked> Inbox<T> {
         Taken::new(self.newest.swap(ptr::null_mut(), Acquire))
     }
 
-    /// Any thread. Never true while a task is in whose push happened before this look.
+    /// Returns whether the inbox is empty. Never true while it holds a task whose push happened before this look.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.load(Relaxed).is_null()
@@ -128,10 +130,10 @@ impl<T: Linked> Drop for Inbox<T> {
     }
 }
 
-/// Tasks taken from an inbox, as they hang there: the newest first. Dropping it drops them.
+/// Tasks taken from an inbox, still in stack order: the newest first. Dropping it drops them.
 ///
-/// Each link lies in a task that another core has just changed. [`Taken::step`] turns one round and asks for the next:
-/// called with something else to do in between, it waits for none.
+/// Each link is in a task that another core has just changed. [`Taken::step`] reverses one link and prefetches the
+/// next: a caller that does other work between steps waits for none.
 pub(crate) struct Taken<T: Linked> {
     rest: *mut T::Node,
     turned: Batch<T>,
@@ -153,7 +155,7 @@ impl<T: Linked> Taken<T> {
         self.rest.is_null() && self.turned.oldest.is_null()
     }
 
-    /// Turns one link round: it then points to the next newer task. Whether there are more.
+    /// Reverses one link, so that it points to the next newer task. Returns whether there are more.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         if let Some(node) = NonNull::new(self.rest) {
@@ -170,7 +172,7 @@ impl<T: Linked> Taken<T> {
         !self.rest.is_null()
     }
 
-    /// All of them.
+    /// Reverses the remaining links and returns all tasks.
     pub(crate) fn into_batch(mut self) -> Batch<T> {
         while self.step() {}
         mem::replace(&mut self.turned, Batch::nothing())
@@ -183,7 +185,7 @@ impl<T: Linked> Drop for Taken<T> {
     }
 }
 
-/// Tasks taken from an inbox, oldest first. Dropping it drops what is left.
+/// Tasks taken from an inbox, oldest first. Dropping it drops the remaining ones.
 pub(crate) struct Batch<T: Linked> {
     oldest: *mut T::Node,
     len: usize,
@@ -202,10 +204,10 @@ impl<T: Linked> Iterator for Batch<T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         let node = NonNull::new(self.oldest)?;
-        // SAFETY: a node of the chain, ours, not come back yet.
+        // SAFETY: a node of the chain, which is ours; not converted back yet.
         self.oldest = unsafe { T::link(node) }.0.load(Relaxed);
         self.len -= 1;
-        // SAFETY: from `into_node` in `push`; the chain no longer contains it, so it comes back once.
+        // SAFETY: from `into_node` in `push`; the chain no longer contains it, so it is converted back once.
         Some(unsafe { T::from_node(node) })
     }
 

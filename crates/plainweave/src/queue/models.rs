@@ -1,4 +1,4 @@
-//! Loom models: every interleaving (up to a bound on pre-emptions) of the few steps that the essays argue about.
+//! Loom models: every interleaving (up to a bound on preemptions) of the few steps that the essays argue about.
 //!
 //! `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test -p plainweave --release --lib loom_`
 
@@ -16,7 +16,7 @@ use crate::shim::Arc;
 /// Two positions before the wrap at 2^48: each model crosses it.
 const BEFORE_WRAP: u64 = (1 << 48) - 2;
 
-/// A ring near the wrap that holds `tasks`.
+/// Returns a ring near the wrap that holds `tasks`.
 fn filled(capacity: usize, tasks: &[u32]) -> Owner<u32> {
     let mut owner = ring_at(capacity, BEFORE_WRAP);
     for &task in tasks {
@@ -29,14 +29,14 @@ fn drained(owner: &mut Owner<u32>) -> Vec<u32> {
     std::iter::from_fn(|| owner.pop()).collect()
 }
 
-/// A thief with a ring of its own steals half once, then runs all it has.
+/// A thief with a ring of its own that steals half once, then runs all it has.
 fn steal_half(victim: &Stealer<u32>, own: &mut Owner<u32>) -> Vec<u32> {
     let first = victim.steal_half_into(own);
     let rest = drained(own);
     first.into_iter().chain(rest).collect()
 }
 
-/// Each of `1..=last` once, whoever saw it.
+/// Asserts that each of `1..=last` was seen once, by any thread.
 fn assert_conserved(seen: &[&[u32]], last: u32) {
     let mut all = seen.concat();
     all.sort_unstable();
@@ -137,7 +137,7 @@ fn loom_overflow_against_a_thief() {
     });
 }
 
-/// `park`'s last look: push, fence, read the sleeper against announce, fence, look. Both must not miss.
+/// The last look before sleep: push, fence, read the sleeper against announce, fence, look. Both must not miss.
 fn assert_no_lost_wake<Q: Send + Sync + 'static>(
     queue: Q,
     push: impl FnOnce(),
@@ -189,7 +189,7 @@ fn loom_inbox_two_producers() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || numbers.map(|number| inbox.push(Boxed::new(number))))
         });
-        // Until all have come, yielding in between: loom does not pre-empt before a take whose look (a plain load) is
+        // Until all have come, yielding in between: loom does not preempt before a take whose look (a plain load) is
         // followed by a producer's own load, so a single early take would only ever find the inbox empty.
         let (mut seen, mut takes) = (Vec::new(), 0);
         while seen.len() < 4 {
@@ -206,8 +206,8 @@ fn loom_inbox_two_producers() {
     });
 }
 
-/// Of several pushes only the one that found the inbox empty looks whether the worker sleeps: if the others' tasks are
-/// missed by its last look, that one's is as well, and it wakes the worker.
+/// Of several pushes only the one that found the inbox empty checks whether the worker sleeps: if the worker's last
+/// look misses the others' tasks, it misses that one's as well, and that push wakes the worker.
 #[test]
 fn loom_the_first_of_several_wakes() {
     loom::model(|| {
@@ -226,7 +226,7 @@ fn loom_the_first_of_several_wakes() {
         let sleeper = {
             let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
             thread::spawn(move || {
-                // What it finds awake, then its last look.
+                // What it finds while awake, then its last look.
                 let before = inbox.take_all().count();
                 asleep.store(true, Relaxed);
                 fence(SeqCst);

@@ -1,8 +1,8 @@
-//! A bounded queue for everybody: any thread pushes, any thread pops, first in, first out.
+//! A bounded queue for all threads: any thread pushes, any thread pops, first in, first out.
 //!
-//! **Why it is hard.** If a push claims its place by a compare-and-swap, of many that come at once all but one fail and
-//! come again, each time for the same cache line. A fetch-and-add never fails; but it claims a place before anybody
-//! knows whether there is one: a pop may hold a place that no push will fill, a push one that no pop will empty.
+//! **Why it is hard.** If pushes claim their place by a compare-and-swap, of many at the same time all but one fail and
+//! retry, each time on the same cache line. A fetch-and-add never fails; but it claims a place before it is known
+//! whether there is one: a pop may hold a place that no push will fill, a push one that no pop will empty.
 //!
 //! **The words.** `tail` and `head` hand out tickets, counted modulo 2^64, to pushes and to pops. Ticket `t` belongs to
 //! slot `t mod capacity`. Each slot has a `turn`:
@@ -10,45 +10,46 @@
 //! ```text
 //!   2t      the slot is free for the push with ticket t
 //!   2t + 1  it holds the task of ticket t
-//!   2(t + capacity), which is the first line of the next lap
+//!   2(t + capacity)  free again: the first state of the next lap
 //! ```
 //!
 //! **The protocol.**
-//! 1. *Look* (pop): if the turn of slot `head` says that it is filled, go on. Else load `tail` (Acquire), then `head`;
-//!    if no ticket of a push is left, it is empty: nothing was written. *Look* (push): the same for free and full. So
-//!    while pushes and pops are some slots apart, neither touches the other's tickets.
+//! 1. *Look* (pop): if the turn of slot `head` shows that it is filled, go on. Else load `tail` (Acquire), then `head`;
+//!    if no ticket of a push is left, the queue is empty: nothing was written. *Look* (push): the same for free and
+//!    full. So while pushes and pops are some slots apart, neither touches the other's tickets.
 //! 2. *Ticket*: `fetch_add` (AcqRel) on `tail` or `head`.
 //! 3. *Wait for the turn* (Acquire): usually it has come already. A push writes the slot and sets `2t + 1` (Release), a
 //!    pop moves the task out and sets `2(t + capacity)` (Release).
-//! 4. *Roll back* instead, while the turn has not come and the look of step 1 now says empty (or full): CAS `head` (or
+//! 4. *Roll back* instead, while the turn has not come and the look of step 1 now finds empty (or full): CAS `head` (or
 //!    `tail`) from `t + 1` to `t`. That succeeds only for the holder of the newest ticket; the others wait for their
-//!    turn or for theirs to become the newest.
+//!    turn or for their ticket to become the newest.
 //! 5. *Look again* (a pop that has rolled back): a `fetch_add` of 0 on `tail` (AcqRel). If a push has taken ticket `t`
 //!    meanwhile, begin again.
 //!
 //! **Why it is safe.**
-//! * *One slot, two threads:* tickets are unique. A ticket that was rolled back is nobody's, for its holder had the
-//!   newest; who gets it next, gets the same turn. So the turn names one push or one pop, and nothing but it moves the
-//!   turn on. No ABA: a roll-back compares with "my ticket is the newest", which is just what it needs.
+//! * *One slot, two threads:* tickets are unique. A ticket that was rolled back belongs to nobody, because its holder
+//!   had the newest; its next holder gets the same turn. So the turn names one push or one pop, and only that one moves
+//!   the turn on. No ABA: a roll-back compares with "my ticket is the newest", which is just what it needs.
 //! * *Write before read, read before the next write:* the two Releases of step 3, with its Acquires.
-//! * *Nobody waits for ever:* of those that wait on an empty queue the newest ticket rolls back, then the next. A pop
-//!   whose ticket a push has, waits for that push only.
+//! * *No thread waits for ever:* of those that wait on an empty queue the newest ticket rolls back, then the next. A
+//!   pop whose ticket a push also has waits for that push only.
 //! * *No task is overlooked.* A look that sees `head` past a task's ticket is right: a pop holds that ticket. Should
 //!   that pop roll back, it did not know of the push. Either step 5 finds the push's ticket; or step 5 comes first in
 //!   the order of `tail`, so it (and the roll-back) happened before the push, and a look that sees the push, by the
-//!   Acquire of step 1, sees the roll-back too. So `is_empty` never calls empty what holds a task that was pushed
-//!   before the look and that no pop is about to return.
+//!   Acquire of step 1, sees the roll-back too. So `is_empty` never returns true while the queue holds a task that was
+//!   pushed before the look and that no pop is about to return.
 //!
-//! **Limits.** Not lock-free in the strict sense: a push that the kernel stops between its ticket and its turn delays
-//! the one pop with the same ticket (and, when the ring has gone round, a push). Waiting threads give their processor
-//! to others after some turns. The alternative that never waits (LCRQ) needs a double-width CAS and garbage.
+//! **Limits.** Not lock-free in the strict sense: a push that the kernel preempts between its ticket and its turn
+//! delays the one pop with the same ticket (and, one lap later, a push). Waiting threads yield their processor after
+//! some turns. The alternative that never waits (LCRQ) needs a double-width CAS and memory reclamation.
 //!
 //! **Sources.** Indices by fetch-and-add and the roll-back on empty: the MPMC queue of the OCaml schedulers' thesis
-//! (and of its library), where a CAS on the slot settles who fills it, in any order. Turns: D. Vyukov's bounded MPMC
-//! queue, where a CAS claims the place. Together each place has one owner, order is exact and a store settles a slot.
+//! (and of its library), where a CAS on the slot decides which push fills it, in any order. Turns: D. Vyukov's bounded
+//! MPMC queue, where a CAS claims the place. In the combination each place has one owner, order is exact and a store
+//! completes a slot.
 //!
-//! **Rejected.** *Positions of 32 bits in one word:* nothing to gain, head and tail are to lie apart. *A batch by one
-//! fetch-and-add:* its roll-back would have to give back part of a range; batches go to the
+//! **Rejected.** *Positions of 32 bits in one word:* no benefit, since head and tail belong on separate cache lines. *A
+//! batch by one fetch-and-add:* its roll-back would have to give back part of a range; batches go to the
 //! [injector](super::shared::Injector).
 
 #[cfg(all(test, loom))]
@@ -68,7 +69,7 @@ struct Slot<T> {
     task: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A bounded MPMC FIFO; `&Mpmc` is shared by all. See the module's page.
+/// A bounded MPMC FIFO queue: any thread pushes and pops through `&Mpmc`.
 pub struct Mpmc<T> {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -81,13 +82,13 @@ unsafe impl<T: Send> Sync for Mpmc<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Mpmc<T> {}
 
-/// How far `to` is ahead of `from`; tickets in use are never half the circle apart.
+/// Returns how far `to` is ahead of `from`; tickets in use are never half the circle apart.
 fn ahead(to: u64, from: u64) -> i64 {
     to.wrapping_sub(from).cast_signed()
 }
 
 impl<T: Send> Mpmc<T> {
-    /// An empty queue for `capacity` tasks.
+    /// Creates an empty queue for `capacity` tasks.
     ///
     /// # Panics
     /// If `capacity` is not a power of two.
@@ -96,7 +97,8 @@ impl<T: Send> Mpmc<T> {
         Self::starting_at(capacity, 0)
     }
 
-    /// [`new`](Self::new) with a first ticket, so that tests cross the wrap; a multiple of the capacity.
+    /// Creates a queue like [`new`](Self::new) with a first ticket, a multiple of the capacity, so that tests cross the
+    /// wrap.
     pub(super) fn starting_at(capacity: usize, first: u64) -> Self {
         assert!(capacity.is_power_of_two(), "queue capacity {capacity}: not a power of two");
         let turns = (0..capacity as u64).map(|i| first.wrapping_add(i).wrapping_mul(2));
@@ -108,10 +110,10 @@ impl<T: Send> Mpmc<T> {
         }
     }
 
-    /// Any thread. Queues `task` as the newest, or hands it back when every slot is full or being emptied.
+    /// Appends `task` as the newest, or returns it when every slot is full or being emptied.
     ///
     /// # Errors
-    /// The task, if there is no room.
+    /// Returns the task if there is no room.
     #[inline]
     pub fn push(&self, task: T) -> Result<(), T> {
         let next = self.tail.load(Relaxed);
@@ -134,8 +136,8 @@ impl<T: Send> Mpmc<T> {
         Ok(())
     }
 
-    /// Any thread. Takes the oldest task. `None`: at some time during the call there was no task that was not
-    /// another pop's.
+    /// Takes the oldest task. `None`: at some time during the call every task in the queue was about to be returned by
+    /// another pop.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         loop {
@@ -153,7 +155,7 @@ impl<T: Send> Mpmc<T> {
         }
     }
 
-    /// The task of `ticket`, or `None` once the ticket is rolled back.
+    /// Returns the task of `ticket`, or `None` once the ticket is rolled back.
     #[inline]
     fn pop_at(&self, ticket: u64) -> Option<T> {
         let (slot, filled) = (self.slot(ticket), ticket.wrapping_mul(2).wrapping_add(1));
@@ -171,8 +173,8 @@ impl<T: Send> Mpmc<T> {
         Some(task)
     }
 
-    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look, unless
-    /// a pop is about to return it.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
+    /// look, unless a pop is about to return it.
     #[inline]
     pub fn len(&self) -> usize {
         // Tail first: see the essay.
@@ -180,13 +182,13 @@ impl<T: Send> Mpmc<T> {
         ahead(tail, self.head.load(Acquire)).clamp(0, self.slots.len() as i64) as usize
     }
 
-    /// Any thread. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tasks that fit.
+    /// Returns the number of tasks that fit.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
@@ -200,7 +202,7 @@ impl<T: Send> Mpmc<T> {
     }
 }
 
-/// Protocol step 4.
+/// Performs protocol step 4.
 #[cold]
 fn roll_back(tickets: &AtomicU64, ticket: u64) -> bool {
     tickets.compare_exchange(ticket.wrapping_add(1), ticket, AcqRel, Relaxed).is_ok()

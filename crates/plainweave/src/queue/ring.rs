@@ -3,7 +3,7 @@
 //! **Why it is hard.** A thief wants to copy several tasks while the owner goes on pushing and popping. If it copies
 //! first and claims afterwards (Chase-Lev), it reads slots that the owner may be overwriting: a data race even when
 //! the claim then fails. If it claims first, the owner must not reuse the slots until the copy is done. So a claim
-//! has two ends, its begin and its end, and both must be visible in one atomic word.
+//! has a beginning and an end, and both must be visible in one atomic word.
 //!
 //! **The words.** Positions count up for ever (48 bits); position `p` lives in slot `p mod capacity`.
 //!
@@ -22,15 +22,15 @@
 //! 1. *Push* (owner): load `head` (Acquire), give up if `tail - (next - held)` is the capacity; write slot `tail`;
 //!    store `tail + 1` (Release).
 //! 2. *Pop* (owner): if `next == tail` it is empty. CAS `head` (Release) to `next + 1`; if a thief holds slots, then
-//!    also `held + 1`, so that `next - held`, the thief's begin, stays where it is. Then read the slot.
+//!    also `held + 1`, so that `next - held`, where the thief begins, does not change. Then read the slot.
 //! 3. *Reserve* (thief): load `head` (Acquire); if `held != 0` another thief is at work: leave. Load `tail` (Acquire),
 //!    choose `n <= tail - next`, CAS `head` (Acquire) to `next + n`, `held = n`.
 //! 4. *Copy* (thief): move the reserved slots out. No code that could panic runs here.
 //! 5. *Release* (thief): `head &= !HELD` (Release): wait-free, whatever the owner popped meanwhile.
 //! 6. *Publish* (thief, as the owner of its own ring): store its own `tail` (Release), once for the batch.
 //!
-//! **Why it is safe: two may want one slot in three ways.**
-//! * *Pop against reserve* (or two reserves): both CAS the same word, one of them fails and looks again.
+//! **Why it is safe.** Two threads may want one slot in three ways:
+//! * *Pop against reserve* (or two reserves): both CAS the same word; one of them fails and looks again.
 //! * *Push over a slot that is being copied:* the slot is in `[next - held, next)`, and step 1 counts held slots as
 //!   occupied. A stale `head` only shows fewer free slots. When the push does see the slot as free, its Acquire load
 //!   read the thief's Release of step 5 or an owner's CAS after it in the same release sequence (every change of
@@ -39,13 +39,13 @@
 //!   the Release of step 1. `tail` never shrinks, so a stale one only yields fewer tasks. It cannot be older than
 //!   `next` was: step 2's Release and step 3's Acquire order them.
 //!
-//! ABA: the CAS of step 3 could be fooled only if `next` came round by exactly 2^48 while the thief stood between two
-//! instructions: a fortnight of pops at 4 ns. (Two 32-bit halves, the usual packing, come round in 20 seconds.)
+//! ABA: the CAS of step 3 could be fooled only if `next` wrapped by exactly 2^48 while the thief stood between two
+//! instructions: a fortnight of pops at 4 ns. (Two 32-bit halves, the usual packing, wrap in 20 seconds.)
 //!
-//! **Limits.** One thief at a time: a second one is told "nothing" at once and tries another victim. A thief that the
-//! kernel preempts within steps 3-5 keeps its slots from being reused and other thieves out; the owner goes on popping,
-//! and pushing while there is room. Popping the newest is left out: it would need a fence per pop against step 3; a
-//! LIFO slot belongs to the policy.
+//! **Limits.** One thief at a time: a second one fails at once and tries another victim. A thief that the kernel
+//! preempts within steps 3-5 keeps its slots from being reused and other thieves out; the owner goes on popping, and
+//! pushing while there is room. Popping the newest is not offered: it would need a fence per pop against step 3; a LIFO
+//! slot belongs to the policy.
 
 mod owner;
 mod stealer;
@@ -62,7 +62,7 @@ use crate::shim::{Arc, UnsafeCell};
 pub use owner::Owner;
 pub use stealer::Stealer;
 
-/// Slots of a ring unless a policy asks otherwise; tiny in models, whose state space grows with it.
+/// The default number of slots of a ring; tiny in models, whose state space grows with it.
 pub const DEFAULT_CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
 
 /// The largest capacity: `held` must fit its 16 bits.
@@ -80,35 +80,35 @@ const POSITIONS: u64 = u64::MAX >> HELD_BITS;
 struct Head(u64);
 
 impl Head {
-    /// Position of the oldest queued task.
+    /// Returns the position of the oldest queued task.
     fn next(self) -> u64 {
         self.0 >> HELD_BITS
     }
 
-    /// Slots below `next` that a thief is still copying from.
+    /// Returns the number of slots below `next` that a thief is still copying from.
     fn held(self) -> u64 {
         self.0 & HELD
     }
 
-    /// After the owner took `n`: the thief's begin, if there is a thief, stays where it is.
+    /// Returns the word after the owner took `n`: where a thief begins, if there is one, does not change.
     fn taken(self, n: u64) -> u64 {
         let held = if self.held() == 0 { 0 } else { n };
         self.0.wrapping_add(n << HELD_BITS).wrapping_add(held)
     }
 
-    /// After a thief reserved `n`; only without another thief.
+    /// Returns the word after a thief reserved `n`; only without another thief.
     fn reserved(self, n: u64) -> u64 {
         debug_assert!(self.held() == 0 && n <= HELD);
         self.0.wrapping_add(n << HELD_BITS).wrapping_add(n)
     }
 }
 
-/// Tasks from position `from` up to position `to`, across the wrap.
+/// Returns the number of tasks from position `from` up to position `to`, across the wrap.
 fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITIONS
 }
 
-/// Both ends on one line of their own: the owner writes both, a thief that looks reads both, so one transfer serves.
+/// Both ends on one cache line: the owner writes both, a thief that looks reads both, so one transfer serves.
 struct Ends {
     head: AtomicU64,
     tail: AtomicU64,
@@ -132,7 +132,8 @@ impl<T> Ring<T> {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
-    /// Protocol step 3: the first reserved position and how many. `wanted` maps the victim's length to a number.
+    /// Performs protocol step 3: returns the first reserved position and how many. `wanted` maps the victim's length to
+    /// a number.
     fn reserve(&self, wanted: impl Fn(usize) -> usize) -> Option<(u64, u64)> {
         let mut head = Head(self.ends.head.load(Acquire));
         loop {
@@ -152,7 +153,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Protocol step 5: the copied slots may be reused.
+    /// Performs protocol step 5: the copied slots may be reused.
     fn release(&self) {
         self.ends.head.fetch_and(!HELD, Release);
     }
@@ -183,12 +184,13 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// A ring for `capacity` tasks (a power of two, at most [`MAX_CAPACITY`]; anything else panics), as its owner's half.
+/// Creates a ring for `capacity` tasks (a power of two, at most [`MAX_CAPACITY`]; anything else panics) and returns its
+/// owner's half.
 pub fn ring<T: Send>(capacity: usize) -> Owner<T> {
     ring_at(capacity, 0)
 }
 
-/// [`ring`] with a first position, so that tests cross the wrap.
+/// Creates a [`ring`] with a first position, so that tests cross the wrap.
 pub(super) fn ring_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
     let legal = capacity.is_power_of_two() && capacity <= MAX_CAPACITY;
     assert!(legal, "ring capacity {capacity}: not a power of two up to {MAX_CAPACITY}");

@@ -1,26 +1,26 @@
-//! An unbounded queue for everybody, in `k` parts: each push goes to one part, each pop takes from the first part that
-//! has something, from a drawn one on. So pushes and pops that come at once seldom meet, and order is relaxed:
-//! each part is first in, first out, and each producer's tasks leave a part in their order.
+//! An unbounded queue for all threads, in `k` parts: each push goes to one part, each pop takes from the first part
+//! that has a task, starting at a random one. So concurrent pushes and pops seldom meet, and order is relaxed: each
+//! part is first in, first out, and each producer's tasks leave a part in their order.
 //!
-//! A part is a bounded [ring](super::mpmc) with a [locked queue](Injector) behind it, or that locked queue
-//! alone. The ring takes what comes one by one; what finds it full goes behind.
+//! A part is a bounded [ring](super::mpmc) with a [locked queue](Injector) behind it, or that locked queue alone. The
+//! ring takes tasks that come one by one; those that find it full go behind.
 //!
 //! **Protocol of a part with a ring.**
-//! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or something is, push behind.
+//! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or there is something behind, push behind.
 //! 2. *Pop:* the ring's oldest; if there is none, the oldest from behind.
 //!
-//! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while something of a producer's is behind,
-//! the same producer sees that and pushes behind too: so what it has in the ring is older than what it has behind.
-//! *Waiting is bounded:* while something is behind, nothing new enters the ring but what had looked before; so the ring
-//! runs dry, and the rest comes.
+//! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while a producer's task is behind, the same
+//! producer sees that and pushes behind too: so its tasks in the ring are older than those behind. *Waiting is
+//! bounded:* while a task is behind, the only tasks to enter the ring are those whose push had looked before; so the
+//! ring runs dry, and the rest comes.
 //!
 //! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to 3 to 20 of them. There
-//! the parts are bounded; here a push cannot fail, because a fiber that is ready must be somewhere. The bound is that
-//! of the [injector](Injector): the live fibers.
+//! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
+//! the [injector](Injector): the live fibers.
 //!
-//! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one and somebody must know when
-//! the last reader has left the old one. A full part is the exception, and what comes in batches goes behind anyway:
-//! one lock a batch. `docs/queues.md` has the figures.
+//! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one, and the queue would have
+//! to detect when the last reader has left the old one. A full part is the exception, and batches go behind anyway: one
+//! lock per batch. `docs/queues.md` has the figures.
 
 mod injector;
 #[cfg(all(test, loom))]
@@ -38,7 +38,7 @@ pub use injector::Injector;
 /// Slots of a part's ring.
 pub const SHARD_CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// An unbounded MPMC queue in parts; `&Sharded` is shared by all. See the module's page.
+/// An unbounded MPMC queue in parts, shared by `&Sharded`. Order is first in, first out within a part only.
 pub struct Sharded<T> {
     shards: Box<[CachePadded<Shard<T>>]>,
 }
@@ -50,7 +50,7 @@ struct Shard<T> {
 
 impl<T: Send> Shard<T> {
     fn len(&self) -> usize {
-        // The ring after what is behind: a task never moves from one to the other.
+        // The ring after the locked queue: a task never moves from one to the other.
         self.behind.len() + self.ring.as_ref().map_or(0, Mpmc::len)
     }
 
@@ -85,13 +85,13 @@ impl<T: Send> Shard<T> {
 }
 
 impl<T: Send> Sharded<T> {
-    /// `shards` parts, at least one, each with a ring of [`SHARD_CAPACITY`] slots before its lock.
+    /// Creates a queue of `shards` parts, at least one, each with a ring of [`SHARD_CAPACITY`] slots before its lock.
     #[must_use]
     pub fn lock_free(shards: usize) -> Self {
         Self::of(shards, || Some(Mpmc::new(SHARD_CAPACITY)))
     }
 
-    /// `shards` parts, at least one, each behind a lock.
+    /// Creates a queue of `shards` parts, at least one, each behind a lock.
     #[must_use]
     pub fn locked(shards: usize) -> Self {
         Self::of(shards, || None)
@@ -102,47 +102,47 @@ impl<T: Send> Sharded<T> {
         Self { shards: (0..shards.max(1)).map(shard).collect() }
     }
 
-    /// Parts.
+    /// Returns the number of parts.
     #[inline]
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look, unless
-    /// a pop is about to return it.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
+    /// look, unless a pop is about to return it.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Any thread. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.len() == 0)
     }
 
-    /// Any thread. Queues `task` as the newest of part `shard`.
+    /// Appends `task` as the newest of part `shard`.
     ///
     /// # Panics
-    /// As all methods that name a part: if there is no such part.
+    /// If there is no such part, as all methods that name a part do.
     #[inline]
     pub fn push(&self, shard: usize, task: T) {
         self.shards[shard].push(task);
     }
 
-    /// Any thread. Queues `tasks` in their order, next to each other, in part `shard`, under one lock (so the iterator
-    /// must not come back here).
+    /// Appends `tasks` in their order, next to each other, to part `shard`, under one lock (so the iterator must not
+    /// use this queue).
     pub fn push_all(&self, shard: usize, tasks: impl IntoIterator<Item = T>) {
         self.shards[shard].behind.push_all(tasks);
     }
 
-    /// Any thread. Takes the oldest task of the first part that has one, from `shard` on.
+    /// Takes the oldest task of the first part that has one, from `shard` on.
     #[inline]
     pub fn pop(&self, shard: usize) -> Option<T> {
         self.from(shard).find_map(Shard::pop)
     }
 
-    /// A worker, for its own ring. Takes up to `max` of the oldest tasks of one part, the first that has some, as many
-    /// as the ring has room for (plus one): one is returned, to be run at once, the others are pushed.
+    /// Takes up to `max` of the oldest tasks of one part, the first that has some, and at most as many as the caller's
+    /// own ring has room for (plus one): one is returned, to be run at once, the others are pushed to the ring.
     pub fn pop_batch_into(&self, shard: usize, ring: &mut Owner<T>, max: usize) -> Option<T> {
         self.from(shard).find_map(|shard| shard.pop_batch_into(ring, max))
     }

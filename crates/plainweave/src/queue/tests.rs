@@ -23,14 +23,14 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: if cfg!(miri) { 6 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// All of `0..TASKS`, each once.
+/// Asserts that all of `0..TASKS` came, each once.
 fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
     let mut all: Vec<u32> = seen.into_iter().flatten().collect();
     all.sort_unstable();
     assert!(all.into_iter().eq(0..TASKS));
 }
 
-/// Runs what the thief holds, then steals, until the producer is done and nothing is seen any more.
+/// Runs what the thief holds, then steals, until the producer is done and no task is visible any more.
 fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
@@ -165,7 +165,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
 
 #[test]
 fn inbox_and_its_batches_drop_what_is_left() {
-    // A leak is Miri's to find.
+    // Miri would report a leak.
     let inbox = Inbox::new();
     assert!(inbox.is_empty());
     assert_eq!([1, 2, 3].map(|number| inbox.push(Boxed::new(number))), [true, false, false]);
@@ -186,7 +186,7 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
         let more: Vec<_> = (0..steps).map(|_| taken.step()).collect();
         assert_eq!(more, [true, true, true, false, false][..steps]);
         assert!(!taken.is_empty());
-        // What comes meanwhile is another batch's. (A leak is Miri's to find.)
+        // Tasks that come meanwhile belong to another batch. (Miri would report a leak.)
         inbox.push(Boxed::new(5));
         if steps % 2 == 0 {
             let batch = taken.into_batch();
@@ -226,7 +226,7 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
         while seen.len() < TASKS as usize {
             seen.extend(std::iter::from_fn(|| reader.pop()).map(|message| (message.addr().get() / 2 - 1) as u32));
             if seen.len() < TASKS as usize && reader.doze() {
-                // Whoever pushes next wakes it; nobody else does.
+                // The next pusher wakes it; nothing else does.
                 thread::park();
                 reader.rouse();
             }

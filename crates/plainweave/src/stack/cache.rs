@@ -1,8 +1,8 @@
-//! A worker's own stacks: the fast path of taking and putting.
+//! A worker's own stacks: the fast path of taking and returning them.
 //!
 //! A plain vector, used from its end, so that the stack taken next is the one whose top is still in the processor's
-//! cache. Half of it is exchanged with the pool at a time: with less a worker that alternates around a boundary would
-//! come to the pool again and again, with more it would starve the others.
+//! cache. Half of it is exchanged with the pool at a time: with less, a worker that alternates around a boundary would
+//! visit the pool again and again; with more, it would starve the others.
 
 use std::cell::Cell;
 use std::io;
@@ -13,17 +13,17 @@ use std::sync::atomic::Ordering;
 use super::pool::CachedCount;
 use super::{Stack, StackPool};
 
-/// Stacks a worker keeps at most.
+/// The most stacks that a worker keeps.
 pub(super) const CAPACITY: usize = 128;
-/// Stacks that change hands at once.
+/// Stacks exchanged with the pool at once.
 const BATCH: usize = CAPACITY / 2;
 
-/// A worker's stacks. Owner only: it can move to a worker's thread but not be shared.
+/// A worker's stacks. It can move to a worker's thread but is not shared.
 #[derive(Debug)]
 pub(crate) struct StackCache {
-    /// Free, without owner, the newest last.
+    /// Free stacks without an owner, the newest last.
     stacks: Vec<Stack>,
-    /// `CAPACITY`, or less where the pool's limit is low: what is kept comes on top of that limit.
+    /// `CAPACITY`, or less where the pool's limit is low: the kept stacks come on top of that limit.
     capacity: usize,
     /// `stacks.len()`, for `StackPool::stats`.
     count: CachedCount,
@@ -32,18 +32,18 @@ pub(crate) struct StackCache {
 }
 
 impl StackCache {
-    /// Any thread. An empty cache.
+    /// Creates an empty cache.
     pub(crate) fn new(pool: Arc<StackPool>) -> StackCache {
         let count = pool.enroll();
         let capacity = CAPACITY.min(pool.config().max_stacks / 8).max(1);
         StackCache { stacks: Vec::with_capacity(capacity), capacity, count, pool, not_sync: PhantomData }
     }
 
-    /// Owner only. A stack with no owner; a few ns when one is cached.
+    /// Takes a stack with no owner; a few ns when one is cached.
     ///
     /// # Errors
     ///
-    /// Those of [`StackPool::take`].
+    /// As for [`StackPool::take`].
     #[inline]
     pub(crate) fn take(&mut self) -> io::Result<Stack> {
         if self.stacks.is_empty() {
@@ -54,7 +54,7 @@ impl StackCache {
         Ok(stack)
     }
 
-    /// Owner only. Gives back a stack of this pool that nothing runs on or points into any more.
+    /// Gives back a stack of this pool that is no longer in use or pointed into.
     #[inline]
     pub(crate) fn put(&mut self, stack: Stack) {
         self.pool.disown(&stack);
@@ -75,7 +75,7 @@ impl StackCache {
         self.pool.take_batch(&mut self.stacks, BATCH.min(self.capacity))
     }
 
-    /// Gives the older half to the pool.
+    /// Moves the older half to the pool.
     #[cold]
     fn flush(&mut self) {
         self.pool.put_batch(self.stacks.drain(..self.capacity.div_ceil(2)));

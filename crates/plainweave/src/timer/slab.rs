@@ -1,4 +1,4 @@
-//! Places for timers: a vector whose free places are chained, so that a place costs no allocation once it exists.
+//! Places for timers: a vector whose free places are chained, so that reusing a place costs no allocation.
 
 use std::ops::{Index, IndexMut};
 
@@ -28,18 +28,18 @@ impl<T> Slab<T> {
     }
 
     #[cfg(test)]
-    /// Places in use.
+    /// Returns the number of places in use.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The generation of a place, if there is such a place. A free place has one that no key carries yet.
+    /// Returns the generation of a place, if the place exists. A free place has one that no key carries yet.
     #[inline]
     pub(super) fn generation(&self, index: u32) -> Option<u32> {
         self.entries.get(index as usize).map(|entry| entry.generation)
     }
 
-    /// A place for a timer, not linked yet: its index and generation.
+    /// Allocates a place for a timer, not linked yet, and returns its index and generation.
     #[inline]
     pub(super) fn take_place(&mut self, deadline: u64, value: T) -> (u32, u32) {
         self.len += 1;

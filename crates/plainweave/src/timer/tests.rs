@@ -105,7 +105,7 @@ enum Step {
     Wake,
 }
 
-/// Distances at every scale, from within a tick to years.
+/// Generates distances at every scale, from within a tick to years.
 fn distances() -> impl Strategy<Value = u64> {
     (0u32..60, any::<u64>()).prop_map(|(bits, random)| random & ((1 << bits) - 1))
 }
@@ -127,7 +127,7 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// The model: a map by (deadline, insertion). What fires at `now` is each deadline whose tick has begun.
+    /// The model: a map by (deadline, insertion). At `now`, each deadline whose tick has begun fires.
     #[test]
     fn the_wheel_is_a_sorted_map(steps in steps()) {
         let mut wheel = Wheel::new();
@@ -137,7 +137,7 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Insert(distance) => {
-                    // A quarter lies in the past.
+                    // A quarter of them are in the past.
                     let past = number % 4 == 0;
                     let deadline = if past { now.saturating_sub(distance) } else { now.saturating_add(distance) };
                     keys.push(((deadline, number), wheel.insert(deadline, (deadline, number))));

@@ -1,11 +1,11 @@
-//! The register that thread-local storage is found by, and the switch with it.
+//! The register that locates thread-local storage, and the switch that sets it.
 
 use std::arch::asm;
 
 use corosensei::stack::Stack;
 use corosensei::{Coroutine, CoroutineResult};
 
-/// Any thread or fiber. The base that is in force.
+/// Returns the base in force.
 pub(crate) fn base() -> usize {
     let base: usize;
     // SAFETY: reads a register; `glibc::available` has found that the kernel allows the instruction, or this is only
@@ -15,8 +15,8 @@ pub(crate) fn base() -> usize {
 }
 
 /// # Safety
-/// `base` is that of a complete block (or thread) that nobody else uses meanwhile. Nothing of the calling function may
-/// use thread-local storage before the base is put back: the compiler is free to move such an access.
+/// `base` is that of a complete block (or thread) that nobody else uses meanwhile. Nothing in the calling function may
+/// use thread-local storage before the base is restored: the compiler is free to move such an access.
 #[inline(always)]
 pub(super) unsafe fn set(base: usize) {
     // SAFETY: the caller's promise; as in `base`. Not `nomem`: no access to memory moves across it.
@@ -38,12 +38,12 @@ pub(super) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A worker. Resumes a fiber on the block at `base`; `home` is the worker's own base.
+/// Resumes a fiber on the block at `base`; `home` is the worker's own base.
 ///
-/// A function of its own, never inlined, so that no thread-local access of the worker's loop gets between the writes.
+/// A separate function, never inlined, so that no thread-local access of the worker's loop gets between the writes.
 ///
 /// # Safety
-/// The block is the fiber's, and the worker has the right to run the fiber, which has not ended.
+/// The block is the fiber's, and the caller is a worker with the right to run the fiber, which has not ended.
 #[inline(never)]
 pub(crate) unsafe fn resume<Y, S: Stack>(
     coroutine: &mut Coroutine<(), Y, (), S>,

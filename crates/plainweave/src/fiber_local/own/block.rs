@@ -1,4 +1,4 @@
-//! A block: making, recycling and ending it. The steps are those of the module's page.
+//! A block: creating, recycling and ending it. The steps are those of the essay in `fiber_local/mod.rs`.
 
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
@@ -11,21 +11,21 @@ use super::glibc::{
     FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, POINTER_GUARD, SELF, STACK_GUARD, TCB, generation,
 };
 
-/// The thread numbers that the kernel gives end here.
+/// The first thread number above those that the kernel assigns.
 const FIRST_NUMBER: u32 = 1 << 22;
-/// glibc's locks have room for 30 bits.
+/// The end of the numbers: glibc's locks have room for 30 bits.
 const END_OF_NUMBERS: u32 = 1 << 30;
-/// How often destructors are called again for what destructors have set; glibc's own figure.
+/// The number of rounds of destructors, for values that destructors have set; glibc uses the same figure.
 const ROUNDS: usize = 4;
-/// What the restartable-sequence area of a thread reads before it is registered.
+/// The content of a thread's restartable-sequence area before it is registered.
 const RSEQ_UNINITIALISED: u32 = u32::MAX;
-/// Stack of the thread that ends a block: it runs no code but glibc's.
+/// The stack size of the thread that ends a block: it runs only glibc's code.
 const END_STACK: usize = 64 * 1024;
 
-/// Numbers for blocks: the least that is free, and those below it that were given back.
+/// Numbers for blocks: the lowest never used, and those below it that were given back.
 static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, BinaryHeap::new()));
 
-/// Storage for one fiber, or a free one. Owned: whoever has it may run on it, one at a time.
+/// Storage for one fiber, in use or free. Owned: its owner may run on it, one at a time.
 #[derive(Debug)]
 pub(crate) struct Block {
     base: NonNull<u8>,
@@ -36,7 +36,7 @@ pub(crate) struct Block {
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Any thread. Steps 1 to 3.
+    /// Creates a block: steps 1 to 3.
     ///
     /// # Errors
     /// No memory, or 2^30 blocks exist; the platform cannot have them.
@@ -54,7 +54,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Its address: what goes into the register.
+    /// Returns the block's address, the value of the register.
     #[inline]
     pub(crate) fn base(&self) -> usize {
         self.base.as_ptr().expose_provenance()
@@ -102,11 +102,13 @@ impl Block {
         }
     }
 
-    /// A worker, when the block's fiber has ended. Step 6.
+    /// Performs step 6.
+    ///
+    /// Context: a worker, when the block's fiber has ended.
     pub(crate) fn reset(&mut self) {
         let Ok(glibc) = Glibc::get() else { return };
-        // A dtv that shows the generation of the first blocks' knows no library that was loaded later, and only those
-        // hang anything on it: glibc writes a later generation there first.
+        // A dtv with the generation of the first blocks' knows no library that was loaded later, and only such
+        // libraries attach anything to it: glibc writes a later generation there first.
         // SAFETY: a whole block.
         if glibc.dynamic || unsafe { generation(self.base()) } != glibc.generation {
             return self.reset_dynamic(glibc);
@@ -121,7 +123,7 @@ impl Block {
         }
     }
 
-    /// The same where libraries that were loaded later have thread-locals: the loader knows them all.
+    /// Does the same where libraries that were loaded later have thread-locals: the loader knows them all.
     #[cold]
     fn reset_dynamic(&mut self, glibc: &Glibc) {
         let len = (glibc.libc.end - glibc.libc.start) as usize;
@@ -139,10 +141,10 @@ impl Block {
         }
     }
 
-    /// Any thread, slow. Step 7.
+    /// Performs step 7; slow.
     ///
     /// # Errors
-    /// The block itself: there is no thread to be had.
+    /// Returns the block itself if no thread is available.
     pub(crate) fn end(self) -> Result<(), Self> {
         let Ok(glibc) = Glibc::get() else { return Err(self) };
         if !wear_out(self.base()) {
@@ -171,12 +173,12 @@ fn put_number(number: u32) {
     NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1.push(number);
 }
 
-/// Makes a thread that puts the block on and ends, and waits for it. False: there is none to be had.
+/// Creates a thread that switches to the block and ends, and waits for it. Returns false if no thread is available.
 fn wear_out(base: usize) -> bool {
     extern "C" fn wear(base: *mut c_void) -> *mut c_void {
-        // SAFETY: a whole block that nobody uses. The thread ends on it, and glibc, which finds what it frees through
-        // the base, and the thread itself by a pointer of its own, frees the block's. Nothing of the thread's own was
-        // used before.
+        // SAFETY: a whole block that nobody uses. The thread ends on it. glibc finds what it frees through the base,
+        // and the thread itself by a pointer of its own, so it frees the block's. Nothing of the thread's own was used
+        // before.
         unsafe { base::set(base.expose_provenance()) };
         ptr::null_mut()
     }
@@ -193,7 +195,9 @@ fn wear_out(base: usize) -> bool {
     }
 }
 
-/// A fiber on storage of its own, at its end. Step 5; may suspend.
+/// Performs step 5 for a fiber on storage of its own.
+///
+/// Context: that fiber, at its end; may suspend.
 pub(crate) fn end_of_fiber() {
     let Ok(glibc) = Glibc::get() else { return };
     for _ in 0..ROUNDS {
@@ -209,7 +213,7 @@ pub(crate) fn end_of_fiber() {
     unsafe { libc::uselocale(GLOBAL) };
 }
 
-/// Calls the destructors of pthread keys for the calling fiber's values; whether there were any.
+/// Calls the destructors of pthread keys for the calling fiber's values. Returns whether there were any.
 fn destroy_values(glibc: &Glibc) -> bool {
     let own = base::base();
     // SAFETY: the descriptor's arrays, the second of pointers that are null or lead to arrays as the first; nobody else
@@ -220,7 +224,7 @@ fn destroy_values(glibc: &Glibc) -> bool {
             &*ptr::with_exposed_provenance::<[usize; LEVELS]>(own + glibc.values),
         )
     };
-    // Most fibers have no values. A branch for each place cost such a fiber 80 ns more.
+    // Most fibers have no values. A branch per place cost such a fiber 80 ns more.
     let [_, values] = first.iter().fold([0; 2], |all, pair| [all[0] | pair[0], all[1] | pair[1]]);
     let further = levels[1..].iter().fold(0, |all, array| all | array);
     values | further != 0 && (0..LEVELS).fold(false, |any, level| destroy_level(glibc, own, level) | any)

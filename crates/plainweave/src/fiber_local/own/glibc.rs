@@ -1,8 +1,8 @@
-//! What the blocks need of glibc, found when it is first asked for, and checked against a living thread.
+//! What the blocks need of glibc: found at the first request, and checked against a living thread.
 //!
 //! Private symbols are looked up by name and version, so that a glibc without them is noticed. Offsets into glibc's
 //! descriptor of a thread come from the tables that it exports for debuggers, from the kernel (the robust list), or
-//! from public pointers into it; none is written down here, but for the head of the descriptor, which the platform's
+//! from public pointers into it. None is hard-coded here, except for the head of the descriptor, which the platform's
 //! ABI fixes (base, dtv, base again, and the two secrets).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -17,7 +17,7 @@ use super::base;
 pub(super) const TCB: usize = 0;
 pub(super) const DTV: usize = 0x08;
 pub(super) const SELF: usize = 0x10;
-/// Whether there is more than one thread, as old glibc asks; shadow stacks.
+/// Whether there is more than one thread, for old versions of glibc; shadow stacks.
 pub(super) const MULTIPLE_THREADS: usize = 0x18;
 pub(super) const FEATURE_1: usize = 0x48;
 pub(super) const STACK_GUARD: usize = 0x28;
@@ -27,7 +27,7 @@ type Destructor = unsafe extern "C" fn(*mut c_void);
 type Allocate = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Deallocate = unsafe extern "C" fn(*mut c_void, bool);
 
-/// What was found. Offsets are from the base.
+/// The findings. Offsets are from the base.
 #[derive(Debug)]
 pub(super) struct Glibc {
     pub(super) allocate: Allocate,
@@ -40,7 +40,7 @@ pub(super) struct Glibc {
     pub(super) list: usize,
     /// The head of the robust list: three words, behind a word that points to it.
     pub(super) robust: usize,
-    /// The first pthread keys' values, [`KEYS_A_LEVEL`] pairs of a number and a value.
+    /// The values of the first pthread keys, [`KEYS_A_LEVEL`] pairs of a number and a value.
     pub(super) first_values: usize,
     /// Pointers to arrays of the same, the first of which is `first_values`.
     pub(super) values: usize,
@@ -50,16 +50,16 @@ pub(super) struct Glibc {
     pub(super) rseq: Option<isize>,
     /// libc's own thread-locals, below the base.
     pub(super) libc: Range<isize>,
-    /// Those of all other modules that were loaded at start.
+    /// The thread-locals of all other modules that were loaded at start.
     pub(super) modules: Vec<Module>,
-    /// Whether there were modules whose thread-locals hang on the dtv.
+    /// Whether there were modules whose thread-locals hang off the dtv.
     pub(super) dynamic: bool,
-    /// What a new dtv's generation was: one that shows another may know modules that were loaded since.
+    /// The generation of a new dtv: a dtv with another may know modules that were loaded since.
     pub(super) generation: usize,
     keys: *const Key,
 }
 
-/// The thread-locals of a module: where they are, and their initial values, the rest being zero.
+/// The thread-locals of a module: their place and their initial values; the rest is zero.
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) offset: isize,
@@ -76,23 +76,23 @@ struct Key {
     destructor: Option<Destructor>,
 }
 
-/// Keys whose values lie in one array.
+/// Keys whose values are in one array.
 pub(super) const KEYS_A_LEVEL: usize = 32;
 /// Arrays of values.
 pub(super) const LEVELS: usize = 32;
 
-// SAFETY: pointers to functions and to what is never unloaded: libc, the loader, the program itself, its libraries.
+// SAFETY: pointers to functions and to objects that are never unloaded: libc, the loader, the program, its libraries.
 unsafe impl Send for Glibc {}
-// SAFETY: as above; only `keys` points to what changes, and it is read as other threads read it.
+// SAFETY: as above; only `keys` points to changing data, and it is read as other threads read it.
 unsafe impl Sync for Glibc {}
 
-/// Any thread. Whether fibers can have storage of their own; the error says why not, and what to do.
+/// Returns whether fibers can have storage of their own; the error says why not, and what to do.
 pub(crate) fn available() -> io::Result<()> {
     Glibc::get().map(|_| ())
 }
 
 impl Glibc {
-    /// Any thread. Looks once.
+    /// Returns the findings; probes on the first call.
     pub(super) fn get() -> io::Result<&'static Self> {
         static FOUND: OnceLock<Result<Glibc, String>> = OnceLock::new();
         FOUND.get_or_init(find).as_ref().map_err(|why| {
@@ -106,11 +106,11 @@ impl Glibc {
         })
     }
 
-    /// The calling thread or fiber. The destructor of a key that is in use, if it has one.
+    /// Returns the destructor of a key that is in use, if it has one.
     pub(super) fn destructor(&self, key: usize) -> Option<Destructor> {
         // SAFETY: fewer than the keys there are; glibc reads the entry without a lock, too.
         let key = unsafe { ptr::read_volatile(self.keys.add(key)) };
-        // Odd: in use.
+        // An odd number: in use.
         if key.seq % 2 == 1 { key.destructor } else { None }
     }
 }
@@ -129,20 +129,20 @@ fn find() -> Result<Glibc, String> {
                     (FSGSBASE; Linux 5.9 or newer does)"
             .to_owned());
     }
-    // On a thread that is not the main one, which differs in some respects.
+    // Probe on a thread that is not the main one, which differs in some respects.
     let probe = std::thread::Builder::new().name("plainweave-probe".into()).spawn(probe);
     let probe = probe.map_err(|error| format!("no thread to look on: {error}"))?;
     probe.join().unwrap_or_else(|_| Err("the look at it failed".to_owned()))
 }
 
-/// The address of a private symbol.
+/// Returns the address of a private symbol.
 fn private(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: valid strings.
     let address = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
     if address.is_null() { Err(format!("it has no {}", name.to_string_lossy())) } else { Ok(address) }
 }
 
-/// A debuggers' table entry: the member's size in bits, as expected, and its offset.
+/// Returns the offset in a debuggers' table entry, after checking the member's size in bits.
 fn offset_of(name: &CStr, bits: u32) -> Result<usize, String> {
     // SAFETY: these symbols are arrays of three 32-bit words: size in bits, count, offset.
     let [found, _count, offset] = unsafe { private(name)?.cast::<[u32; 3]>().read() };
@@ -163,7 +163,7 @@ unsafe fn word(address: usize) -> usize {
     unsafe { ptr::read_volatile(ptr::with_exposed_provenance(address)) }
 }
 
-/// On a thread that does nothing else.
+/// Probes glibc, on a thread that does nothing else.
 fn probe() -> Result<Glibc, String> {
     let base = base::base();
     // SAFETY: the size is a 32-bit word.
@@ -186,7 +186,7 @@ fn probe() -> Result<Glibc, String> {
     unsafe {
         let allocate = std::mem::transmute::<*mut c_void, Allocate>(private(c"_dl_allocate_tls")?);
         let deallocate = std::mem::transmute::<*mut c_void, Deallocate>(private(c"_dl_deallocate_tls")?);
-        // Before the modules are looked at: one that is loaded in between then counts as loaded later.
+        // Before the modules are examined: one that is loaded in between then counts as loaded later.
         let generation = probe_generation(allocate, deallocate)?;
         let (libc, modules, dynamic) = probe_modules(base)?;
         Ok(Glibc {
@@ -210,7 +210,7 @@ fn probe() -> Result<Glibc, String> {
     }
 }
 
-/// That of the dtv: which modules it knows.
+/// Returns the generation of the dtv, which says which modules it knows.
 ///
 /// # Safety
 /// The base of a block, or of a thread.
@@ -234,7 +234,7 @@ unsafe fn probe_generation(allocate: Allocate, deallocate: Deallocate) -> Result
     }
 }
 
-/// The kernel knows where a thread's robust list is.
+/// Finds the robust list's head: the kernel knows where a thread's list is.
 fn probe_robust(base: usize, size: usize) -> Result<usize, String> {
     let (mut head, mut len) = (0usize, 0usize);
     // SAFETY: two words to write to.
@@ -247,7 +247,7 @@ fn probe_robust(base: usize, size: usize) -> Result<usize, String> {
     Ok(head - base)
 }
 
-/// A thread that is not the main one has its resolver's state in its descriptor.
+/// Finds the resolver's state: a thread that is not the main one has it in its descriptor.
 fn probe_resolver(base: usize, size: usize) -> Result<(isize, usize), String> {
     let pointer = private(c"__resp")?.addr();
     expect(pointer < base && base - pointer < 1 << 20, "the resolver's pointer")?;
@@ -257,7 +257,7 @@ fn probe_resolver(base: usize, size: usize) -> Result<(isize, usize), String> {
     Ok((pointer.wrapping_sub(base) as isize, state - base))
 }
 
-/// Where values and destructors of keys are: looked for with a key of our own.
+/// Finds the values and destructors of keys, with a key of its own.
 fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), String> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let values = offset_of(c"_thread_db_pthread_specific", (LEVELS * 64) as u32)?;
@@ -292,7 +292,7 @@ fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), St
     Ok((first, values, keys))
 }
 
-/// The area is public since glibc 2.35.
+/// Finds the restartable-sequence area, which is public since glibc 2.35.
 fn probe_rseq() -> Option<isize> {
     // SAFETY: a valid string; the symbol is a `ptrdiff_t`.
     unsafe {
@@ -301,7 +301,7 @@ fn probe_rseq() -> Option<isize> {
     }
 }
 
-/// What `probe_modules` gathers.
+/// The result of `probe_modules`.
 struct Gathered {
     base: usize,
     errno: usize,
@@ -347,7 +347,7 @@ unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *
     0
 }
 
-/// Thread-locals of the loader, where it has some, belong to libc's.
+/// Returns whether the module is the loader, whose thread-locals, if any, count as libc's.
 fn is_loader(name: *const c_char) -> bool {
     // SAFETY: null or a string.
     !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes().windows(8).any(|part| part == b"ld-linux")

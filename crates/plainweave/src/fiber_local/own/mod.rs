@@ -1,4 +1,4 @@
-//! x86-64 Linux with a shared glibc, where fibers can have storage of their own.
+//! Storage of fibers' own, on x86-64 Linux with a shared glibc.
 
 mod base;
 mod block;

@@ -1,10 +1,10 @@
-//! Blocks without fibers: what glibc sees of them, and that their end leaves nothing.
+//! Blocks without fibers: how glibc sees them, and that ending them leaks nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Block, base};
 
-/// Bytes that libc's allocator has given out.
+/// Returns the bytes that libc's allocator has given out.
 fn in_use() -> usize {
     // SAFETY: no preconditions.
     unsafe { libc::mallinfo2() }.uordblks
@@ -26,7 +26,7 @@ fn a_block_is_a_thread_to_libc() {
     let here = errno();
     assert!(on(&one, errno) != here && on(&one, errno) != on(&two, errno) && errno() == here);
     assert_eq!((on(&one, me), on(&two, me)), (one.base(), two.base()));
-    // Restartable sequences are not registered for it: the kernel is asked.
+    // Restartable sequences are not registered for the block, so the kernel is asked.
     // SAFETY: no preconditions.
     assert!(on(&one, || unsafe { libc::sched_getcpu() }) >= 0);
     // SAFETY: a locale to be freed is not in use; the string is valid.
@@ -66,14 +66,14 @@ fn recursive_locks_tell_blocks_apart() {
     }
 }
 
-/// In rounds, as other tests use the same allocator meanwhile: in one of them nothing else happens.
+/// In rounds, because other tests use the same allocator meanwhile: in one of them nothing else happens.
 #[test]
 fn the_end_of_a_block_gives_its_allocators_cache_back() {
     fn round() -> (usize, usize) {
         let before = in_use();
         let block = Block::new().expect("a block");
         on(&block, || {
-            // SAFETY: freed right away, into the block's cache.
+            // SAFETY: freed at once, into the block's cache.
             unsafe { (1..60).for_each(|n| libc::free(std::hint::black_box(libc::malloc(n * 16)))) };
         });
         let cached = in_use().saturating_sub(before);
@@ -103,7 +103,7 @@ fn values_of_pthread_keys_are_destroyed() {
             on(&block, || libc::pthread_setspecific(key, value));
             on(&block, super::end_of_fiber);
             assert!(on(&block, || libc::pthread_getspecific(key)).is_null());
-            // Every other key stays, so that values come to lie in arrays of later levels.
+            // Keep every other key, so that values come to lie in arrays of later levels.
             if n % 2 == 0 {
                 libc::pthread_key_delete(key);
             }

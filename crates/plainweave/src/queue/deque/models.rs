@@ -16,7 +16,7 @@ fn rest(owner: &mut Owner<u32>) -> Vec<u32> {
     std::iter::from_fn(|| owner.pop_oldest()).collect()
 }
 
-/// A thief with a deque of its own steals half once, then gives all it has.
+/// A thief with a deque of its own that steals half once, then returns all it has.
 fn steal_half(victim: &Stealer<u32>, own: &mut Owner<u32>) -> Vec<u32> {
     let first = victim.steal_into(own, |len| len.div_ceil(2));
     first.into_iter().chain(rest(own)).collect()

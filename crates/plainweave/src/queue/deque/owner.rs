@@ -13,15 +13,15 @@ pub struct Owner<T> {
 }
 
 impl<T: Send> Owner<T> {
-    /// The one owner of a new deque.
+    /// Creates the only owner of a new deque.
     pub(super) fn new(deque: Arc<Deque<T>>) -> Self {
         Self { deque }
     }
 
-    /// Owner only. Queues `task` as the newest, or hands it back when every slot is queued or still held by a thief.
+    /// Appends `task` as the newest, or returns it when every slot is queued or still held by a thief.
     ///
     /// # Errors
-    /// The task, if there is no room; see [`grow`](Self::grow).
+    /// Returns the task if there is no room; see [`grow`](Self::grow).
     #[inline]
     pub fn push(&mut self, task: T) -> Result<(), T> {
         let (word, pushed, slots) = (Word(self.deque.ends.word.load(Acquire)), self.pushed(), self.deque.slots());
@@ -34,7 +34,7 @@ impl<T: Send> Owner<T> {
         Ok(())
     }
 
-    /// Owner only. Takes the newest task.
+    /// Takes the newest task.
     #[inline]
     pub fn pop_newest(&mut self) -> Option<T> {
         let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());
@@ -51,7 +51,7 @@ impl<T: Send> Owner<T> {
         }
     }
 
-    /// Owner only. Takes the oldest task.
+    /// Takes the oldest task.
     #[inline]
     pub fn pop_oldest(&mut self) -> Option<T> {
         let (position, _) = self.claim_oldest(|len| len.min(1))?;
@@ -59,17 +59,16 @@ impl<T: Send> Owner<T> {
         Some(unsafe { self.deque.slots().take(position) })
     }
 
-    /// Owner only. Takes the older half (rounded up) at once, oldest first. While a thief is at work, the room appears
-    /// only when it is done.
-    /// What is not taken from the iterator is dropped with it.
+    /// Takes the older half (rounded up) at once, oldest first. While a thief is at work, the room appears only when it
+    /// is done. Tasks left in the iterator are dropped with it.
     pub fn take_half(&mut self) -> impl ExactSizeIterator<Item = T> {
         let (next, left) = self.claim_oldest(|len| len.div_ceil(2)).unwrap_or((0, 0));
         // SAFETY: just claimed; the batch borrows this owner, so the slots are and stay its newest.
         unsafe { Batch::new(self.deque.slots(), next, left) }
     }
 
-    /// Owner only. Makes the deque twice as large; false, and nothing done, at [`MAX_CAPACITY`]. Costs a copy of all
-    /// that is queued, bit by bit.
+    /// Doubles the capacity; returns false and does nothing at [`MAX_CAPACITY`]. Costs a copy of all queued tasks, bit
+    /// by bit.
     #[cold]
     pub fn grow(&mut self) -> bool {
         let old = self.deque.slots();
@@ -79,13 +78,14 @@ impl<T: Send> Owner<T> {
         let newer = Slots::new(old.cells.len() * 2, self.deque.slots.load(Relaxed));
         // SAFETY: just made, not published yet.
         let new = unsafe { &*newer };
-        // What a thief takes or releases after this load is copied for nothing, which does no harm.
+        // Tasks that a thief takes or releases after this load are copied needlessly, which is harmless.
         let word = Word(self.deque.ends.word.load(Acquire));
         for i in 0..word.held() + word.len(self.pushed()) {
-            // Modulo 2^21, of which both capacities are divisors.
+            // Modulo 2^21, which both capacities divide.
             let position = word.next().wrapping_sub(word.held()).wrapping_add(i);
             old.cell(position).with(|from| {
-                // SAFETY: the slot was written by this owner and is not written any more; the new one is nobody else's.
+                // SAFETY: the slot was written by this owner and is not written any more; the new one is this owner's
+                // alone.
                 new.cell(position).with_mut(|to| unsafe { to.copy_from_nonoverlapping(from, 1) });
             });
         }
@@ -93,47 +93,47 @@ impl<T: Send> Owner<T> {
         true
     }
 
-    /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
+    /// Returns the number of queued tasks: exact except for thieves, which only make it smaller.
     #[inline]
     pub fn len(&self) -> usize {
         Word(self.deque.ends.word.load(Relaxed)).len(self.pushed()) as usize
     }
 
-    /// Owner only. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Owner only. Pushes that are sure to succeed; slots that a thief is still reading do not count.
+    /// Returns the number of pushes that are sure to succeed; slots that a thief is still reading do not count.
     #[inline]
     pub fn free(&self) -> usize {
         let word = Word(self.deque.ends.word.load(Acquire));
         self.capacity() - (word.held() + word.len(self.pushed())) as usize
     }
 
-    /// Slots in all, for now.
+    /// Returns the current number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.deque.slots().cells.len()
     }
 
-    /// A handle for thieves.
+    /// Returns a handle for thieves.
     pub fn stealer(&self) -> Stealer<T> {
         Stealer::new(Arc::clone(&self.deque))
     }
 
-    /// How often this owner has pushed.
+    /// Returns how often this owner has pushed.
     fn pushed(&self) -> u64 {
         self.deque.ends.pushed.load(Relaxed)
     }
 
-    /// Makes `n` tasks written from the end on visible.
+    /// Publishes `n` tasks written from the end on.
     pub(super) fn publish(&mut self, n: u64) {
         self.deque.ends.pushed.store(self.pushed().wrapping_add(n), Release);
     }
 
-    /// Where the next push goes. Thieves do not move it.
+    /// Returns where the next push goes.
     pub(super) fn end(&self) -> u64 {
         Word(self.deque.ends.word.load(Relaxed)).end(self.pushed())
     }

@@ -7,7 +7,7 @@ use crate::queue::batch::{self, Slots as _};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::Acquire;
 
-/// The thieves' half. Any thread; as many as there are workers.
+/// The thieves' half; each worker may have one.
 pub struct Stealer<T> {
     deque: Arc<Deque<T>>,
 }
@@ -19,29 +19,30 @@ impl<T> Clone for Stealer<T> {
 }
 
 impl<T: Send> Stealer<T> {
-    /// A handle to somebody's deque.
+    /// Creates a handle to another worker's deque.
     pub(super) fn new(deque: Arc<Deque<T>>) -> Self {
         Self { deque }
     }
 
-    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look;
-    /// tasks already claimed by a thief are that thief's and do not count.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
+    /// look; tasks already claimed by a thief belong to that thief and do not count.
     #[inline]
     pub fn len(&self) -> usize {
-        // The word first: `pushed` can then only be newer, and the answer only too large.
+        // The word first: `pushed` can then only be newer, and the result only too large.
         let word = Word(self.deque.ends.word.load(Acquire));
         word.len(self.deque.ends.pushed.load(Acquire)) as usize
     }
 
-    /// Any thread. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Any thread. Moves `wanted(len)` of the victim's oldest tasks (fewer if the thief lacks room; 0 declines; asked
-    /// only when `len > 0`, and again if the owner interferes) to the end of the thief's deque, oldest first, except
-    /// the oldest: that is returned, to be run at once. `None`: empty, declined, busy with another thief, or one's own.
+    /// Moves `wanted(len)` of the victim's oldest tasks (fewer if the thief lacks room; 0 declines; called only when
+    /// `len > 0`, and again if the owner interferes) to the end of the thief's deque, oldest first, except the oldest,
+    /// which is returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own
+    /// deque.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         if Arc::ptr_eq(&self.deque, &thief.deque) {
             return None;
@@ -59,7 +60,7 @@ impl<T: Send> Stealer<T> {
         Some(oldest)
     }
 
-    /// Any thread. Steals the oldest task. `None`: empty, or busy with another thief.
+    /// Steals the oldest task. `None`: empty, or busy with another thief.
     pub fn steal_one(&self) -> Option<T> {
         let (position, _) = self.deque.claim(|_| 1)?;
         // SAFETY: claimed by this thief, taken once.

@@ -7,7 +7,7 @@ use loom::thread;
 use super::Mpmc;
 use crate::shim::Arc;
 
-/// Of this many slots, near the wrap.
+/// Returns a queue of this many slots, near the wrap.
 fn queue(capacity: usize) -> Arc<Mpmc<u32>> {
     Arc::new(Mpmc::starting_at(capacity, u64::MAX - 1))
 }
@@ -42,7 +42,7 @@ fn loom_mpmc_pops_of_an_empty_queue_roll_back() {
     });
 }
 
-/// Two pushes for one place: at least one gets it, the tickets come back.
+/// Two pushes for one place: at least one gets it, and the tickets come back.
 #[test]
 fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
     loom::model(|| {
@@ -94,7 +94,7 @@ fn loom_mpmc_two_producers_and_a_consumer() {
     });
 }
 
-/// `park`'s last look, while a pop by a third thread takes a ticket and perhaps rolls it back.
+/// The last look before sleep, while a pop by a third thread takes a ticket and perhaps rolls it back.
 #[test]
 fn loom_mpmc_a_look_does_not_miss_a_push() {
     loom::model(|| {
@@ -116,7 +116,7 @@ fn loom_mpmc_a_look_does_not_miss_a_push() {
     });
 }
 
-/// Two pops whose tickets pass each other: a look that comes after the push is told, or a pop returns the task.
+/// Two pops whose tickets pass each other: a look that comes after the push sees the task, or a pop returns it.
 #[test]
 fn loom_mpmc_a_roll_back_overlooks_nothing() {
     loom::model(|| {

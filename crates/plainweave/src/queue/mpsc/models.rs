@@ -20,7 +20,7 @@ fn pop(reader: &Reader<u64>) -> Option<usize> {
     reader.pop().map(|node| node.addr().get() / 2)
 }
 
-/// What a pusher writes before it pushes: the reader must see it.
+/// Memory that a pusher writes before it pushes: the reader must see it.
 struct Written(UnsafeCell<usize>);
 
 // SAFETY: written before a push, read after its pop: what the models check.
@@ -37,12 +37,12 @@ impl Written {
     }
 
     fn read(&self) -> usize {
-        // SAFETY: its pusher has pushed, and is done with it.
+        // SAFETY: its pusher has pushed, and no longer uses it.
         self.0.with(|place| unsafe { *place })
     }
 }
 
-/// Two pushers and a reader: what was not refused comes, once, each pusher's in order.
+/// Two pushers and a reader: each accepted message comes once, each pusher's in order.
 #[test]
 fn loom_mpsc_loses_nothing() {
     for capacity in [1, 2] {
@@ -71,7 +71,7 @@ fn loom_mpsc_loses_nothing() {
     }
 }
 
-/// A reader that dozes is woken, or has found something; rousing does not stand in a push's way.
+/// A reader that dozes is woken, or has found a message; rousing does not block a push.
 #[test]
 fn loom_doze_against_push() {
     loom::model(|| {
@@ -106,8 +106,8 @@ fn loom_rouse_against_push() {
     });
 }
 
-/// Two pushers that find no room take the inbox's way, beside the queue's mark: a worker that sleeps with something to
-/// read has been signalled.
+/// Two pushers that find no room use the inbox, beside the queue's mark: a worker that sleeps with something to read
+/// has been signalled.
 #[test]
 fn loom_full_goes_by_the_inbox() {
     struct Model {

@@ -1,4 +1,4 @@
-//! The owner's half of a [ring](super): push, pop, and the room that overflow makes.
+//! The owner's half of a [ring](super): push, pop, and making room when it is full.
 
 use super::{Head, POSITIONS, Ring, Stealer, distance};
 use crate::queue::batch::{Batch, Slots};
@@ -11,12 +11,12 @@ pub struct Owner<T> {
 }
 
 impl<T: Send> Owner<T> {
-    /// The one owner of a new ring.
+    /// Creates the only owner of a new ring.
     pub(super) fn new(ring: Arc<Ring<T>>) -> Self {
         Self { ring }
     }
 
-    /// Owner only. Queues `task` as the newest, or hands it back when every slot is queued or still held by a thief.
+    /// Appends `task` as the newest, or returns it when every slot is queued or still held by a thief.
     #[inline]
     pub fn push(&mut self, task: T) -> Result<(), T> {
         if self.free() == 0 {
@@ -29,7 +29,7 @@ impl<T: Send> Owner<T> {
         Ok(())
     }
 
-    /// Owner only. Takes the oldest task: one uncontended CAS.
+    /// Takes the oldest task: one uncontended CAS.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let (position, _) = self.claim(|len| len.min(1))?;
@@ -37,55 +37,55 @@ impl<T: Send> Owner<T> {
         Some(unsafe { self.ring.take(position) })
     }
 
-    /// Owner only. Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that
-    /// failed. While a thief copies, the room appears only when it is done: send the failed task along with the batch.
-    /// What is not taken from the iterator is dropped with it.
+    /// Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that failed. While a
+    /// thief copies, the room appears only when it is done: send the failed task along with the batch. Tasks left in
+    /// the iterator are dropped with it.
     pub fn take_half(&mut self) -> impl ExactSizeIterator<Item = T> {
         let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
         // SAFETY: just claimed; the batch borrows this owner.
         unsafe { Batch::new(&*self.ring, next, left) }
     }
 
-    /// Owner only. Tasks queued: exact but for thieves, who only make it smaller.
+    /// Returns the number of queued tasks: exact except for thieves, which only make it smaller.
     #[inline]
     pub fn len(&self) -> usize {
         distance(Head(self.ring.ends.head.load(Relaxed)).next(), self.tail()) as usize
     }
 
-    /// Owner only. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Owner only. Pushes that are sure to succeed; slots that a thief still copies from do not count.
+    /// Returns the number of pushes that are sure to succeed; slots that a thief still copies from do not count.
     #[inline]
     pub fn free(&self) -> usize {
         let head = Head(self.ring.ends.head.load(Acquire));
         (self.ring.capacity() - distance(head.next(), self.tail()) - head.held()) as usize
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> usize {
         self.ring.slots.len()
     }
 
-    /// A handle for thieves.
+    /// Returns a handle for thieves.
     pub fn stealer(&self) -> Stealer<T> {
         Stealer::new(Arc::clone(&self.ring))
     }
 
-    /// Where the next push goes.
+    /// Returns where the next push goes.
     pub(super) fn tail(&self) -> u64 {
         self.ring.ends.tail.load(Relaxed)
     }
 
-    /// Makes `n` tasks written from `tail` on visible (steps 1 and 6).
+    /// Publishes `n` tasks written from `tail` on (steps 1 and 6).
     pub(super) fn publish(&mut self, tail: u64, n: u64) {
         self.ring.ends.tail.store(tail.wrapping_add(n) & POSITIONS, Release);
     }
 
-    /// Protocol step 2 for `wanted(len)` tasks at once: the first position and how many.
+    /// Performs protocol step 2 for `wanted(len)` tasks at once: returns the first position and how many.
     #[inline]
     fn claim(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let tail = self.tail();

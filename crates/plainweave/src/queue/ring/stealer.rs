@@ -7,7 +7,7 @@ use crate::queue::batch::Slots;
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::Acquire;
 
-/// The thieves' half. Any thread; as many as there are workers.
+/// The thieves' half; each worker may have one.
 pub struct Stealer<T> {
     ring: Arc<Ring<T>>,
 }
@@ -19,33 +19,33 @@ impl<T> Clone for Stealer<T> {
 }
 
 impl<T: Send> Stealer<T> {
-    /// A handle to somebody's ring.
+    /// Creates a handle to another worker's ring.
     pub(super) fn new(ring: Arc<Ring<T>>) -> Self {
         Self { ring }
     }
 
-    /// Any thread. Tasks queued, as a hint. Never 0 while a task is queued whose push happened before this look;
-    /// tasks already reserved by a thief are that thief's and do not count.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
+    /// look; tasks already reserved by a thief belong to that thief and do not count.
     pub fn len(&self) -> usize {
-        // Head first: tail can then only be newer, and the answer only too large.
+        // Head first: tail can then only be newer, and the result only too large.
         let head = Head(self.ring.ends.head.load(Acquire));
         distance(head.next(), self.ring.ends.tail.load(Acquire)).min(self.ring.capacity()) as usize
     }
 
-    /// Any thread. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Any thread. Steals the older half, rounded up; see [`steal_into`](Self::steal_into).
+    /// Steals the older half, rounded up; see [`steal_into`](Self::steal_into).
     #[cfg(test)]
     pub fn steal_half_into(&self, thief: &mut Owner<T>) -> Option<T> {
         self.steal_into(thief, |len| len.div_ceil(2))
     }
 
-    /// Any thread. Moves `wanted(len)` of the victim's tasks (fewer if the thief lacks room; 0 declines; asked only
-    /// when `len > 0`, and again if the owner interferes) to the end of the thief's ring, oldest first, except the
-    /// oldest: that is returned, to be run at once. `None`: empty, declined, busy with another thief, or one's own.
+    /// Moves `wanted(len)` of the victim's tasks (fewer if the thief lacks room; 0 declines; called only when `len >
+    /// 0`, and again if the owner interferes) to the end of the thief's ring, oldest first, except the oldest, which is
+    /// returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own ring.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
         if Arc::ptr_eq(&self.ring, &thief.ring) {
             return None;
@@ -64,7 +64,7 @@ impl<T: Send> Stealer<T> {
     }
 
     #[cfg(test)]
-    /// Any thread. Steals the oldest task. `None`: empty, or busy with another thief.
+    /// Steals the oldest task. `None`: empty, or busy with another thief.
     pub fn steal_one(&self) -> Option<T> {
         let (position, _) = self.ring.reserve(|_| 1)?;
         // SAFETY: reserved by this thief, taken once.

@@ -1,16 +1,16 @@
-//! A shared queue behind a lock: FIFO, any thread puts, any thread takes. What full rings spill lands here.
+//! A shared queue behind a lock: FIFO, any thread pushes, any thread pops. Full rings spill into it.
 //!
 //! A `Mutex<VecDeque>` with an atomic copy of its length. A lock-free MPMC queue was not chosen: tasks come here in
-//! batches (half a ring at a time) and leave in batches, so the lock is taken once per batch; and what idle workers do
-//! all the time, looking whether there is anything, reads one word and no lock.
+//! batches (half a ring at a time) and leave in batches, so the lock is taken once per batch; and checking for tasks,
+//! which idle workers do all the time, reads one word and takes no lock.
 //!
 //! **Protocol.** Every change happens under the lock; unlocking first stores the new length (Release), also when the
 //! caller's iterator panics. A look loads it (Acquire). So a length of 0 is never read after (happens-before) a push
 //! whose task is still queued; a look during a push may miss it, and the pusher's wake-up, which comes after, does not.
 //!
 //! **Bound.** None here: it holds fibers, each at most once, and their number is the runtime's bound. Its memory, one
-//! pointer a task, stays at its high-water mark. The rule that shared queues are polled on a schedule, not only when
-//! idle, is the policy's.
+//! pointer per task, stays at its high-water mark. Polling shared queues on a schedule, not only when idle, is the
+//! policy's job.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -25,12 +25,12 @@ use crate::shim::{Mutex, MutexGuard};
 
 /// An unbounded MPMC FIFO; `&Injector` is shared by all.
 pub struct Injector<T> {
-    /// Copy of the queue's length, on a line of its own: looks do not disturb the lock.
+    /// A copy of the queue's length on its own cache line, so that looks do not disturb the lock.
     len: CachePadded<AtomicUsize>,
     queue: Mutex<VecDeque<T>>,
 }
 
-/// The locked queue; publishes its length when it goes.
+/// The locked queue; publishes its length when dropped.
 struct Locked<'a, T> {
     len: &'a AtomicUsize,
     queue: MutexGuard<'a, VecDeque<T>>,
@@ -64,42 +64,43 @@ impl<T: Send> Default for Injector<T> {
 }
 
 impl<T: Send> Injector<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new() -> Self {
         Self { len: CachePadded::new(AtomicUsize::new(0)), queue: Mutex::new(VecDeque::new()) }
     }
 
-    /// Any thread. Tasks queued, as a hint; see the essay for what 0 means.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
+    /// look.
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Acquire)
     }
 
-    /// Any thread: one load. See [`len`](Self::len).
+    /// Returns whether [`len`](Self::len) is 0; one load.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Any thread. Queues `task` as the newest.
+    /// Appends `task` as the newest.
     pub fn push(&self, task: T) {
         self.lock().push_back(task);
     }
 
-    /// Any thread. Queues `tasks` in their order and next to each other, under one lock (so the iterator must not
-    /// come back here). If the iterator panics, what it gave before is queued.
+    /// Appends `tasks` in their order and next to each other, under one lock (so the iterator must not use this queue).
+    /// If the iterator panics, the tasks it gave before are queued.
     pub fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
         self.lock().extend(tasks);
     }
 
-    /// Any thread. Takes the oldest task; when there is none, without the lock.
+    /// Takes the oldest task; takes no lock when there is none.
     pub fn pop(&self) -> Option<T> {
         if self.is_empty() { None } else { self.lock().pop_front() }
     }
 
-    /// A worker, for its own ring. Takes up to `max` of the oldest tasks, as many as the ring has room for (plus one):
-    /// the oldest is returned, to be run at once, the others are pushed in order. `max` of 0 takes nothing.
+    /// Takes up to `max` of the oldest tasks, and at most as many as the caller's own ring has room for (plus one): the
+    /// oldest is returned, to be run at once, the others are pushed to the ring in order. `max` of 0 takes nothing.
     pub fn pop_batch_into(&self, ring: &mut Owner<T>, max: usize) -> Option<T> {
         if max == 0 || self.is_empty() {
             return None;

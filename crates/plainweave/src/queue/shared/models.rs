@@ -1,4 +1,4 @@
-//! Loom models of [shared queues](super): what a ring cannot take goes behind it, and in order.
+//! Loom models of [shared queues](super): tasks that a ring has no room for go behind it, and in order.
 
 use loom::thread;
 
