@@ -7,8 +7,7 @@ mod storage;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle as OsJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::abort::no_unwind;
 use crate::fiber::{FiberTask, Movement};
@@ -17,11 +16,8 @@ use crate::io::probe::{self, Choice as Io};
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::runtime::Runtime;
 use crate::sched::pool::{PoolConfig, PoolShared};
-use crate::sched::wait::Waker;
-use crate::sched::worker::{self, Worker, current_worker};
-use crate::scope::{Scope, scope_on};
+use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
-use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use crate::watchdog::OnStall;
 use machine::{available_cpus, topology};
 

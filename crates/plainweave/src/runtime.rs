@@ -239,7 +239,7 @@ pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
 }
 
 /// Waits for a report in progress after all workers have ended; leaves one that takes too long to itself.
-fn end_reports(thread: &JoinHandle<()>) {
+fn end_reports(thread: &OsJoinHandle<()>) {
     let deadline = Instant::now() + LAST_REPORT;
     while !thread.is_finished() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

@@ -3,8 +3,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{RuntimeBuilder, invalid};
 use crate::fiber::Movement;
