@@ -81,7 +81,7 @@ impl<W> Join<W> {
         if self.bits.compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
-        // SAFETY: WAITING has been taken back before DONE came, so the finisher will not look into the cell.
+        // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the cell.
         self.waiter.with_mut(|w| unsafe { *w = None });
         true
     }

@@ -18,8 +18,8 @@
 //!    waker that comes earlier finds neither bit and sets `REMOTE_WAKE`; the worker's read-modify-write then finds it,
 //!    and the fiber does not suspend. A fiber that never waits never pays.
 //! 2. *Remote wake-up:* `fetch_or(REMOTE_WAKE | payload)`. Found `PINNED` alone: this waker sends the message. Found
-//!    `REMOTE_WAKE` as well: a message is in flight, and its reader will see this waker's payload. Found neither: see
-//!    1. Found `FINISHED`: too late.
+//!    `REMOTE_WAKE` as well: a message is in flight, and its reader will see this waker's payload. Found neither: as in
+//!    step 1, no message is needed. Found `FINISHED`: too late.
 //! 3. *Reading a message:* remove `REMOTE_WAKE` and the payload from the word in one operation, then wake locally. From
 //!    then on another message may be sent. The link is free, because the message has left the inbox.
 //! 4. *Ending.* The worker of a fiber that has suspended swaps in `FINISHED`. Found `REMOTE_WAKE`: a message is in
@@ -134,8 +134,8 @@ impl State {
         !posted
     }
 
-    /// Performs step 2. Returns true if the caller must send the message; the fiber then lives until the message has
-    /// been read. Otherwise the caller must not touch the fiber again.
+    /// Performs step 2. Returns true if the caller must send the message; the fiber then lives until that has been
+    /// read. After false the caller may use the fiber only through a reference of its own.
     ///
     /// Context: any thread except the worker's.
     #[inline]

@@ -16,7 +16,7 @@
 //! any other if it has fiber-local storage, where its panic count travels with it. On shared storage it would leave its
 //! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that heeds deadlines ends
 //! after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds) aborts
-//! the process and reports both fibers.
+//! the process and reports the fiber and what it waited for.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Header {
     }
 }
 
-/// Returns whether cancellation or a deadline forbids the caller to start something new.
+/// Returns what keeps the caller from starting something new: its cancellation, or a deadline that has passed.
 pub(crate) fn interrupted() -> Option<Interrupt> {
     match suspendable() {
         Some(header) => {
@@ -219,7 +219,7 @@ fn until_on_thread<R>(
         if let Some(result) = condition() {
             return Ok(result);
         }
-        // Without `heed` the call returns only when the condition holds, or aborts.
+        // Read once for both tests: without `heed` the call returns only when the condition holds, or aborts.
         let late = deadline.is_some_and(|d| Instant::now() >= d);
         if let Some(me) = panicking
             && (hopeless(me, target) || (!heed && late))

@@ -64,7 +64,7 @@ pub(crate) struct WorkerCtx {
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
     pub(super) recycler: Recycler,
-    /// What `WorkerShared::dry` says.
+    /// A copy of `WorkerShared::dry`.
     pub(super) dry: Cell<bool>,
     /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are in the pool's list.)
     pub(super) pinned: RefCell<Slab<NonNull<Header>>>,
@@ -132,7 +132,7 @@ impl WorkerCtx {
     }
 
     /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers become ready only after
-    /// that, so waking them never wakes this worker.
+    /// that, so that the wake-ups for them go to other workers.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
