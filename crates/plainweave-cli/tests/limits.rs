@@ -36,7 +36,7 @@ impl Drop for Site {
     }
 }
 
-/// What a client sees that sends these pieces, with pauses, and reads to the end. A client's own time-out is shorter
+/// What a client sees that sends these pieces, with pauses, and reads to the end. A client's own timeout is shorter
 /// than any default, so that an end is the flag's doing.
 fn seen(server: &Running, pieces: &[&[u8]], pause: Duration) -> String {
     let mut stream = server.connect();
@@ -87,7 +87,7 @@ fn who_reads_nothing_is_cut_off() {
     }
 }
 
-/// Never silent for as long as the time-out, and slower than the rate.
+/// Never silent for as long as the timeout, and slower than the rate.
 #[test]
 fn who_is_slow_is_cut_off_by_the_rate_alone() {
     let site = Site::new("slow");

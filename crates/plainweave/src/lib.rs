@@ -1,4 +1,64 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
+//!
+//! A *fiber* is a closure with a stack of its own. It is written like a thread: it calls [`net::TcpStream::read`](net)
+//! or [`time::sleep`] and waits there, and meanwhile its *worker*, an OS thread, runs other fibers. A million of them
+//! fit in one process. I/O goes to io_uring, or to epoll where that is not allowed.
+//!
+//! ```
+//! use std::io::{self, Read, Write};
+//! use std::time::Duration;
+//!
+//! use plainweave::net::{TcpListener, TcpStream};
+//! use plainweave::{scope, spawn, time};
+//!
+//! fn echo(mut stream: TcpStream) -> io::Result<()> {
+//!     let mut buf = [0; 1024];
+//!     // A deadline is an ordinary error of the call that runs into it.
+//!     time::with_timeout(Duration::from_secs(10), || loop {
+//!         match stream.read(&mut buf)? {
+//!             0 => return Ok(()),
+//!             n => stream.write_all(&buf[..n])?,
+//!         }
+//!     })
+//! }
+//!
+//! plainweave::run(|| -> io::Result<()> {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let address = listener.local_addr()?;
+//!     let server = spawn(move || listener.accept().and_then(|(stream, _)| echo(stream)));
+//!
+//!     let mut answer = [0; 5];
+//!     scope(|s| {
+//!         // Fibers of a scope may borrow, and have ended when it returns.
+//!         s.spawn(|| {
+//!             let mut stream = TcpStream::connect(address)?;
+//!             stream.write_all(b"hello")?;
+//!             stream.read_exact(&mut answer)
+//!         })
+//!         .join()
+//!         .expect("no panic")
+//!     })?;
+//!     assert_eq!(&answer, b"hello");
+//!     server.join().expect("no panic")
+//! })
+//! .unwrap();
+//! ```
+//!
+//! # Movement and thread-local storage
+//!
+//! A runtime's [`Movement`] says when a fiber may change its worker: never; until it first runs, which is the default;
+//! or at any time. [`Storage`] says which thread-local variables it sees: its own, the default, so that it is a thread
+//! to the language and may move safely at any time; or its worker's, which is `unsafe` to choose because two fibers
+//! then see the same variables. A fiber that does not move waits when its worker is held up by a fiber that computes or
+//! blocks its thread; [`RuntimeBuilder::stall_after`] and [`stall`] tell of such fibers.
+//!
+//! # Where to look
+//!
+//! [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits. [`spawn`], [`thread`] and
+//! [`scope()`] start fibers; [`net`], [`fs`], [`time`], [`sync`] and [`signal`] have the shapes of `std`, and
+//! [`blocking`] runs what would hold up a worker. A call ends early with an error when its fiber is cancelled
+//! ([`is_cancelled`]) or its deadline has passed. [`policy`] decides which fiber runs next, and [`queue`] is what
+//! policies are built from.
 
 mod abort;
 mod atomics;

@@ -600,7 +600,7 @@ fn read_and_write_timeouts(setup: Setup) {
             }
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        // The nearer of deadline and time-out counts.
+        // The nearer of deadline and timeout counts.
         ours.set_read_timeout(Some(LONG)).expect("set");
         let late = time::with_timeout(ms(5), || (&ours).read(&mut [0; 4]));
         assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);

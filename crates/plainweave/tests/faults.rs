@@ -90,7 +90,7 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
     });
     assert_eq!(kinds, [ErrorKind::TimedOut; 4]);
     assert!(start.elapsed() < Duration::from_secs(20));
-    // A token is taken there too; `park_timeout` and time-outs of the stream may be shorter.
+    // A token is taken there too; `park_timeout` and timeouts of the stream may be shorter.
     let (ours, _theirs) = connected();
     let parked = while_panicking(&runtime, move || {
         plainweave::current().unpark();

@@ -393,7 +393,7 @@ fn local_fibers_stay_on_their_worker(setup: Setup) {
                 })
             })
             .collect();
-        assert!(fibers.into_iter().all(|f| f.expect("anchored").join().expect("no panic")));
+        assert!(fibers.into_iter().all(|f| f.expect("pinned").join().expect("no panic")));
     });
 }
 

@@ -1,7 +1,7 @@
 //! What is granted to fibers that wait alone and stay with a worker: it travels as a message, of which there is room
 //! for some.
 //!
-//! Fibers that never move go to the workers by turns, as a thread outside spawns them: so it is known who is where.
+//! Fibers that never move go to the workers alternately, as a thread outside spawns them: so it is known who is where.
 
 mod common;
 

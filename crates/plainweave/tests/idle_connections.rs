@@ -287,7 +287,7 @@ fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
             net::on_readable(state, idle, move |_state, outcome| {
                 let _captured = captured;
                 told.store(true, Ordering::SeqCst);
-                assert!(n % 7 != 0, "a panic in a parked connection's fiber: {outcome:?}");
+                assert!(n % 7 != 0, "a panic in a idle connection's fiber: {outcome:?}");
             });
         });
         if n % 3 == 1 {
@@ -348,7 +348,7 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
                 let _counted = &counted;
                 told.send((n, outcome.as_ref().map_err(|error| (error.kind(), is_cancelled(error))).copied()))
                     .expect("asked");
-                assert!(n != 1, "a panic in a parked connection's fiber");
+                assert!(n != 1, "a panic in a idle connection's fiber");
                 match outcome.and_then(|()| conn.read(&mut [0; 8])) {
                     Ok(_) => ControlFlow::Continue(()),
                     Err(_) => ControlFlow::Break(()),

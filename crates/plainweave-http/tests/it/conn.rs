@@ -62,7 +62,7 @@ fn pipelined_answers_leave_together() {
     assert_eq!(script.writes.len(), 2, "a streamed body takes those before it along");
     let bodies: Vec<_> = read_answers(&script.out).into_iter().map(|answer| answer.body).collect();
     assert_eq!(bodies, [&b"/1"[..], b"/2", b"known", b"/4"]);
-    assert_eq!(script.timeouts_set, 1, "no system call for a time-out that stays the same");
+    assert_eq!(script.timeouts_set, 1, "no system call for a timeout that stays the same");
 
     let mut script = Script::of(GET.repeat(100));
     play(&server(), &mut script);

@@ -10,7 +10,7 @@ use plainweave_http::{Body, Handler, Next, Request, Response, Server, StatusCode
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Data(Vec<u8>),
-    /// Silence until the time-out.
+    /// Silence until the timeout.
     Stall,
     Fail(ErrorKind),
 }
@@ -56,7 +56,7 @@ impl Script {
 impl Read for Script {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         assert!(!buf.is_empty(), "a read without room would look like end of file");
-        assert!(self.timeout.is_some(), "a read without a time-out");
+        assert!(self.timeout.is_some(), "a read without a timeout");
         match self.events.pop_front() {
             None => Ok(0),
             Some(Event::Stall) => Err(ErrorKind::WouldBlock.into()),
@@ -116,7 +116,7 @@ impl Transport for Script {
     }
 }
 
-/// Plays a script in turns, as a driver with parked connections does. Returns the turns taken.
+/// Plays a script in turns, as a driver with idle connections does. Returns the turns taken.
 pub(crate) fn play<H: Handler>(server: &Server<H>, script: &mut Script) -> usize {
     let mut state = server.open(script).unwrap();
     for turn in 1.. {

@@ -1,7 +1,7 @@
 //! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox and the default
 //! policy, with the steps of [`super::sleep`] and [`super::wake`] around them and a stub for the driver.
 //!
-//! Loom holds two workers and one thread outside the pool, two tasks and two pre-emptions. What the model leaves out
+//! Loom holds two workers and one thread outside the pool, two tasks and two preemptions. What the model leaves out
 //! has models of its own: the state words (`atomics`), grants by message (`queue/mpsc`), the watchdog's bell.
 
 use loom::sync::{Arc, Condvar, Mutex};

@@ -1,4 +1,4 @@
-//! A parked connection outlives its fiber.
+//! A idle connection outlives its fiber.
 
 fn main() {
     plainweave::run(|| {
