@@ -1,4 +1,4 @@
-//! A idle connection outlives its fiber.
+//! An idle connection outlives its fiber.
 
 fn main() {
     plainweave::run(|| {
