@@ -238,7 +238,7 @@ impl RuntimeBuilder {
         }
         drop(report);
         for _ in 0..runtime.pool.workers.len() {
-            let panicked = |_| io::Error::other("a worker has panicked before it began: see Policy::attach");
+            let panicked = |_| io::Error::other("a worker panicked before it started: see Policy::attach");
             let (name, fallback) = reports.recv().map_err(panicked)??;
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);
@@ -311,7 +311,7 @@ impl Runtime {
     ///
     /// # Panics
     /// With `f`'s panic, or if the fiber could not start. Also, without running `f`, on a thread that is ending, in a
-    /// destructor of a thread-local that was first used before this crate's.
+    /// destructor of a thread-local that was first used before this crate's thread-local.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
         // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());

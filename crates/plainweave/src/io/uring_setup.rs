@@ -52,7 +52,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
         |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("this kernel's io_uring lacks {what}")));
     let features = ring.params();
     if !features.is_feature_ext_arg() || !features.is_feature_nodrop() || !features.is_feature_fast_poll() {
-        return lacks("time-outs, lossless completions or poll (Linux 5.11 has them)");
+        return lacks("timeouts, lossless completions or poll (Linux 5.11 has them)");
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;

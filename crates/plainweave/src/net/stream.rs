@@ -308,7 +308,7 @@ fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
 
 fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
     if limit == Some(Duration::ZERO) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero; None means no time-out"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero; None means no timeout"));
     }
     word.store(limit.map_or(NONE, wait::nanos), Ordering::Relaxed);
     Ok(())

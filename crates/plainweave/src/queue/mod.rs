@@ -18,8 +18,8 @@
 //!   excuse: loom's cells, Miri and ThreadSanitizer check the very code that runs.
 //! * **A look may err on one side only.** `is_empty` may return false for a queue that is empty a moment later; it
 //!   never returns true for one that holds a task whose push happened before the look. The sleep protocol
-//!   (`atomics/sleepers`, `docs/sleep-protocol.md`) relies on that for its last look: a waker pushes, fences (`SeqCst`) and
-//!   reads the sleepers; a sleeper announces itself, fences (`SeqCst`) and looks.
+//!   (`atomics/sleepers`, `docs/sleep-protocol.md`) relies on that for its last look: a waker pushes, fences (`SeqCst`)
+//!   and reads the sleepers; a sleeper announces itself, fences (`SeqCst`) and looks.
 //!
 //! They are public so that policies outside this crate can be built from them, and so that they can be compared with
 //! others (`plainweave bench queues`); `docs/queues.md` has the figures.
