@@ -234,7 +234,7 @@ impl RuntimeBuilder {
         }
         drop(report);
         for _ in 0..runtime.pool.workers.len() {
-            let panicked = |_| io::Error::other("a worker has panicked before it began: see Policy::attach");
+            let panicked = |_| io::Error::other("a worker panicked before it started: see Policy::attach");
             let (name, fallback) = reports.recv().map_err(panicked)??;
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);

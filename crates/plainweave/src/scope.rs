@@ -37,7 +37,9 @@ pub struct ScopedJoinHandle<'scope, T> {
 ///
 /// # Panics
 /// With `f`'s panic if it panics, else with the first panic of a fiber that was not taken by its handle's `join`.
-/// On a plain thread, with a message that says so: use [`crate::Runtime::scope`] there.
+/// On a plain thread, with a message that says so.
+///
+/// Context: a fiber only; on a plain thread use [`crate::Runtime::scope`].
 ///
 /// ```
 /// plainweave::run(|| {

@@ -54,7 +54,7 @@ impl RuntimeBuilder {
             return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
         }
         if self.on_stall.is_some() && self.stall_after.is_none() {
-            return Err(invalid("on_stall: without a limit (stall_after) there are no stalls to tell of".to_owned()));
+            return Err(invalid("on_stall: without a limit (stall_after) there are no stalls to report".to_owned()));
         }
         Ok(())
     }

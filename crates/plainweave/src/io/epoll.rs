@@ -210,7 +210,7 @@ impl Epoll {
         }
     }
 
-    /// Removes a source's slot. Returns whether it was the last one registered with its descriptor.
+    /// Removes a source's slot. Returns whether that slot was the last one registered with its descriptor.
     fn remove(&mut self, source: u64) -> bool {
         let Some(number) = self.by_source.remove(&source) else { return false };
         let slot = self.slots.remove(number as usize);

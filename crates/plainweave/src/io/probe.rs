@@ -56,7 +56,7 @@ impl Choice {
             "uring" => Choice::Uring,
             "epoll" => Choice::Epoll,
             other => {
-                let text = format!("{VARIABLE}={other:?} is no I/O driver; valid values are \"uring\" and \"epoll\"");
+                let text = format!("{VARIABLE}={other:?} is not an I/O driver; valid values: \"uring\", \"epoll\"");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };

@@ -75,12 +75,12 @@ impl Driver for Sim {
         debug_assert!(false, "no operation is ever pending here");
     }
 
-    /// Time passes in `poll`, so even a busy worker has to call it.
+    /// Returns true: time passes in `poll`, so even a busy worker has to call it.
     fn wants_poll(&self) -> bool {
         true
     }
 
-    /// Time passes in `poll`.
+    /// Returns false: time passes in `poll`.
     fn rests(&self) -> bool {
         false
     }

@@ -7,12 +7,12 @@ use crate::blocking;
 
 /// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on the blocking pool.
 pub trait ToSocketAddrs {
-    /// Returns the addresses, looking a name up if there is one.
-    ///
-    /// Context: any thread or fiber; may suspend.
+    /// Returns the addresses, looking up a name if necessary.
     ///
     /// # Errors
     /// The text is not an address, the name cannot be resolved, or the caller was cancelled or ran into its deadline.
+    ///
+    /// Context: any thread or fiber; may suspend.
     fn resolve(&self) -> io::Result<Vec<SocketAddr>>;
 }
 
@@ -65,7 +65,7 @@ pub(super) fn each<T>(
     addrs: &impl ToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
-    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address");
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for addr in addrs.resolve()? {
         match attempt(addr) {
             Ok(done) => return Ok(done),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::Stack;
 
-/// Free stacks that never cool: a small runtime never pays for counting pages.
+/// Free stacks that stay hot however long they are unused: a small runtime never pays for counting pages.
 pub(super) const ALWAYS_HOT: usize = 128;
 /// The part of a warm stack whose pages are kept, in bytes from the top.
 pub(super) const WARM_BYTES: usize = 16 << 10;

@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// The writer's three steps. The caller holds `WRITERS`.
+    /// Performs the writer's three steps. The caller holds `WRITERS`.
     fn write(&self, range: &SlabRange) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);

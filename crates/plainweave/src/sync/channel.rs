@@ -311,9 +311,9 @@ impl Why {
     }
 }
 
-const NO_RECEIVER: &str = "the channel has no receiver any more";
+const NO_RECEIVER: &str = "the channel has no receivers left";
 const FULL: &str = "the channel is full";
-const NO_SENDER: &str = "the channel is empty and has no sender any more";
+const NO_SENDER: &str = "the channel is empty and has no senders left";
 const EMPTY: &str = "the channel is empty";
 
 impl<T> From<SendError<T>> for io::Error {

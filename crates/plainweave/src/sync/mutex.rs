@@ -137,7 +137,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Spins, because a holder that runs on another core may release the lock soon. Does not with a single worker.
+    /// Spins, because a holder that runs on another core may release the lock soon. With one worker there is none.
     fn spin(&self) -> Option<MutexGuard<'_, T>> {
         if wait::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
             return None;

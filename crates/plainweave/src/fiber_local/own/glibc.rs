@@ -131,8 +131,8 @@ fn find() -> Result<Glibc, String> {
     }
     // Probe on a thread that is not the main one, which differs in some respects.
     let probe = std::thread::Builder::new().name("plainweave-probe".into()).spawn(probe);
-    let probe = probe.map_err(|error| format!("no thread to look on: {error}"))?;
-    probe.join().unwrap_or_else(|_| Err("the look at it failed".to_owned()))
+    let probe = probe.map_err(|error| format!("no thread to probe on: {error}"))?;
+    probe.join().unwrap_or_else(|_| Err("the probe panicked".to_owned()))
 }
 
 /// Returns the address of a private symbol.
@@ -226,7 +226,7 @@ unsafe fn probe_generation(allocate: Allocate, deallocate: Deallocate) -> Result
     unsafe {
         let block = allocate(ptr::null_mut());
         if block.is_null() {
-            return Err("there is no memory to look with".to_owned());
+            return Err("there is no memory to probe with".to_owned());
         }
         let generation = generation(block.expose_provenance());
         deallocate(block, true);
@@ -272,7 +272,7 @@ fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), St
     let mut key = 0;
     // SAFETY: a place for the key; a function that lives as long as the process.
     if unsafe { libc::pthread_key_create(&mut key, Some(nothing)) } != 0 {
-        return Err("there is no pthread key left to look with".to_owned());
+        return Err("there is no pthread key left to probe with".to_owned());
     }
     let mark = ptr::from_mut(&mut key).cast::<c_void>();
     // SAFETY: the key is valid; offsets are within the descriptor and, for a key of a later level, its array.

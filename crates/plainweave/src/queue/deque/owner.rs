@@ -138,7 +138,7 @@ impl<T: Send> Owner<T> {
         Word(self.deque.ends.word.load(Relaxed)).end(self.pushed())
     }
 
-    /// Protocol step 3 for `wanted(len)` tasks at once: the first position and how many.
+    /// Performs protocol step 3 for `wanted(len)` tasks at once: returns the first position and how many.
     #[inline]
     fn claim_oldest(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());

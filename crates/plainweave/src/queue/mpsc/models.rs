@@ -125,7 +125,7 @@ fn loom_full_goes_by_the_inbox() {
                 let signal = match queue.push(node(number)) {
                     Push::Done => false,
                     Push::Wake => true,
-                    // As `pool::post`.
+                    // As `wake::send_to`.
                     Push::Full => shared.inbox.fetch_add(1, Ordering::AcqRel) == 0 && shared.idle.wake_worker(0),
                 };
                 shared.signals.fetch_add(usize::from(signal), Ordering::Relaxed);
