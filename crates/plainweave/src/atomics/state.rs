@@ -48,6 +48,8 @@ pub(super) const GRANT: u32 = 16;
 pub(super) const PINNED: u32 = 32;
 /// Anchored fibers only: somebody else woke it; if it is settled, a message is on its way to its worker.
 pub(super) const REMOTE_WAKE: u32 = 64;
+/// Its task was dropped before it started: it is on its way to a worker that refuses it.
+const LOST: u32 = 128;
 
 /// What a wake-up payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +129,17 @@ impl State {
     #[inline]
     pub(crate) fn finish(&self) {
         self.0.store(FINISHED, Ordering::Release);
+    }
+
+    /// Whoever has the task of a fiber that has not started, and will not.
+    pub(crate) fn lose(&self) {
+        self.0.fetch_or(LOST, Ordering::AcqRel);
+    }
+
+    /// Returns whether the fiber will not start, to the worker that has its task.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & LOST != 0
     }
 
     /// Any thread.
