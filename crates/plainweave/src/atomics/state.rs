@@ -48,6 +48,8 @@ pub(super) const GRANT: u32 = 16;
 pub(super) const PINNED: u32 = 32;
 /// Pinned fibers only: another thread woke it; with `PINNED`, a message to its worker is in flight.
 pub(super) const REMOTE_WAKE: u32 = 64;
+/// Its task was dropped before it started: it is on its way to a worker that refuses it.
+const LOST: u32 = 128;
 
 /// What a wake-up carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,17 @@ impl State {
     #[inline]
     pub(crate) fn finish(&self) {
         self.0.store(FINISHED, Ordering::Release);
+    }
+
+    /// Marks a fiber that has not started, and will not; called by the holder of its task.
+    pub(crate) fn lose(&self) {
+        self.0.fetch_or(LOST, Ordering::AcqRel);
+    }
+
+    /// Returns whether the fiber will not start, to the worker that has its task.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & LOST != 0
     }
 
     /// Returns whether the fiber has ended.

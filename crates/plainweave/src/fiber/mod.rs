@@ -177,6 +177,8 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(NonNull<Header>),
     /// Gives the joiner an error instead of running the closure, which is dropped.
     pub(crate) refuse: unsafe fn(NonNull<Header>, std::io::Error),
+    /// Sees to a fiber whose task was dropped; has the task's right to it.
+    pub(crate) lost: unsafe fn(NonNull<Header>),
     /// Frees the block, or returns it to a worker's cache.
     pub(crate) free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }

@@ -1,6 +1,7 @@
 //! A ready fiber, as run queues hold it, and the switch to it.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
@@ -9,14 +10,17 @@ use corosensei::{Coroutine, Yielder};
 use super::blocks::Blocks;
 use super::handle::release;
 use super::{CURRENT, Coro, Header, Host, NEVER, NOWHERE, Switch, set_current};
+use crate::abort::abort;
 use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::Stack;
 
-/// A fiber that is ready to run, as run queues hold it. Dropping it leaks the fiber.
+/// A fiber that is ready to run, as run queues hold it.
 ///
-/// Its holder is the only one, and has the right to run the fiber.
+/// Its holder is the only one, and has the right to run the fiber. A fiber whose task is dropped before it has started
+/// never starts: its `join` gives an error. The task of a fiber that has started cannot be dropped, because nothing can
+/// end the borrows and locks that its frames hold: the process then aborts.
 pub struct FiberTask(NonNull<Header>);
 
 // SAFETY: it stands for the fiber's reference on itself, and the state word hands the parts of a fiber over.
@@ -62,22 +66,55 @@ impl FiberTask {
         }
     }
 
+    /// Gives the right to run the fiber up, without doing anything about it.
+    #[inline(always)]
+    pub(crate) fn leak(self) {
+        std::mem::forget(self);
+    }
+
     pub(crate) fn has_started(&self) -> bool {
         // SAFETY: whoever holds the task owns the fiber's parts.
         unsafe { (*self.header().own.coroutine.get()).is_some() }
+    }
+
+    /// Ends the process if the fiber must not run on this worker, to which the policy has given it.
+    #[inline]
+    pub(crate) fn check_place(&self, worker: WorkerId, pool: NonNull<()>) {
+        let header = self.header();
+        if header.pool != pool || header.pinned_to().is_some_and(|pinned| pinned != worker) {
+            wrong_place(header, worker, header.pool != pool);
+        }
+    }
+
+    /// Notes where the fiber runs from now on: on the worker that `host` is a part of, after a [`Self::check_place`].
+    #[inline]
+    pub(crate) fn arrive(&self, host: *const Host, worker: WorkerId) {
+        self.header().own.host.set(host);
+        self.header().last_worker.store(worker as u32, Ordering::Relaxed);
+    }
+
+    /// Checks and notes the place of a fiber that ran elsewhere last.
+    #[inline(never)]
+    fn check_and_arrive(&self, host: *const Host, worker: WorkerId, pool: NonNull<()>) {
+        self.check_place(worker, pool);
+        self.arrive(host, worker);
     }
 
     /// Runs the fiber until it switches back. Returns `None` if it has ended.
     ///
     /// # Safety
     /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber has switched back.
-    #[inline]
-    pub(crate) unsafe fn resume(&self, host: *const Host) -> Option<Switch> {
+    /// `pool` is that worker's.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&self, host: *const Host, pool: NonNull<()>) -> Option<Switch> {
         let header = self.header();
-        header.own.host.set(host);
         // SAFETY: the caller's promise.
         let (id, home) = unsafe { ((*host).id, (*host).home) };
-        header.last_worker.store(id as u32, Ordering::Relaxed);
+        // Where it ran last it may run again. (A pool that is gone has left no fibers, so `pool` is unique; a worker's
+        // context may lie where one of another pool lay.)
+        if !ptr::eq(header.own.host.get(), host) || header.pool != pool {
+            self.check_and_arrive(host, id, pool);
+        }
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
         if header.owns_storage() {
@@ -108,25 +145,44 @@ impl FiberTask {
 
     /// Frees the fiber, after `finish`, and returns its stack and its storage.
     #[inline(always)]
-    pub(crate) fn retire(self, blocks: &Blocks) -> (Option<Stack>, Option<fiber_local::Block>) {
-        let header = self.header();
+    pub(crate) fn retire(self, blocks: Option<&Blocks>) -> (Option<Stack>, Option<fiber_local::Block>) {
+        let this = ManuallyDrop::new(self);
+        let header = this.header();
         // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
         let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };
         header.own.has_block.set(false);
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
         // SAFETY: gives up the fiber's reference on itself.
-        unsafe { release(self.0, Some(blocks)) };
+        unsafe { release(this.0, blocks) };
         (stack, block)
     }
 
-    /// Ends a fiber that cannot get a stack: its joiner gets the error, its closure is dropped.
-    pub(crate) fn refuse(self, error: std::io::Error, blocks: &Blocks) {
-        // SAFETY: not started, owned by this worker; `retire` then gives up the reference.
+    /// Ends a fiber that will not start: its joiner gets the error, its closure is dropped. Called by a worker, or by
+    /// any thread where the fiber may start anywhere.
+    pub(crate) fn refuse(self, error: std::io::Error, blocks: Option<&Blocks>) {
+        // SAFETY: not started, and the caller's; `retire` then gives up the reference.
         unsafe { (self.header().vtable.refuse)(self.0, error) };
         let no_message = self.finish();
         debug_assert!(no_message, "a fiber that has not started has never suspended");
         self.retire(blocks);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_place(header: &Header, worker: WorkerId, foreign: bool) -> ! {
+    let why = if foreign { "is another runtime's" } else { "is pinned elsewhere" };
+    abort(format_args!("a scheduling policy has given {header:?} to worker {worker}, and it {why}"))
+}
+
+impl Drop for FiberTask {
+    /// For policies, and whoever they give a task to: this crate gives its own up by name.
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        // SAFETY: the task's right to the fiber is the function's.
+        unsafe { (self.header().vtable.lost)(self.0) };
     }
 }
 
@@ -175,8 +231,9 @@ impl fmt::Debug for FiberTask {
 unsafe impl Linked for FiberTask {
     type Node = Header;
 
+    #[inline(always)]
     fn into_node(self) -> NonNull<Header> {
-        self.0
+        ManuallyDrop::new(self).0
     }
 
     unsafe fn from_node(node: NonNull<Header>) -> Self {

@@ -190,6 +190,15 @@ impl Cx {
 }
 
 /// A scheduling policy. See the module's page for the division of labour.
+///
+/// The runtime stays sound whatever a policy does:
+/// * A task that is dropped before its fiber has started is refused: its `join` gives an error. Dropping a task whose
+///   fiber has started ends the process with a message, because its frames may hold what others wait for.
+/// * A task that comes out of `pop` on a worker where it must not run (it is pinned elsewhere, or belongs to another
+///   runtime) ends the process with a message, and so does a panic in `push`, `pop`, `maybe_ready` or `place`.
+///   `build_with` passes a panic in `new` on and makes an error of one in `attach`. After a panic in `drain` the policy
+///   has given up all that it will.
+/// * A task that is kept for ever waits for ever, and so does whatever joins its fiber.
 pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// What distinguishes presets of the policy.
     type Params: Send;

@@ -16,6 +16,7 @@ use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Reason, VTab
 use crate::fiber_local;
 use crate::sched::children::ScopeData;
 use crate::sched::wait::{self, Waker};
+use crate::sched::wake;
 
 /// How a fiber ended, if not with a value.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ struct Body<T, F> {
 struct Types<T, F>(PhantomData<(T, F)>);
 
 impl<T, F: FnOnce() -> T> Types<T, F> {
-    const VTABLE: VTable = VTable { run: run::<T, F>, refuse: refuse::<T, F>, free: free::<T, F> };
+    const VTABLE: VTable = VTable { run: run::<T, F>, refuse: refuse::<T, F>, lost: wake::lost, free: free::<T, F> };
 }
 
 /// Creates a fiber, ready to be pushed, and its handle.

@@ -114,6 +114,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     }
     if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
         // There is almost always room: then the driver is not involved.
+        // SAFETY: the caller's promise.
         let result = unsafe { operation.attempt() };
         if result != -libc::EAGAIN {
             return outcome(result, None);

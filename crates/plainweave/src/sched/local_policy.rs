@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::fiber::{FiberTask, Movement};
 use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::sched::outside::PolicyCall;
 use crate::sched::worker::WorkerCtx;
 
 /// Pushes fibers to a policy of any type.
@@ -22,8 +23,11 @@ pub(crate) struct LocalPolicy<P: Policy<FiberTask>> {
 impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) -> Wake {
+        let call = PolicyCall;
         let (local, cx) = &mut *self.inner.borrow_mut();
-        self.shared.push(cx, Some(local), task, why)
+        let wake = self.shared.push(cx, Some(local), task, why);
+        call.end();
+        wake
     }
 
     #[inline]
@@ -35,8 +39,18 @@ impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
 impl<P: Policy<FiberTask>> LocalPolicy<P> {
     #[inline(always)]
     pub(crate) fn pop(&self, effort: Effort) -> Option<FiberTask> {
+        let call = PolicyCall;
         let (local, cx) = &mut *self.inner.borrow_mut();
-        self.shared.pop(cx, local, effort)
+        let task = self.shared.pop(cx, local, effort);
+        call.end();
+        task
+    }
+
+    pub(super) fn maybe_ready(&self, worker: WorkerId) -> bool {
+        let call = PolicyCall;
+        let ready = self.shared.maybe_ready(worker);
+        call.end();
+        ready
     }
 
     /// Returns the other worker on which a fiber is to start, if there is one. Called before the fiber's first run on
@@ -46,8 +60,23 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         if task.header().movement() != Movement::BeforeStart {
             return None;
         }
+        let call = PolicyCall;
         let (_, cx) = &mut *self.inner.borrow_mut();
-        let place = self.shared.place(cx, task, here)?;
+        let place = self.shared.place(cx, task, here);
+        call.end();
+        let place = place?;
         (place != here.id() && place < here.pool().workers.len()).then_some(place)
     }
+}
+
+/// In place of a policy that has given up its tasks: fibers that are woken now stay behind.
+pub(super) struct Drained;
+
+impl PushLocal for Drained {
+    fn push(&self, task: FiberTask, _: Ready) -> Wake {
+        task.leak();
+        Wake::None
+    }
+
+    fn set_now(&self, _: u64) {}
 }

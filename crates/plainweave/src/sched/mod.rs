@@ -47,6 +47,7 @@
 pub(crate) mod blocking_pool;
 pub(crate) mod children;
 pub(crate) mod closure;
+mod end;
 pub(crate) mod idle_conn;
 pub(crate) mod io_call;
 mod load;

@@ -34,11 +34,13 @@ impl PoolShared {
                     self.workers[worker].signal();
                 }
             }
-            Wake::Worker(worker) => {
+            Wake::Worker(worker) if worker < self.workers.len() => {
                 if self.sleepers.wake_worker(worker) {
                     self.workers[worker].signal();
                 }
             }
+            // There is no such worker: the policy is wrong.
+            Wake::Worker(_) => self.wake_worker(Wake::Any),
         }
     }
 }
@@ -60,7 +62,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
         }
         pool.sleepers.begin_sleep(ctx.id(), searching);
-        let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.shared.maybe_ready(ctx.id());
+        let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.maybe_ready(ctx.id());
         if work || pool.is_stopping() || self.end_if_told() {
             pool.sleepers.cancel_sleep(ctx.id());
             self.mailbox.grants.rouse();
@@ -101,7 +103,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn found(&self, task: FiberTask) {
         let pool = self.ctx.pool();
         // Its own queue counts too, seen as other workers see it: pushes during its search woke no worker.
-        let more = |worker| self.policy.shared.maybe_ready(worker);
+        let more = |worker| self.policy.maybe_ready(worker);
         if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
             pool.act_on(Wake::Any);
         }

@@ -17,6 +17,7 @@
 //! takes out of its inbox to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes
 //! it again.
 
+use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ use std::sync::atomic::Ordering;
 use super::pool::{PoolShared, WorkerShared, bump};
 use super::worker::{WorkerCtx, current_worker};
 use super::worker_io::IoCx;
+use crate::abort::abort;
 use crate::atomics::pinned_state::WakeAction;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Node};
@@ -179,6 +181,38 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     }
 }
 
+/// Deals with a fiber whose task was dropped, by the policy or by code that it gave the task to: the fiber's worker
+/// refuses it, or any worker if it may start anywhere. Here that cannot be done, because a fiber that waits for it
+/// would be pushed within a call of the policy. A fiber that has started ends the process.
+///
+/// # Safety
+/// The caller gives up the fiber's task.
+pub(super) unsafe fn lost(header: NonNull<Header>) {
+    // SAFETY: the caller's promise.
+    let task = unsafe { FiberTask::new(header) };
+    if task.has_started() {
+        abort(format_args!("a scheduling policy has dropped {task:?}, which has started and cannot be ended"));
+    }
+    let pool_ptr = task.header().pool();
+    // SAFETY: as in `schedule`.
+    let pool = unsafe {
+        Arc::increment_strong_count(pool_ptr.as_ptr());
+        Arc::from_raw(pool_ptr.as_ptr())
+    };
+    let pinned = task.header().pinned_to();
+    if pool.is_stopping() && pinned.is_none() {
+        // No worker is left to do it, and nothing is pushed.
+        return task.refuse(dropped(), None);
+    }
+    task.header().state.lose();
+    send_to(&pool, pinned.unwrap_or(0), task);
+}
+
+/// What the join of such a fiber gives.
+fn dropped() -> io::Error {
+    io::Error::other("the scheduling policy has dropped it")
+}
+
 /// Puts a task into a worker's inbox.
 pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
     // Only the pusher that found the inbox empty wakes the worker.
@@ -215,13 +249,18 @@ impl WorkerCtx {
     pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
         let header = task.header();
         if !header.own.pinned.has_suspended() {
+            if header.state.is_lost() {
+                task.refuse(dropped(), Some(self.blocks()));
+                self.count_end();
+                return None;
+            }
             self.io_cx(&self.io()).release(header);
             self.schedule_here(task);
             return None;
         }
         match header.state.read(&header.own.pinned, |payload| header.bring(payload)) {
             WakeAction::Queue => self.schedule_here(task),
-            WakeAction::Nothing => {}
+            WakeAction::Nothing => task.leak(),
             WakeAction::Retire => return Some(task),
         }
         None
@@ -282,6 +321,11 @@ impl IoCx<'_> {
             return;
         }
         for task in inbox.take_all() {
+            if task.header().state.is_lost() {
+                // Only a worker refuses it.
+                send_to(self.pool, self.id, task);
+                continue;
+            }
             self.release(task.header());
             schedule(task, Ready::Woken, None);
         }

@@ -35,7 +35,7 @@ use crate::fiber_local;
 use crate::io::driver::{Driver, PollFd, Wait};
 use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
 use crate::sched::idle_conn::{self, IdleConn};
-use crate::sched::pool::{PoolShared, WorkerShared, bump};
+use crate::sched::pool::{PoolShared, WorkerShared};
 use crate::stack;
 
 /// Limit on switches between two polls of driver and timers.
@@ -256,13 +256,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         // Shut the watchdog out: everything is about to be dropped.
         drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
-        let Self { ctx, policy, .. } = self;
-        drop(ctx);
-        if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
-            // The tasks left never ran, or never will again: leak them, because their closures or stacks may still be
-            // in use.
-            policy.shared.drain(policy.inner.into_inner().0, &mut std::mem::forget);
-        }
+        self.give_up();
         in_flight
     }
 
@@ -355,42 +349,40 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
         ctx.set_dry(false);
+        let pool = NonNull::from(ctx.pool()).cast();
         if !task.has_started() {
+            task.check_place(ctx.id(), pool);
             if let Some(other) = self.policy.place(&task, ctx) {
                 return wake::send_to(&ctx.pool, other, task);
             }
-            if !self.start(&task) {
-                return;
+            if let Err(error) = self.start(&task) {
+                task.refuse(error, Some(ctx.blocks()));
+                return ctx.count_end();
             }
+            task.arrive(ctx.host_ptr(), ctx.id());
         }
         // SAFETY: this worker's own context.
-        match unsafe { task.resume(ctx.host_ptr()) } {
+        match unsafe { task.resume(ctx.host_ptr(), pool) } {
             Some(Switch::Yield) => {
                 let wake = self.policy.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
             // Once it is suspended, another worker may run the fiber, and free it.
-            Some(Switch::Suspend) if task.header().suspended() => {}
+            Some(Switch::Suspend) if task.header().suspended() => task.leak(),
             Some(Switch::Suspend) => ctx.schedule_here(task),
             None if task.finish() => self.retire(task),
             // It stays on record until the message in flight has arrived.
-            None => {}
+            None => task.leak(),
         }
     }
 
-    /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its start. Returns
-    /// false if there is no stack; the fiber has then been refused.
-    fn start(&self, task: &FiberTask) -> bool {
+    /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its start.
+    ///
+    /// # Errors
+    /// There is no stack.
+    fn start(&self, task: &FiberTask) -> io::Result<()> {
         let (ctx, header) = (&self.ctx, task.header());
-        let (stack, block) = match ctx.recycler.take(&ctx.pool, header.own.stack_size as usize) {
-            Ok(both) => both,
-            Err(error) => {
-                // SAFETY: the caller gives the task up when this returns false.
-                unsafe { FiberTask::new(NonNull::from(header)) }.refuse(error, ctx.blocks());
-                self.count_end();
-                return false;
-            }
-        };
+        let (stack, block) = ctx.recycler.take(&ctx.pool, header.own.stack_size as usize)?;
         task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
             header.pin_to(Some(ctx.id()));
@@ -401,7 +393,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             _ => ctx.put_on_record(header),
         };
         header.own.registered.set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
-        true
+        Ok(())
     }
 
     fn retire(&self, task: FiberTask) {
@@ -412,16 +404,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             _ => ctx.strike_off(key),
         }
         let size = task.header().own.stack_size as usize;
-        let (stack, block) = task.retire(ctx.blocks());
+        let (stack, block) = task.retire(Some(ctx.blocks()));
         ctx.recycler.put(&ctx.pool, stack, block, size);
-        self.count_end();
-    }
-
-    fn count_end(&self) {
-        bump(&self.ctx.shared().finished);
-        if self.ctx.pool.is_closing() {
-            self.ctx.pool.fiber_ended_late();
-        }
+        ctx.count_end();
     }
 }
 

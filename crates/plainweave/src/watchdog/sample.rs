@@ -112,6 +112,7 @@ pub(crate) fn install() -> io::Result<()> {
     action.sa_sigaction = on_signal as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // No other handler may interrupt this one: the alternate stack is small.
+    // SAFETY: fills a mask of our own.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // SAFETY: `on_signal` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
     crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, &action, ptr::null_mut()) })?;

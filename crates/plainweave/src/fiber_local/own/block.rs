@@ -200,12 +200,13 @@ fn wear_out(base: usize) -> bool {
 /// Context: that fiber, at its end; may suspend.
 pub(crate) fn end_of_fiber() {
     let Ok(glibc) = Glibc::get() else { return };
-    for _ in 0..ROUNDS {
+    let again = || {
         // SAFETY: on the fiber's own storage, as on a thread that ends.
         unsafe { (glibc.call_tls_dtors)() };
-        if !destroy_values(glibc) {
-            break;
-        }
+        destroy_values(glibc)
+    };
+    if (0..ROUNDS).all(|_| again()) {
+        forget_values(glibc);
     }
     /// glibc's name for the process's locale.
     const GLOBAL: libc::locale_t = ptr::without_provenance_mut(usize::MAX);
@@ -228,6 +229,21 @@ fn destroy_values(glibc: &Glibc) -> bool {
     let [_, values] = first.iter().fold([0; 2], |all, pair| [all[0] | pair[0], all[1] | pair[1]]);
     let further = levels[1..].iter().fold(0, |all, array| all | array);
     values | further != 0 && (0..LEVELS).fold(false, |any, level| destroy_level(glibc, own, level) | any)
+}
+
+/// Clears what destructors have set in the last round, as glibc does: the next fiber on this block has no values.
+#[cold]
+fn forget_values(glibc: &Glibc) {
+    let own = base::base();
+    for level in 0..LEVELS {
+        // SAFETY: a word of the descriptor: null, or an array of that many pairs, which only this fiber uses.
+        unsafe {
+            let array = ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read();
+            if array != 0 {
+                ptr::with_exposed_provenance_mut::<[usize; 2]>(array).write_bytes(0, KEYS_A_LEVEL);
+            }
+        }
+    }
 }
 
 fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {

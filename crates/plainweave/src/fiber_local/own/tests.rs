@@ -117,3 +117,32 @@ fn values_of_pthread_keys_are_destroyed() {
     }
     assert!(block.end().is_ok());
 }
+
+/// A destructor that sets a value again each time is not called for ever, and what it has set last does not come to the
+/// next fiber on the block.
+#[test]
+fn a_value_that_comes_back_does_not_outlive_its_fiber() {
+    static KEY: AtomicUsize = AtomicUsize::new(0);
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn set_again(value: *mut std::ffi::c_void) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: a key of this test's.
+        unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, value) };
+    }
+    let mut block = Block::new().expect("a block");
+    // Enough for the value to lie in the first array, and in a later one.
+    for n in 0..40 {
+        let mut key = 0;
+        // SAFETY: a place for the key, a function for its values, which are never followed.
+        unsafe {
+            assert_eq!(libc::pthread_key_create(&mut key, Some(set_again)), 0);
+            KEY.store(key as usize, Ordering::Relaxed);
+            on(&block, || libc::pthread_setspecific(key, std::ptr::without_provenance(7)));
+            on(&block, super::end_of_fiber);
+            block.reset();
+            assert!(on(&block, || libc::pthread_getspecific(key)).is_null(), "key {key}");
+        }
+        assert_eq!(CALLS.load(Ordering::Relaxed), (n + 1) * 4, "as often as for a thread");
+    }
+    assert!(block.end().is_ok());
+}

@@ -1,0 +1,55 @@
+//! How fibers end: their count, and what becomes of those that are left when their worker ends.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::rc::Rc;
+
+use super::closure::drop_contained;
+use super::local_policy::Drained;
+use super::pool::bump;
+use super::worker::{Worker, WorkerCtx};
+use crate::fiber::FiberTask;
+use crate::policy::Policy;
+
+impl WorkerCtx {
+    /// Counts a fiber that has ended here, or will never start.
+    #[inline]
+    pub(super) fn count_end(&self) {
+        bump(&self.shared().finished);
+        if self.pool().is_closing() {
+            self.pool().fiber_ended_late();
+        }
+    }
+}
+
+impl<P: Policy<FiberTask>> Worker<P> {
+    /// Ends the worker. What is left never ran, or never will again. Fibers that have not started are refused, so that
+    /// threads that wait for them go on; the others are leaked, as D14 says.
+    pub(super) fn give_up(self) {
+        let mut tasks: Vec<_> = self.mailbox.all(self.ctx.shared().inbox()).collect();
+        let Self { mut ctx, policy, .. } = self;
+        ctx.policy = Rc::new(Drained);
+        if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
+            let local = policy.inner.into_inner().0;
+            let drain = || policy.shared.drain(local, &mut |task| tasks.push(task));
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(drain)) {
+                drop_contained(payload);
+            }
+        }
+        for task in tasks {
+            let header = task.header();
+            if header.own.pinned.has_suspended() || task.has_started() {
+                task.leak();
+            } else if !ptr::eq(header.pool().as_ptr(), ctx.pool()) {
+                // Another runtime's, which may still be there.
+                drop(task);
+            } else if header.pinned_to().is_some_and(|worker| worker != ctx.id()) {
+                task.leak();
+            } else {
+                task.refuse(io::Error::other("the runtime has ended"), Some(ctx.blocks()));
+                ctx.count_end();
+            }
+        }
+    }
+}
