@@ -90,34 +90,37 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
 }
 
 #[test]
-fn full_seats_are_no_overload() {
+fn a_reached_connection_limit_is_no_overload() {
     for style in [&[][..], &["--fiber-per-connection"]] {
         for driver in DRIVERS {
             let flags = [&["--io", driver, "--max-connections", "20", "--admin", "127.0.0.1:0"], style].concat();
             let server = Running::start(&flags);
-            let mut seated: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
-            for stream in &mut seated {
+            let mut admitted: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
+            for stream in &mut admitted {
                 stream.write_all(KEEP).unwrap();
                 assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             }
             let mut waiting = crowd(&server, 200, KEEP).into_iter();
             // A permit now and then, taken at once.
             for _ in 0..6 {
-                drop(seated.pop());
+                drop(admitted.pop());
                 let mut next = waiting.next().unwrap();
                 assert!(next.read(&mut [0; 4096]).unwrap() > 0);
-                seated.insert(0, next);
+                admitted.insert(0, next);
                 // Time for a look, which would shorten the queue if this were overload.
                 thread::sleep(Duration::from_millis(150));
                 assert_eq!(bound(&server), 4096.0);
             }
-            drop(seated);
+            drop(admitted);
             for mut stream in waiting {
                 assert!(stream.read(&mut [0; 4096]).unwrap() > 0, "served, once there are permits");
             }
             server.signal();
             let (code, said) = server.end();
-            assert!(code == Some(0) && said.contains("all 20 connections") && said.contains("--max-conn"), "{said}");
+            assert!(
+                code == Some(0) && said.contains("limit of 20 connections") && said.contains("--max-conn"),
+                "{said}"
+            );
             assert_eq!(said.lines().count(), 1, "said once: {said}");
         }
     }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_for_seats_is_no_overload() {
+    fn a_queue_at_the_connection_limit_is_no_overload() {
         let start = Instant::now();
         let mut backlog = overloaded(start);
         for (second, limit) in [(1, 400), (2, 800)] {
