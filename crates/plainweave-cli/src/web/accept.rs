@@ -1,4 +1,5 @@
-//! Admission: accepts one listener's connections, each with a permit, and reports when too many come.
+//! Admission: accepts one listener's connections, each with a permit, and reports when too many come. The loop around
+//! `Acceptor::next` is `accept` in `serve`.
 //!
 //! Two things may delay a new connection, and they are distinguished: the connection limit, or a busy accepting fiber.
 //! The second one is overload, and shortens the kernel's queue; see `backlog`.

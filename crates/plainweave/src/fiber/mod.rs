@@ -334,7 +334,7 @@ impl Header {
 
     /// Pins the fiber to a worker, or unpins it.
     ///
-    /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`state`).
+    /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`atomics/state`).
     #[inline]
     pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
         self.pinned_to.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
 //! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what
 //! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: its answer to a push
-//! says which workers to wake ([`Wake`]); waking them is for `park`.
+//! says which workers to wake ([`Wake`]); waking them is for `sched/sleep`.
 //!
 //! **Where to begin.** `work_stealing` is the default policy, in a file of its own. [`GlobalFifo`] is the smallest.
 //! [`thesis`] has the published variants of work stealing as parameters of one family.

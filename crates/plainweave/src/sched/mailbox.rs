@@ -4,10 +4,10 @@
 //! fiber in it. A worker that checked before each switch would have that word move to its core for every single
 //! wake-up, and back for the next.
 //!
-//! 1. A worker that has had fibers of its own for a while checks four times a stride (`worker`): every 50 us at most,
-//!    once the stride has adapted to how long they run. (Until then, in the worst case, 31 long-running fibers come
-//!    before a wake-up is seen; driver and timers wait for 64.) A worker that runs out of fibers checks at once, and
-//!    from then on before each switch, until its next regular poll of the driver.
+//! 1. A worker that has had fibers of its own for a while checks four times a stride (`sched/worker`): every 50 us at
+//!    most, once the stride has adapted to how long they run. (Until then, in the worst case, 31 long-running fibers
+//!    come before a wake-up is seen; driver and timers wait for 64.) A worker that runs out of fibers checks at once,
+//!    and from then on before each switch, until its next regular poll of the driver.
 //! 2. What it takes is a chain, newest first, whose links are in those headers. At full stride the worker does not wait
 //!    for them one after the other: it prefetches the first and goes on. After each switch the next link is there; the
 //!    worker reverses it and prefetches the one behind it. The next check queues them all.

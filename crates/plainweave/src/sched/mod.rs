@@ -6,22 +6,24 @@
 //!
 //! # The life of a fiber
 //!
-//! 1. **Spawn.** `thread::Builder` makes a [`FiberSpec`](crate::fiber::FiberSpec); [`closure::create`] puts header,
-//!    result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared) (in [`wake`]) counts it and
-//!    schedules it. It has no stack yet.
+//! 1. **Spawn.** `thread::spawn` and its kin fill in a [`FiberSpec`](crate::fiber::FiberSpec) (`PoolShared::spec`);
+//!    [`closure::create`] puts header, result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared)
+//!    (in [`wake`]) counts it and schedules it. It has no stack yet.
 //! 2. **Queue.** [`wake::schedule`] pushes it to the policy: with the spawning worker's own half, or as a thread
 //!    outside the pool. The policy answers whom to wake; `PoolShared::act_on` (in [`sleep`]) does it.
-//! 3. **Start.** [`Worker::run`](worker::Worker) pops it. Before its first run `LocalPolicy::place` asks the policy
-//!    whether another worker should have it; then `Worker::start` gives it a stack and storage ([`recycle`]), pins it
-//!    if it does not move (`Movement`), and puts it on record so that shutdown finds it.
+//! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. Before the first run that asks the
+//!    policy whether another worker should have the fiber (`LocalPolicy::place`); then `Worker::start` gives it a stack
+//!    and storage ([`recycle`]), pins it if it moves only before its start (`Movement`), and puts it on record so that
+//!    shutdown finds it.
 //! 4. **Resume.** `Worker::resume` switches to its stack ([`FiberTask::resume`](crate::fiber::FiberTask)).
-//! 5. **Yield.** `yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
+//! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
 //!    `Ready::Yielded`.
 //! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
 //!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
 //!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.
 //! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]: a store and a push if the fiber is pinned to
-//!    this worker; an exchange on its state word and a push if it may move; else a message to its worker's inbox, which
+//!    this worker; an exchange on its state word and a push if it may move (to the inbox of the worker that a
+//!    `Pin` holds it at, if there is one); else a message to its worker's inbox, which
 //!    that reads as [`mailbox`] says. Timers and completions come from [`worker_io`].
 //! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a worker's driver or timer
 //!    wheel holds something of it, [`wait::Pin`] pins it there.
@@ -36,8 +38,7 @@
 //! | question | file |
 //! |---|---|
 //! | a worker's loop, and how often it looks at its driver and inbox | [`worker`], [`mailbox`] |
-//! | when a worker searches and sleeps, and what its last look covers | [`sleep`], and the protocol's proof in
-//! [`sleepers`](crate::atomics::sleepers) |
+//! | when a worker searches and sleeps; the proof | [`sleep`]; [`sleepers`](crate::atomics::sleepers) |
 //! | driver, timers and idle connections of a worker; the watchdog's way to them | [`worker_io`], [`worker_shared`] |
 //! | one blocking system call | [`io_call`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |

@@ -2,17 +2,20 @@
 //!
 //! | fiber | waker runs on | what happens |
 //! |---|---|---|
-//! | movable | anywhere | compare-and-exchange on the state word; the winner pushes to the policy |
+//! | movable | anywhere | compare-and-exchange on the state word; the winner pushes to the policy (*) |
 //! | pinned | its own worker | plain store, push to the worker's own queues |
 //! | pinned | elsewhere | `fetch_or` on the state word; the first sends the fiber to its worker's inbox |
-//! | pinned, alone in a wait queue, granted | another worker of the pool | its address, by message; if full, as above |
+//! | pinned, alone in a wait queue, granted | another worker of the pool | a grant by message; if full, as above |
+//!
+//! Pinned means for good here (`Header::pins`). (*) While an operation or a timer pins a movable fiber to another
+//! worker (`wait::Pin`), the winner sends it to that worker's inbox.
 //!
 //! The state words are in `atomics/state` and `atomics/pinned_state`; the messages of the last row go through
 //! `queue/mpsc`.
 //!
 //! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference, [`grant`] for wait
 //! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. The thread that has won a
-//! fiber calls [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::schedule_here`]),
+//! fiber calls [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]),
 //! another worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it
 //! takes out of its inbox to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes
 //! it again.

@@ -4,7 +4,7 @@
 //! Both do the same, through [`IoCx`]. They differ in where a woken fiber goes: the worker queues it locally, the
 //! watchdog hands it to any free worker. A wake-up of a started, pinned fiber can only be sent to its worker. But an
 //! idle connection becomes a *fresh* fiber. A fiber that may move at any time is pinned to its worker only by what it
-//! waits for, and is unpinned when that has come ([`IoCx::unbind`]).
+//! waits for, and is unpinned when that has come (`IoCx::unbind`, in `sched/wake`).
 
 use std::cell::{Cell, RefCell};
 use std::io;
