@@ -209,7 +209,7 @@ fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
 
 /// Returns a free port below those that the kernel hands to connections, so that none takes it before it is bound.
 fn free_address() -> Option<SocketAddr> {
-    // Processes that start one after the other begin far apart: between the look and the server's bind the port is free.
+    // Processes that start together begin far apart: between this look and the bind of the server a port is free.
     let first = 10_000 + (std::process::id().wrapping_mul(211) % 19_000) as u16;
     let addresses = (first..30_000).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     addresses.into_iter().find(|address| TcpListener::bind(address).is_ok())
