@@ -24,8 +24,8 @@ impl WorkerCtx {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Ends the worker. What is left never ran, or never will again. Fibers that have not started are refused, so that
-    /// threads that wait for them go on; the others are leaked, as D14 says.
+    /// Ends the worker. The tasks left never ran, or never will again. Fibers that have not started are refused, so
+    /// that their joins return; the others are leaked, because their frames may still be in use.
     pub(super) fn give_up(self) {
         let mut tasks: Vec<_> = self.mailbox.all(self.ctx.shared().inbox()).collect();
         let Self { mut ctx, policy, .. } = self;
