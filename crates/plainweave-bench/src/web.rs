@@ -54,8 +54,8 @@ pub(crate) struct Flags {
     runs: NonZeroUsize,
 
     /// Load on a system in a round; closed loops get it in slices of 50 ms
-    #[arg(long, value_name = "SECONDS", default_value = "3")]
-    seconds: NonZeroUsize,
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = length)]
+    seconds: Duration,
 
     /// Connections of idle-10000, overload and slow-10000, for a smaller machine
     #[arg(long, value_name = "N", default_value = "10000")]
@@ -145,6 +145,12 @@ fn kept(connections: usize, catalog: Catalog) -> Load {
     Load { catalog, connections, close: false }
 }
 
+/// Reads a number of seconds, at least a tenth.
+fn length(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|length| *length >= Duration::from_millis(100)).ok_or("at least 0.1".to_owned())
+}
+
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
         CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
@@ -153,7 +159,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let mut bench = Bench {
         runs: flags.runs.get(),
-        turn: Duration::from_secs(flags.seconds.get() as u64),
+        turn: flags.seconds,
         idle: flags.idle.get(),
         many: flags.many.get(),
         mix_scale: flags.mix_scale.get(),
@@ -168,7 +174,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
     }
     let mut parameters = vec![
-        ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds)),
+        ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds.as_secs_f64())),
         ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
         ("nginx", server::nginx_version()),
         ("wrk", wrk::version()),

@@ -16,12 +16,12 @@ struct Run {
 
 impl Run {
     /// `timeout` bounds it, its servers and its clients.
-    fn start(name: &str, cases: &str) -> Self {
+    fn start(name: &str, cases: &str, seconds: &str) -> Self {
         let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}"));
         let _ = std::fs::remove_dir_all(&out);
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", "240", env!("CARGO_BIN_EXE_plainweave-bench")]);
-        command.args(["web", "--cases", cases, "--runs", "1", "--seconds", "1", "--out", out.to_str().unwrap()]);
+        command.args(["web", "--cases", cases, "--runs", "1", "--seconds", seconds, "--out", out.to_str().unwrap()]);
         command.args(["--idle", "50", "--many", "100", "--mix-scale", "500", "--large", "20"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { child: Some(child), out }
@@ -57,10 +57,13 @@ fn every_case_gives_its_rows() {
     let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists();
     let (mut text, mut rows) = (String::new(), Vec::new());
     for beside in [
-        [("closed", "1k-64,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log,client"), ("overload", "overload")],
-        [("slow", "slow-10000"), ("others", "disk,idle-10000,quota-p99")],
+        [
+            ("closed", "1k-64,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log,client", "0.3"),
+            ("overload", "overload", "0.5"),
+        ],
+        [("slow", "slow-10000", "0.3"), ("others", "disk,idle-10000,quota-p99", "0.3")],
     ] {
-        for run in beside.map(|(name, cases)| Run::start(name, cases)) {
+        for run in beside.map(|(name, cases, seconds)| Run::start(name, cases, seconds)) {
             let (said, more) = run.end();
             text += &said;
             rows.extend(more);

@@ -93,7 +93,7 @@ fn answers(input: &[u8], step: usize) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// A peer that sends its input, then ends its direction, and takes whatever it is told.
+/// A peer that sends its input, then ends its direction, and takes every answer.
 struct Stream<'a> {
     input: &'a [u8],
     step: usize,

@@ -1,4 +1,4 @@
-//! Ends the process with a message where it could not continue soundly.
+//! Ends the process with a message where it could not continue soundly; and messages without an end.
 
 use std::fmt;
 use std::io::Write;
@@ -8,6 +8,11 @@ use std::io::Write;
 pub(crate) fn abort(why: fmt::Arguments<'_>) -> ! {
     let _ = writeln!(std::io::stderr(), "plainweave: {why}. Aborting.");
     std::process::abort()
+}
+
+/// Prints a sentence, without its full stop, about something that is wrong and that no caller can be given as an error.
+pub(crate) fn warn(what: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "plainweave: {what}.");
 }
 
 /// Calls `section`; if that unwinds, prints `why` and aborts. Costs nothing otherwise.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fiber::Reason;
 use crate::sched::blocking_pool::Job;
-use crate::sched::wait::{self, Waker};
+use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 
 /// Where a job leaves its result.
-struct Slot<T> {
+struct JobResult<T> {
     result: Mutex<Option<std::thread::Result<T>>>,
     waiter: Waker,
 }
@@ -33,14 +33,15 @@ where
         return Err(interrupt.into());
     }
     let pool = header.worker().pool().blocking.clone();
-    let slot = Arc::new(Slot { result: Mutex::new(None), waiter: Waker::current() });
+    let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);
+    let slot = Arc::new(JobResult { result: Mutex::new(None), waiter: Waker::current() });
     let theirs = slot.clone();
     let mut job: Option<Job> = Some(Box::new(move || {
         let result = catch_unwind(AssertUnwindSafe(f));
         *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         theirs.waiter.wake();
     }));
-    wait::until(Reason::Blocking, None, true, None, || match job.take().map(|j| pool.submit(j)) {
+    wait::until(wait, || match job.take().map(|j| pool.submit(j)) {
         None | Some(Ok(())) => Some(()),
         Some(Err(back)) => {
             job = Some(back);
@@ -48,7 +49,7 @@ where
         }
     })?;
     let take = || slot.result.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match wait::until(Reason::Blocking, None, true, None, take)? {
+    match wait::until(wait, take)? {
         Ok(value) => Ok(value),
         Err(panic) => resume_unwind(panic),
     }

@@ -5,26 +5,29 @@ mod stalls;
 mod storage;
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::abort::no_unwind;
 use crate::fiber::{FiberTask, Movement};
 use crate::fiber_local::Storage;
-use crate::io::probe::{self, Choice as Io};
+use crate::io::probe::{self, Io};
+use crate::io::release::Tag;
 use crate::policy::{Choice, PRESETS, Policy, Visitor};
 use crate::runtime::Runtime;
 use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
-use crate::watchdog::OnStall;
+use crate::watchdog::{self, OnStall};
 use machine::{available_cpus, topology};
 
 /// The most threads that serve `blocking` calls, by default.
 const BLOCKING_THREADS: usize = 64;
 /// The most workers.
 const MAX_WORKERS: usize = 1024;
+/// The most workers with spare ones, by default.
+const MOST_WORKERS: usize = 64;
 /// How long a dropped runtime waits for its fibers after cancelling them.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
@@ -33,9 +36,11 @@ const SHUTDOWN: Duration = Duration::from_secs(10);
 #[must_use]
 pub struct RuntimeBuilder {
     workers: Option<usize>,
+    max_workers: Option<usize>,
     io: Io,
     policy: String,
-    movement: Movement,
+    /// `None`: what suits the storage.
+    movement: Option<Movement>,
     storage: Storage,
     /// Whether the caller has promised the contract of `movement_anytime`.
     movement_promised: bool,
@@ -52,9 +57,10 @@ impl RuntimeBuilder {
     pub(crate) fn new() -> Self {
         Self {
             workers: None,
+            max_workers: None,
             io: Io::Auto,
             policy: PRESETS[0].name.to_owned(),
-            movement: Movement::BeforeStart,
+            movement: None,
             storage: Storage::Own,
             movement_promised: false,
             stack: StackConfig::default(),
@@ -71,6 +77,18 @@ impl RuntimeBuilder {
     /// mask and cgroup quota).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
+        self
+    }
+
+    /// Sets the most OS threads that run fibers at once, spare ones included: at least [`Self::workers`]. Default: 64,
+    /// or the number of workers if that is more.
+    ///
+    /// Code that blocks its thread without this library's knowledge (a lock of `std`, a socket of `std::net`) takes a
+    /// worker from the other fibers. While it does, a spare worker runs what is ready, if fibers may migrate at any
+    /// time ([`Movement::Anytime`]), stalls are detected ([`Self::stall_after`]) and the policy has tasks that others
+    /// may take; those of `local-*` have none. More than this number of threads that block each other wait for ever.
+    pub fn max_workers(mut self, workers: usize) -> Self {
+        self.max_workers = Some(workers);
         self
     }
 
@@ -151,10 +169,12 @@ impl RuntimeBuilder {
         let workers = self.checked_workers(choice)?;
         self.check_storage()?;
         let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
-        let policy = Arc::new(P::new(params, &topology(workers)));
+        let spares = self.checked_spares(workers, choice)?;
+        let policy = Arc::new(P::new(params, &topology(workers, spares > 0)));
         let config = PoolConfig {
             workers,
-            movement: self.movement,
+            spares,
+            movement: self.chosen_movement(),
             storage: self.storage,
             stack: self.stack.clone(),
             blocking_threads: self.blocking_threads,
@@ -174,9 +194,21 @@ impl RuntimeBuilder {
         };
         self.start_workers(&mut runtime, choice, seed, &policy)?;
         if !config.virtual_time {
-            self.start_watchdog(&mut runtime)?;
+            let start = self.starter_of_spares(&runtime.pool, choice, seed, policy);
+            self.start_watchdog(&mut runtime, start)?;
         }
         Ok(runtime)
+    }
+
+    /// Returns the most spare workers.
+    fn checked_spares(&self, workers: usize, choice: Io) -> io::Result<usize> {
+        let most = self.max_workers.unwrap_or(MOST_WORKERS.max(workers));
+        if !(workers..=MAX_WORKERS).contains(&most) {
+            let text = format!("max_workers: {most} is out of range, {workers} (the workers) to {MAX_WORKERS}");
+            return Err(invalid(text));
+        }
+        let useful = self.chosen_movement() == Movement::Anytime && self.stall_after.is_some();
+        Ok(if useful && !matches!(choice, Io::Sim { .. }) { most - workers } else { 0 })
     }
 
     fn checked_workers(&self, choice: Io) -> io::Result<usize> {
@@ -205,15 +237,14 @@ impl RuntimeBuilder {
         seed: u64,
         policy: &Arc<P>,
     ) -> io::Result<()> {
-        static NEXT_TAG: AtomicUsize = AtomicUsize::new(0);
         let (report, reports) = mpsc::channel();
         let access = self.access_to_drivers(&runtime.pool);
-        for id in 0..runtime.pool.workers.len() {
+        for id in 0..runtime.pool.regular() {
             let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
             let body = move || {
-                let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
+                let tag = Tag::take();
                 let opened = worker::prepare_thread()
-                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag, access)?)))
+                    .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag.number(), access)?)))
                     .and_then(|(alt, (driver, fallback))| {
                         let name = driver.name();
                         Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?, name, fallback))
@@ -233,13 +264,49 @@ impl RuntimeBuilder {
             runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
         }
         drop(report);
-        for _ in 0..runtime.pool.workers.len() {
+        for _ in 0..runtime.pool.regular() {
             let panicked = |_| io::Error::other("a worker panicked before it started: see Policy::attach");
             let (name, fallback) = reports.recv().map_err(panicked)??;
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);
         }
         Ok(())
+    }
+
+    /// Returns what starts the thread of a spare worker. A driver that cannot be opened there ends the thread.
+    fn starter_of_spares<P: Policy<FiberTask>>(
+        &self,
+        pool: &Arc<PoolShared>,
+        choice: Io,
+        seed: u64,
+        policy: Arc<P>,
+    ) -> watchdog::Start {
+        let (pool, name, access) = (pool.clone(), self.name.clone(), self.access_to_drivers(pool));
+        let policy = Arc::new(Spare(policy));
+        Box::new(move |id| {
+            let (pool, policy) = (pool.clone(), policy.clone());
+            let (report, opened) = mpsc::channel();
+            let body = move || {
+                let tag = Tag::take();
+                let worker = worker::prepare_thread().and_then(|alt| {
+                    let (driver, _) = probe::open(choice, pool.epoch, tag.number(), access)?;
+                    Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?))
+                });
+                match worker {
+                    Ok((_alt_stack, worker)) => {
+                        let _ = report.send(Ok(()));
+                        no_unwind("a worker has panicked, and its fibers would wait for ever", || worker.run_spare())
+                    }
+                    Err(error) => {
+                        let _ = report.send(Err(error));
+                        0
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("{name}-{id}")).spawn(body)?;
+            opened.recv().map_err(io::Error::other)??;
+            Ok(thread)
+        })
     }
 }
 

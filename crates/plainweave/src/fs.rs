@@ -157,16 +157,16 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     const CACHESTAT: libc::c_long = 451;
     /// The kernel's `struct cachestat_range` and `struct cachestat`.
     type Asked = [u64; 2];
-    type Told = [u64; 5];
+    type CacheStat = [u64; 5];
     let len = range.end.saturating_sub(range.start);
     if len == 0 {
         return Ok(true);
     }
     let asked: Asked = [range.start, len];
-    let mut told: Told = [0; 5];
+    let mut counts: CacheStat = [0; 5];
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: both structures are as long as the kernel's, and it keeps neither address.
-    let result = unsafe { libc::syscall(CACHESTAT, fd, asked.as_ptr(), told.as_mut_ptr(), 0) };
+    let result = unsafe { libc::syscall(CACHESTAT, fd, asked.as_ptr(), counts.as_mut_ptr(), 0) };
     if result < 0 {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error() {
@@ -176,6 +176,6 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     }
     let page = rustix::param::page_size() as u64;
     let pages = (range.end - 1) / page - range.start / page + 1;
-    let cached = told[0];
+    let cached = counts[0];
     Ok(cached >= pages)
 }

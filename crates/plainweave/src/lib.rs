@@ -46,11 +46,14 @@
 //!
 //! # Movement and thread-local storage
 //!
-//! A runtime's [`Movement`] says when a fiber may change its worker: never; until it first runs, which is the default;
-//! or at any time. [`Storage`] says which thread-local variables it sees: its own, the default, so that it is a thread
+//! A runtime's [`Movement`] says when a fiber may change its worker: at any time, which is the default; until it first
+//! runs; or never. [`Storage`] says which thread-local variables it sees: its own, the default, so that it is a thread
 //! to the language and may move safely at any time; or its worker's, which is `unsafe` to choose because two fibers
-//! then see the same variables. A fiber that does not move waits when its worker is held up by a fiber that computes or
-//! blocks its thread; [`RuntimeBuilder::stall_after`] and [`stall`] tell of such fibers.
+//! then see the same variables.
+//!
+//! A fiber may compute, or block its thread with a lock of `std` or a socket of `std::net`: others run the fibers
+//! behind it, if need be on a spare worker ([`RuntimeBuilder::max_workers`]). A fiber that does not move waits until
+//! its worker is back; [`RuntimeBuilder::stall_after`] and [`stall`] tell of such fibers.
 //!
 //! # Where to look
 //!
@@ -92,7 +95,7 @@ mod api {
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::fiber_local::Storage;
-    pub use crate::io::probe::Choice as Io;
+    pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, metrics};
     pub use crate::runtime::{Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};

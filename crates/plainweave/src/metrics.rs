@@ -16,7 +16,7 @@ pub struct Metrics {
     pub idle_connections: u64,
     /// Fibers that have ended.
     pub finished_fibers: u64,
-    /// Switches to fibers, counted in strides.
+    /// Switches to fibers, within 64 a worker: exact for workers that sleep.
     pub switches: u64,
     /// Times a worker went to sleep.
     pub sleeps: u64,
@@ -24,12 +24,15 @@ pub struct Metrics {
     pub sleeping_workers: usize,
     /// Stacks in use.
     pub stacks_in_use: usize,
-    /// The deepest stack use seen, in bytes, rounded up to pages; measured when stacks are given back.
+    /// The deepest stack use seen, in bytes, rounded up to pages. A stack is measured when it goes back to the shared
+    /// pool; each worker keeps the stacks of its last few dozen fibers, so this is 0 at first.
     pub stack_high_water: usize,
     /// Times a worker was found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
     pub stalls: u64,
     /// Fibers and idle connections that waited on a stalled worker and were given to another.
     pub rescued: u64,
+    /// Spare workers that run fibers now, because other workers are held up (`RuntimeBuilder::max_workers`).
+    pub spare_workers: usize,
     /// Blocks of thread-local storage for fibers that have their own, in the whole process, including free ones.
     pub storage_blocks: usize,
 }
@@ -52,6 +55,7 @@ impl Metrics {
             stack_high_water,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
+            spare_workers: pool.workers[pool.regular()..].iter().filter(|w| w.role.takes_part()).count(),
             storage_blocks: fiber_local::blocks(),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::abort::no_unwind;
+use crate::abort::{no_unwind, warn};
 use crate::builder::RuntimeBuilder;
 use crate::fiber_local::Storage;
 use crate::metrics::Metrics;
@@ -15,13 +15,16 @@ use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 
+/// How long a runtime that is dropped waits for its fibers without a word.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long an ending runtime waits for a report in progress.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// A pool of workers that run fibers.
 ///
 /// Dropping it cancels every fiber, waits for them (ten seconds, or [`RuntimeBuilder::shutdown_timeout`]) and ends the
-/// workers; [`Runtime::shutdown`] does the same and returns what was left behind.
+/// workers; [`Runtime::shutdown`] does the same and returns what was left behind. Fibers that take more than a second
+/// are named on standard error.
 ///
 /// # Panics
 /// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
@@ -29,7 +32,8 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 pub struct Runtime {
     pub(crate) pool: Arc<PoolShared>,
     pub(crate) threads: Vec<OsJoinHandle<usize>>,
-    pub(crate) watchdog: Option<OsJoinHandle<()>>,
+    /// Returns the threads of spare workers.
+    pub(crate) watchdog: Option<OsJoinHandle<Vec<OsJoinHandle<usize>>>>,
     /// Ends after the watchdog.
     pub(crate) reporter: Option<OsJoinHandle<()>>,
     pub(crate) shutdown: Duration,
@@ -138,7 +142,7 @@ impl Runtime {
     /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.pool.workers.len()
+        self.pool.regular()
     }
 
     /// Returns the runtime's current metrics.
@@ -171,6 +175,24 @@ impl Runtime {
         self.end(limit)
     }
 
+    /// Cancels every fiber and waits a second for them; then says on standard error which have not ended, and that the
+    /// runtime goes on waiting.
+    fn say_what_does_not_end(&self) {
+        if self.shutdown <= SILENCE || self.on_own_fiber() {
+            return;
+        }
+        self.pool.cancel_all();
+        let left = self.pool.wait_until_empty(Instant::now() + SILENCE);
+        if left > 0 {
+            let names = self.pool.some_alive().join(", ");
+            let (limit, names) = (self.shutdown, if names.is_empty() { names } else { format!(": {names}") });
+            warn(format_args!(
+                "{left} fibers and idle connections have been cancelled and do not end; the runtime waits for up to \
+                 {limit:?}, then leaves them behind{names}"
+            ));
+        }
+    }
+
     fn on_own_fiber(&self) -> bool {
         current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool))
     }
@@ -187,7 +209,7 @@ impl Runtime {
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.thread().unpark();
             // If it has panicked, the panic message is already out.
-            let _ = watchdog.join();
+            self.threads.extend(watchdog.join().unwrap_or_default());
         }
         self.pool.blocking.close();
         for thread in self.threads.drain(..) {
@@ -222,6 +244,7 @@ impl Drop for Runtime {
         // themselves: a second panic would end the process.
         let second_panic = std::thread::panicking() && self.on_own_fiber();
         if !self.threads.is_empty() && !second_panic {
+            self.say_what_does_not_end();
             self.end(self.shutdown);
         }
     }

@@ -15,6 +15,7 @@ use crate::fiber::{self, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
 use crate::sched::closure::{self, RawJoin};
 use crate::sched::pool::{self, PoolShared};
+use crate::sched::wait::Interrupts;
 use crate::thread::{Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
@@ -52,6 +53,7 @@ pub struct ScopedJoinHandle<'scope, T> {
 ///     assert_eq!(halves, [vec![1, 2, 3], vec![4, 5, 6]]);
 /// });
 /// ```
+#[track_caller]
 pub fn scope<'env, T>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
     scope_on(pool::current_pool("scope"), f)
 }
@@ -125,7 +127,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline: then the
     /// fiber goes on and the scope will wait for it.
     pub fn join(self) -> Result<T, JoinError> {
-        self.raw.wait(true).map_err(JoinError::interrupted)?;
+        self.raw.wait(Interrupts::Allowed).map_err(JoinError::interrupted)?;
         self.raw.take().map_err(JoinError::failed)
     }
 

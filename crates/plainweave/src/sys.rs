@@ -1,11 +1,17 @@
-//! System calls that several layers make, each wrapped once: poll(2), and time slices (sched_setattr(2)).
+//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices (sched_setattr(2)).
 
 use std::io;
 use std::os::fd::AsFd;
+use std::ptr;
 use std::time::Duration;
 
 pub(crate) use rustix::event::{PollFd as PollEntry, PollFlags};
 use rustix::event::{Timespec, poll as ppoll};
+
+/// Turns the `0` / `-1` of a system call into a result.
+pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
 
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how many are.
 ///
@@ -29,6 +35,40 @@ pub(crate) fn poll(fd: impl AsFd, events: PollFlags, limit: Option<Duration>) ->
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         result => Ok(result? > 0),
     }
+}
+
+/// A signal handler, as SA_SIGINFO asks for it.
+pub(crate) type SignalHandler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Returns what the process does on a signal.
+///
+/// # Errors
+/// As for sigaction(2).
+pub(crate) fn signal_action(signal: libc::c_int) -> io::Result<libc::sigaction> {
+    // SAFETY: all zeroes is a valid `sigaction`: the default action, no flags, no signals masked.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only asks.
+    check(unsafe { libc::sigaction(signal, ptr::null(), &mut action) })?;
+    Ok(action)
+}
+
+/// Installs a signal handler. It runs on the thread's alternate stack, which is small, so no other handler interrupts
+/// it. `flags` are added to those that this takes.
+///
+/// # Errors
+/// As for sigaction(2).
+///
+/// # Safety
+/// The handler does only what a signal handler may do.
+pub(crate) unsafe fn handle_signal(signal: libc::c_int, handler: SignalHandler, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: as in `signal_action`.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | flags;
+    // SAFETY: fills a mask of our own.
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for; the caller promises the rest.
+    check(unsafe { libc::sigaction(signal, &action, ptr::null_mut()) })
 }
 
 /// The bounds of sched_setattr(2) for a time slice, in nanoseconds.

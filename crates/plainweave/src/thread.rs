@@ -12,7 +12,7 @@ use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, FiberSpec, Header, Movement, NEVER, Switch, Urgency};
 use crate::sched::closure::{self, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
-use crate::sched::wait::{self, ThreadEntry};
+use crate::sched::wait::{self, Interrupts, ThreadEntry};
 use crate::sched::worker::current_worker;
 
 /// Waits for a fiber. Dropping it detaches the fiber.
@@ -35,7 +35,7 @@ macro_rules! handle_methods {
             /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline:
             /// then the fiber goes on, detached.
             pub fn join(self) -> Result<T, JoinError> {
-                self.$raw.wait(true).map_err(JoinError::interrupted)?;
+                self.$raw.wait(Interrupts::Allowed).map_err(JoinError::interrupted)?;
                 self.$raw.take().map_err(JoinError::failed)
             }
 
@@ -66,16 +66,14 @@ handle_methods!(LocalJoinHandle, raw);
 impl<T> JoinHandle<T> {
     /// Waits whatever happens to the caller: when this returns, the fiber has ended.
     pub(crate) fn join_always(self) -> Result<T, JoinError> {
-        self.0.wait(false).expect("a wait that heeds nothing ends with its condition");
+        self.0.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
         self.0.take().map_err(JoinError::failed)
     }
 }
 
 /// Why `join` returns no value.
-#[derive(Debug)]
 pub struct JoinError(Kind);
 
-#[derive(Debug)]
 enum Kind {
     /// The payload (behind a lock so that the error is `Sync`, as boxed errors usually must be) and its message.
     Panicked(Mutex<Box<dyn Any + Send>>, String),
@@ -145,6 +143,16 @@ impl JoinError {
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&'static str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Panicked(_, text) => f.debug_tuple("Panicked").field(text).finish(),
+            Kind::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+            Kind::Interrupted(interrupt) => f.debug_tuple("Interrupted").field(interrupt).finish(),
+        }
+    }
 }
 
 impl fmt::Display for JoinError {
@@ -241,6 +249,7 @@ impl Builder {
     /// # Errors
     /// The stack size or the weight is out of range; the caller is not a fiber, or is one that may migrate, or one with
     /// thread-local storage of its own.
+    #[track_caller]
     pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
         let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
         let ctx = me.worker();
@@ -320,12 +329,13 @@ impl Builder {
 ///
 /// # Panics
 /// If called outside a runtime.
+#[track_caller]
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("spawn"));
+    let Some(me) = fiber::current() else { pool::no_runtime("spawn") };
     // SAFETY: 'static and Send.
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
@@ -337,7 +347,10 @@ where
 /// # Panics
 /// If called outside a fiber, by one that may migrate ([`Movement::Anytime`]), or by one with storage of its own.
 pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHandle<T> {
-    Builder::new().spawn_local(f).unwrap_or_else(|e| panic!("{e}"))
+    match Builder::new().spawn_local(f) {
+        Ok(handle) => handle,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes on.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, NEVER, Reason};
-use crate::sched::wait;
+use crate::sched::wait::{self, Interrupts, WaitSpec};
 
 /// Returns the time on the caller's clock.
 #[must_use]
@@ -36,7 +36,7 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
     let Some(header) = wait::suspendable() else {
         let woken = || (Instant::now() >= time).then_some(());
         let left = time.saturating_duration_since(Instant::now());
-        return match wait::until(Reason::Sleep, None, true, Some(left), woken) {
+        return match wait::until(WaitSpec::new(Reason::Sleep, Interrupts::Allowed).timeout(Some(left)), woken) {
             Err(Interrupt::TimedOut) if Instant::now() >= time => Ok(()),
             other => Ok(other?),
         };

@@ -44,7 +44,7 @@ impl Library {
         }
     }
 
-    /// A fiber. Finds initial values, and what it has made of them, on whatever thread it goes on.
+    /// Checks that the calling fiber finds initial values, and later those that it has set, on whatever thread it runs.
     fn is_ones_own(self) {
         assert_eq!((self.left)(), 0);
         for n in 0..20 {
@@ -139,7 +139,7 @@ fn nothing_is_lost() {
         for _ in 0..5 {
             each_has_its_own(&runtime, library);
         }
-        // Of so many blocks some have the library's storage at hand, now these and now others.
+        // Some of the blocks have the library's storage, and which ones changes.
         let swing = runtime.metrics().storage_blocks * (16 << 10);
         let more = in_use().saturating_sub(before);
         assert!(more < swing, "10,000 fibers left {more} bytes, more than {swing}");

@@ -418,7 +418,8 @@ fn never_moving_fibers_stay_on_their_worker(setup: Setup) {
 }
 
 fn unstarted_fibers_are_stolen_and_started_ones_stay(setup: Setup) {
-    let runtime = setup.workers(3);
+    let builder = setup.builder().workers(3).movement(Movement::BeforeStart);
+    let runtime = setup.check(builder.build().expect("a runtime"));
     runtime.run(|| {
         let started = Arc::new(AtomicUsize::new(0));
         let here = os_thread();

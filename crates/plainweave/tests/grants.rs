@@ -23,7 +23,7 @@ on_every_setup!(
     a_grant_to_a_worker_that_is_stuck_outlives_nobody,
 );
 
-/// So many more than a worker's messages.
+/// Many more than a worker's queue of messages holds.
 const MANY: usize = 1000;
 
 /// Two workers, *here* and *there*, whose fibers do not move.

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -28,6 +29,7 @@ on_every_setup!(
     a_dropped_connection_state_is_dropped_once,
     each_time_it_is_readable,
     each_ends_by_time_by_panic_and_with_the_runtime,
+    one_that_is_never_idle_is_closed,
 );
 
 /// Parks `conn` and gives back what `on_readable` reports.
@@ -185,25 +187,31 @@ fn serve(mut conn: Echo, outcome: std::io::Result<()>) {
     net::on_readable(conn, Some(A_WHILE), serve);
 }
 
+/// Starts a client that sends 200 bytes, one at a time, and checks that each comes back. Returns its connection.
+fn exchange_200_bytes(mut theirs: std::net::TcpStream) -> JoinHandle<std::net::TcpStream> {
+    std::thread::spawn(move || {
+        for n in 0..200u8 {
+            theirs.write_all(&[n]).expect("write");
+            let mut back = [0];
+            theirs.read_exact(&mut back).expect("read");
+            assert_eq!(back, [n]);
+        }
+        theirs
+    })
+}
+
 fn again_and_again(setup: Setup) {
     let runtime = setup.runtime();
     let done = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..8)
         .map(|_| {
-            let (stream, mut theirs) = connected();
+            let (stream, theirs) = connected();
             let conn = Echo { stream, served: 0, done: done.clone() };
             runtime.run(|| net::on_readable(conn, None, serve));
-            std::thread::spawn(move || {
-                for n in 0..200u8 {
-                    theirs.write_all(&[n]).expect("write");
-                    let mut back = [0];
-                    theirs.read_exact(&mut back).expect("read");
-                    assert_eq!(back, [n]);
-                }
-            })
+            exchange_200_bytes(theirs)
         })
         .collect();
-    clients.into_iter().for_each(|c| c.join().expect("served"));
+    clients.into_iter().for_each(|c| drop(c.join().expect("served")));
     eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
@@ -306,7 +314,7 @@ fn each_time_it_is_readable(setup: Setup) {
     let counts = Arc::new(Counts::default());
     let clients: Vec<_> = (0..8)
         .map(|_| {
-            let (stream, mut theirs) = connected();
+            let (stream, theirs) = connected();
             let (mut served, counted) = (0, Counted::new(&counts));
             runtime.run(|| {
                 net::each_readable(stream, Some(A_WHILE), move |stream, outcome| {
@@ -317,18 +325,13 @@ fn each_time_it_is_readable(setup: Setup) {
                     if served < 200 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 });
             });
-            std::thread::spawn(move || {
-                for n in 0..200u8 {
-                    theirs.write_all(&[n]).expect("write");
-                    let mut back = [0];
-                    theirs.read_exact(&mut back).expect("read");
-                    assert_eq!(back, [n]);
-                }
-                assert_eq!(theirs.read(&mut [0]).expect("closed after the last"), 0);
-            })
+            exchange_200_bytes(theirs)
         })
         .collect();
-    clients.into_iter().for_each(|c| c.join().expect("served"));
+    for client in clients {
+        let mut theirs = client.join().expect("served");
+        assert_eq!(theirs.read(&mut [0]).expect("closed after the last"), 0);
+    }
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
     assert!(counts.balanced() && counts.made() == 8);
@@ -368,4 +371,43 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
     let last = outcomes.recv_timeout(A_WHILE).expect("told of the end");
     assert!(matches!(last, (2, Err((_, true)))), "{last:?}");
     assert!(counts.balanced() && counts.made() == 3);
+}
+
+/// Its peer always has the next byte under way; `close_idle_connections` reaches it all the same.
+fn one_that_is_never_idle_is_closed(setup: Setup) {
+    let runtime = setup.runtime();
+    let (conn, mut theirs) = connected();
+    let (told, outcomes) = mpsc::channel();
+    runtime.run(|| {
+        net::each_readable(conn, None, move |conn, outcome| {
+            let mut bytes = [0; 64];
+            let served = outcome.and_then(|()| conn.read(&mut bytes)).and_then(|len| conn.write_all(&bytes[..len]));
+            match served {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    told.send(is_cancelled(&error)).expect("asked");
+                    ControlFlow::Break(())
+                }
+            }
+        });
+    });
+    theirs.set_read_timeout(Some(A_WHILE)).expect("set");
+    // More bytes are on their way than the server reads at once, all the time.
+    theirs.write_all(&[1; 4096]).expect("sent");
+    let hammering = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        let mut rounds = 0;
+        while let Ok(len @ 1..) = theirs.read(&mut bytes) {
+            rounds += 1;
+            if theirs.write_all(&bytes[..len]).is_err() {
+                break;
+            }
+        }
+        rounds
+    });
+    eventually("it is served", || runtime.metrics().finished_fibers > 100);
+    runtime.close_idle_connections();
+    assert!(runtime.wait_idle(A_WHILE));
+    assert!(outcomes.recv_timeout(A_WHILE).expect("told"));
+    assert!(hammering.join().expect("no panic") > 0);
 }

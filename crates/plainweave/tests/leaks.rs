@@ -27,7 +27,7 @@ fn at_rest(runtime: &Runtime) {
     eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
 }
 
-/// A little protocol: a length, then so many bytes, answered by as many; the client goes at a random byte of it.
+/// A little protocol: a length, then that number of bytes, and as many in answer. The client leaves at a random byte.
 fn clients_that_vanish_leave_nothing(setup: Setup) {
     let _alone = alone();
     let runtime = setup.runtime();

@@ -38,10 +38,8 @@ const FIBERS: usize = 100;
 const ROUNDS: usize = 50;
 
 fn runtime(setup: Setup, workers: usize) -> Runtime {
-    let runtime = setup.builder().workers(workers).own_storage().movement(Movement::Anytime).build().expect(
-        "a
-    runtime",
-    );
+    let runtime =
+        setup.builder().workers(workers).own_storage().movement(Movement::Anytime).build().expect("a runtime");
     assert_eq!(runtime.storage(), Storage::Own);
     setup.check(runtime)
 }
@@ -52,7 +50,7 @@ fn os_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// A fiber. Lets others run, now and then sleeps; counts in `moves` when it goes on on another thread.
+/// Lets other fibers run, and sometimes sleeps. Counts in `moves` each time that it goes on on another thread.
 fn wander(round: usize, moves: &AtomicUsize) {
     let before = os_thread();
     if round % 16 == 15 {
@@ -421,7 +419,7 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
     assert!(blocks <= 400 && after_blocks <= blocks + 16, "{blocks} blocks, then {after_blocks}");
     // The list of free blocks, which may have grown once more.
     assert!(after <= before + 16 * 1024, "{before} bytes in use, then {after}");
-    // This includes what the allocator keeps in the blocks' caches, a few more of each size at times.
+    // This includes what the allocator keeps in the workers' caches, a few more of each size at times.
     assert!(libc_after < libc_before + (1 << 20), "{libc_before} bytes in libc's hands, then {libc_after}");
 }
 
@@ -439,6 +437,40 @@ fn a_hundred_with_thread_locals() {
             });
         }
     });
+}
+
+/// Fibers that have freed memory of every size that libc's allocator caches, and wait: a cache for each would hold
+/// 240 KB.
+#[test]
+fn a_waiting_fiber_keeps_no_freed_memory() {
+    const COUNT: usize = 300;
+    let runtime = Runtime::builder().workers(2).own_storage().movement(Movement::Anytime).build().expect("a runtime");
+    // SAFETY: no preconditions.
+    let in_use = || unsafe { libc::mallinfo2() }.uordblks;
+    let before = in_use();
+    let after = runtime.run(move || {
+        let end = Arc::new(plainweave::sync::Semaphore::new(0));
+        let (ready, until_ready) = plainweave::sync::channel::unbounded::<()>();
+        let fibers: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let (end, ready) = (end.clone(), ready.clone());
+                plainweave::spawn(move || {
+                    for size in (24..=1032).step_by(16) {
+                        drop(std::hint::black_box([(); 7].map(|()| Vec::<u8>::with_capacity(size))));
+                    }
+                    ready.send(()).expect("the receiver waits");
+                    end.acquire().expect("not cancelled").forget();
+                })
+            })
+            .collect();
+        (0..COUNT).for_each(|_| until_ready.recv().expect("all get there"));
+        let after = in_use();
+        (0..COUNT).for_each(|_| end.release());
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        after
+    });
+    let each = after.saturating_sub(before) / COUNT;
+    assert!(each < 24 * 1024, "{each} bytes a fiber");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use plainweave::policy::{
     Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingLocal, WorkStealingParams,
     WorkerId,
 };
-use plainweave::{FiberTask, JoinHandle, Runtime};
+use plainweave::{FiberTask, JoinHandle, Movement, Runtime, RuntimeBuilder};
 
 /// The thread under the fiber.
 fn os_thread() -> i32 {
@@ -39,10 +39,15 @@ fn here(settlers: Vec<JoinHandle<i32>>) -> usize {
     settlers.into_iter().map(|settler| settler.join().expect("no panic")).filter(|thread| *thread == me).count()
 }
 
+/// Started fibers stay where they are.
+fn staying(workers: usize) -> RuntimeBuilder {
+    Runtime::builder().workers(workers).movement(Movement::BeforeStart)
+}
+
 #[test]
 fn fibers_that_stay_are_spread_over_the_workers() {
     unless_it_hangs("spread", || {
-        let runtime = Runtime::builder().workers(2).build().expect("a runtime");
+        let runtime = staying(2).build().expect("a runtime");
         // A worker whose thread has no processor for a while is as good as held up: another time, then.
         let mut seen = Vec::new();
         while seen.len() < 20 && !seen.iter().any(|here| (60..=340).contains(here)) {
@@ -64,7 +69,7 @@ fn fibers_that_stay_are_spread_over_the_workers() {
 #[test]
 fn a_policy_that_is_about_places_decides_alone() {
     unless_it_hangs("own places", || {
-        let runtime = Runtime::builder().workers(2).policy("local-fifo").build().expect("a runtime");
+        let runtime = staying(2).policy("local-fifo").build().expect("a runtime");
         runtime.run(|| {
             let started = Arc::default();
             let settlers = settlers(400, &started);
@@ -79,7 +84,7 @@ fn a_policy_that_is_about_places_decides_alone() {
 #[test]
 fn a_worker_that_is_held_up_is_sent_no_fibers() {
     unless_it_hangs("held up", || {
-        let runtime = Runtime::builder().workers(2).build().expect("a runtime");
+        let runtime = staying(2).build().expect("a runtime");
         runtime.run(|| {
             let (busy, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
             let (at_work, all) = (busy.clone(), started.clone());
@@ -143,7 +148,7 @@ impl<T: Task + 'static> Policy<T> for StartOn<T> {
 #[test]
 fn a_policys_own_place_is_obeyed() {
     unless_it_hangs("a place", || {
-        let runtime = Runtime::builder().workers(3).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
+        let runtime = staying(3).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
         let threads = runtime.run(|| {
             let started = Arc::default();
             let settlers = settlers(300, &started);
@@ -161,7 +166,7 @@ fn a_policys_own_place_is_obeyed() {
 #[test]
 fn a_place_that_is_no_worker_means_here() {
     unless_it_hangs("no worker", || {
-        let runtime = Runtime::builder().workers(2).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
+        let runtime = staying(2).build_with::<StartOn<FiberTask>>(2).expect("a runtime");
         runtime.run(|| {
             let started = Arc::default();
             let settlers = settlers(300, &started);

@@ -138,7 +138,7 @@ impl Policy<FiberTask> for Faulty {
 }
 
 fn builder(workers: usize) -> RuntimeBuilder {
-    Runtime::builder().workers(workers).shutdown_timeout(ms(100))
+    Runtime::builder().workers(workers).movement(Movement::BeforeStart).shutdown_timeout(ms(100))
 }
 
 fn runtime(workers: usize, params: &Params) -> Runtime {

@@ -310,7 +310,7 @@ fn deadlines_are_inherited(setup: Setup) {
                 let child = s.spawn(|| {
                     let own = time::sleep(LONG).expect_err("late").kind();
                     let deeper = scope(|s| s.spawn(|| plainweave::park().expect_err("late").kind()).join());
-                    // Either the grandchild is told, or who joins it is first.
+                    // The deadline ends either the wait of the grandchild or, first, that of its joiner.
                     (own, deeper.map_or_else(|e| e.is_timed_out(), |kind| kind == ErrorKind::TimedOut))
                 });
                 let sooner = s.spawn(|| time::with_timeout(ms(5), || time::sleep(LONG)).expect_err("late").kind());

@@ -94,7 +94,7 @@ fn a_fiber_that_ignores_cancellation_is_left_behind(setup: Setup) {
         }
     });
     let (handle, id) = (fiber.fiber(), fiber.fiber().id());
-    // It waits for one that will not come, whatever it is told.
+    // Its child joins the fiber above, which ignores its cancellation.
     let joiner = runtime.spawn(move || {
         let mut fiber = Some(fiber);
         plainweave::scope(|s| drop(s.spawn(|| fiber.take().map(|f| f.join().is_ok()))));

@@ -94,7 +94,7 @@ fn report_of_a_culprit(runtime: &Runtime, told: &Told) -> (u64, Stall) {
         hold_up(&seen)
     });
     let id = id.recv().expect("it runs");
-    eventually("the culprit is told of", || told.of(id).is_some());
+    eventually("the culprit is reported", || told.of(id).is_some());
     go_on.store(true, Ordering::SeqCst);
     culprit.expect("spawned").join().expect("no panic");
     (id, told.of(id).expect("as before"))
@@ -161,7 +161,7 @@ fn signals_break_no_call_that_blocks(setup: Setup) {
             read.read_exact(&mut byte).map(|()| byte[0])
         });
         let id = reader.fiber().id();
-        eventually("the reader is told of", || told.of(id).is_some());
+        eventually("the reader is reported", || told.of(id).is_some());
         write.write_all(&[42]).expect("written");
         assert_eq!(reader.join().expect("no panic").expect("read"), 42);
 

@@ -36,11 +36,12 @@ pub(super) fn run(
     }
     let csv = std::env::temp_dir().join(format!("plainweave-bench-cache-{}.csv", std::process::id()));
     // One run of the load generator; a turn of 60,000 requests lasts three seconds.
-    let length = format!("{}ms", (iterations / 20).max(200));
+    let length = (iterations / 20).max(200);
+    let (warm_up, length) = (format!("{}ms", length.min(500)), format!("{length}ms"));
     let load = |server: &Server, more: &[&str]| -> anyhow::Result<String> {
         let mut command = Command::new(plainweave()?);
         command.args(["load", "cache", &server.address.to_string(), "--set-ratio", "0.03", "--workers", "1"]);
-        command.args(["--warm-up", "500ms", "--duration", &length]).arg("--csv").arg(&csv).args(more);
+        command.args(["--warm-up", &warm_up, "--duration", &length]).arg("--csv").arg(&csv).args(more);
         let output = command.output().context("cannot run plainweave load")?;
         ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
         Ok(std::fs::read_to_string(&csv)?)

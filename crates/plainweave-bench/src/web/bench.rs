@@ -1,10 +1,20 @@
 //! What the cases share: the flags' numbers, the site, and the rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::server::{Kind, Server};
 use super::site::Site;
 use crate::sample::Row;
+
+/// Sets a flag when it is dropped: ends a thread that runs beside a measurement, also when that panics.
+pub(super) struct SetOnDrop<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// What the cases share.
 pub(super) struct Bench {

@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 64;
 const WRONG: [&str; 4] = ["bad status", "garbage", "wrong length", "closed within an answer"];
 
 /// The figures of one run of `plainweave load`, by name.
-pub(super) struct Figures(String);
+pub(super) struct Figures(pub(super) String);
 
 impl Figures {
     /// As `plainweave load` has written them.

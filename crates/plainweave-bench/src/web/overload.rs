@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::bench::Bench;
+use super::bench::{Bench, SetOnDrop};
 use super::client::{load, run_load, run_overload};
 use super::server::{Kind, Server};
 use super::{descriptors, site};
@@ -31,7 +31,7 @@ const OFFERED: [f64; 2] = [1.5, 2.0];
 const PATIENCE: &str = "1s";
 /// Between two looks at the server.
 const LOOKS: Duration = Duration::from_millis(500);
-/// For what is left to be closed.
+/// Before the answers count, and after the load for what is left to be closed; less where a turn is shorter.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// For the last connections to end.
@@ -167,7 +167,9 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     let url = format!("http://{}{}", server.address, site::path(0));
     let (rate, connections) = (rate.to_string(), bench.idle.to_string());
     let more = ["--no-keep-alive", "--connections", &connections, "--rate", &rate, "--arrivals", "poisson"];
-    let more = [&more[..], &["--timeout", PATIENCE, "--warm-up", "1s"]].concat();
+    let settle = SETTLE.min(bench.turn);
+    let warm_up = format!("{}ms", settle.as_millis());
+    let more = [&more[..], &["--timeout", PATIENCE, "--warm-up", &warm_up]].concat();
     let mut command = load("epoll", &url, bench.turn, &csv, &more)?;
     let (ended, mut turn) = (AtomicBool::new(false), Turn::default());
     let figures = std::thread::scope(|scope| {
@@ -179,15 +181,14 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
                 std::thread::sleep(LOOKS);
             }
         });
-        let figures = run_overload(&mut command, &csv);
-        ended.store(true, Ordering::Relaxed);
-        figures
+        let _end = SetOnDrop(&ended);
+        run_overload(&mut command, &csv)
     })?;
     turn.goodput = figures.get("rate")?;
     turn.failed = figures.get("errors")? / figures.get("requests")?.max(1.0);
     turn.p99 = figures.get("latency_p99").ok();
     turn.lateness = figures.get("lateness_p99").ok();
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(settle);
     turn.left = standing(server.address, &[CLOSE_WAIT]) as f64;
     // What is left of it would be the next turn's load.
     let start = Instant::now();

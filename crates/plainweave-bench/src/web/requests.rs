@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::bench::Bench;
+use super::bench::{Bench, SetOnDrop};
 use super::catalog::Catalog;
 use super::server::{Kind, Server};
 use super::site::Checker;
@@ -75,7 +75,9 @@ pub(super) fn measure(
             bench.facts.push((server.kind.name(), fact));
         }
     }
-    let (count, all) = (servers.len() as u32, bench.turn * servers.len() as u32);
+    // wrk takes whole seconds: they are what the servers share.
+    let count = servers.len() as u32;
+    let all = Duration::from_secs_f64((bench.turn * count).as_secs_f64().ceil());
     for round in 0..=bench.runs {
         report::progress(&format!("web: {case}, round {round} of {}, {count} systems", bench.runs));
         let before = servers.iter().map(|(_, server)| server.cpu_ns()).collect::<Result<Vec<_>, _>>()?;
@@ -93,7 +95,7 @@ pub(super) fn measure(
             // The first round warms up.
             if round > 0 {
                 costs[n].cpu.push(cost);
-                costs[n].rate.push(requests / bench.turn.as_secs_f64());
+                costs[n].rate.push(requests * f64::from(count) / all.as_secs_f64());
             }
         }
     }
@@ -131,8 +133,10 @@ fn sampling<T>(
             }
             Ok(count)
         });
-        let result = run();
-        ended.store(true, Ordering::Relaxed);
+        let result = {
+            let _end = SetOnDrop(&ended);
+            run()
+        };
         let samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((result?, samples))
     })

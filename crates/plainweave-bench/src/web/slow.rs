@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::bench::Bench;
+use super::bench::{Bench, SetOnDrop};
 use super::catalog::Catalog;
-use super::client::{load, run_load};
+use super::client::{Figures, load, run_load};
 use super::server::{Kind, Server};
 use super::site::{FIELDS, request};
 use super::{descriptors, site};
@@ -35,7 +35,7 @@ const FAST: &str = "32";
 const DRIP: Duration = Duration::from_secs(1);
 /// From the newcomers to the others: five doublings of the first probe's fifth of a second.
 const SETTLE: Duration = Duration::from_secs(8);
-/// For what a byte costs.
+/// For what a byte costs; less where a turn is short.
 const PRICED: Duration = Duration::from_secs(2);
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
@@ -66,18 +66,20 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             let result = std::thread::scope(|scope| {
                 let (path, address, count) = (&large.items[0].path, server.address, bench.idle);
                 let crowd = scope.spawn(move || crowd(address, path, count, ended, dripped));
-                while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished() {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
                 let measure = || -> anyhow::Result<_> {
+                    while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished() {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
                     let newcomers = ask_both(bench, pair)?;
                     // A test's turn is short, and so is its patience.
                     std::thread::sleep(SETTLE.min(8 * bench.turn));
                     let asked = ask_both(bench, pair)?;
-                    Ok((newcomers, asked, price(server, dripped)?, server.memory()?))
+                    Ok((newcomers, asked, price(server, dripped, PRICED.min(4 * bench.turn))?, server.memory()?))
                 };
-                let result = measure();
-                ended.store(true, Ordering::Relaxed);
+                let result = {
+                    let _end = SetOnDrop(ended);
+                    measure()
+                };
                 crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
@@ -88,7 +90,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             memory.push((after - before) / bench.idle as f64);
         }
         let name = server.kind.name();
-        tell(bench, name, &alone, [newcomers, beside]);
+        for (metric, unit, values) in latencies(&alone, &newcomers, &beside) {
+            bench.row(CASE, name, metric, unit, values);
+        }
         bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
@@ -97,46 +101,63 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rows of latencies.
-fn tell(bench: &mut Bench, name: &str, alone: &[Asked], [newcomers, beside]: [Pairs; 2]) {
+/// Metric, unit, and a value of each round.
+type Column = (&'static str, &'static str, Vec<f64>);
+
+/// Returns the rows of latencies. One without a value in some round is left out.
+fn latencies(alone: &[Asked], newcomers: &Pairs, beside: &Pairs) -> Vec<Column> {
+    let mut rows = Vec::new();
     for Figure { metrics, of } in FIGURES {
-        let alone: Vec<_> = alone.iter().map(of).collect();
-        bench.row(CASE, name, metrics[0], "us", alone.clone());
-        for ([metric, ratio], asked) in [([1, 2], &newcomers), ([3, 4], &beside)] {
-            let asked: Vec<_> = asked.own.iter().map(of).collect();
-            bench.row(CASE, name, metrics[ratio], "1", ratios(&asked, &alone));
-            bench.row(CASE, name, metrics[metric], "us", asked);
+        let all = |asked: &[Asked]| asked.iter().map(of).collect::<Option<Vec<f64>>>();
+        let alone = all(alone);
+        rows.extend(alone.clone().map(|alone| (metrics[0], "us", alone)));
+        for ([metric, ratio], asked) in [([1, 2], newcomers), ([3, 4], beside)] {
+            let Some(asked) = all(&asked.own) else { continue };
+            rows.extend(alone.as_ref().map(|alone| (metrics[ratio], "1", ratios(&asked, alone))));
+            rows.push((metrics[metric], "us", asked));
         }
     }
-    for (asked, ratio) in [(&newcomers, "p99_newcomers_to_witness"), (&beside, "p99_beside_to_witness")] {
+    for (asked, ratio) in [(newcomers, "p99_newcomers_to_witness"), (beside, "p99_beside_to_witness")] {
         let [own, witness] =
             [&asked.own, &asked.witness].map(|asked| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>());
-        bench.row(CASE, name, ratio, "1", ratios(&own, &witness));
+        rows.push((ratio, "1", ratios(&own, &witness)));
     }
+    rows
 }
 
 /// What a run of the fast ones came to, in microseconds.
 struct Asked {
     p50: f64,
     p99: f64,
-    /// p99 of how late the client was, itself.
-    lateness: f64,
+    /// p99 of how late the client itself was. `None` if it was behind all the time: it notes this of requests that it
+    /// has waited for.
+    lateness: Option<f64>,
+}
+
+impl Asked {
+    fn of(figures: &Figures) -> anyhow::Result<Self> {
+        Ok(Self {
+            p50: figures.get("latency_p50")?,
+            p99: figures.get("latency_p99")?,
+            lateness: figures.get("lateness_p99").ok(),
+        })
+    }
 }
 
 struct Figure {
     /// Alone; beside newcomers, and that to alone; beside all of them when they have been there for a while, to alone.
     metrics: [&'static str; 5],
-    of: fn(&Asked) -> f64,
+    of: fn(&Asked) -> Option<f64>,
 }
 
 const FIGURES: [Figure; 3] = [
     Figure {
         metrics: ["p50_us_alone", "p50_us_newcomers", "p50_newcomers_to_alone", "p50_us_beside", "p50_beside_to_alone"],
-        of: |asked| asked.p50,
+        of: |asked| Some(asked.p50),
     },
     Figure {
         metrics: ["p99_us_alone", "p99_us_newcomers", "p99_newcomers_to_alone", "p99_us_beside", "p99_beside_to_alone"],
-        of: |asked| asked.p99,
+        of: |asked| Some(asked.p99),
     },
     Figure {
         metrics: [
@@ -170,9 +191,9 @@ fn ratios(values: &[f64], to: &[f64]) -> Vec<f64> {
 }
 
 /// CPU of the server for a byte of the slow ones, in microseconds.
-fn price(server: &Server, dripped: &AtomicU64) -> anyhow::Result<f64> {
+fn price(server: &Server, dripped: &AtomicU64, length: Duration) -> anyhow::Result<f64> {
     let before = (server.cpu_ns()?, dripped.load(Ordering::Relaxed));
-    std::thread::sleep(PRICED);
+    std::thread::sleep(length);
     let bytes = dripped.load(Ordering::Relaxed) - before.1;
     Ok((server.cpu_ns()? - before.0) as f64 / 1e3 / bytes.max(1) as f64)
 }
@@ -193,11 +214,14 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
     let more = ["--connections", FAST, "--rate", RATE, "--arrivals", "poisson", "--warm-up", "300ms"];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
-    Ok(Asked {
-        p50: figures.get("latency_p50")?,
-        p99: figures.get("latency_p99")?,
-        lateness: figures.get("lateness_p99")?,
-    })
+    let asked = Asked::of(&figures)?;
+    if asked.lateness.is_none() {
+        let name = server.kind.name();
+        report::note(&format!(
+            "warning: {CASE}, {name}: the fast clients were behind all the time; no lateness of theirs"
+        ));
+    }
+    Ok(asked)
 }
 
 /// Runs the slow clients on this thread until `ended`. `sent` counts their bytes.
@@ -241,4 +265,26 @@ fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, sent
     }
     drop(deaf);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_always_behind_has_latencies_and_no_lateness() {
+        let asked = |lateness: &str| {
+            let figures = Figures(format!("latency_p50,us,10\nlatency_p99,us,30\n{lateness}"));
+            Asked::of(&figures).expect("latencies are enough")
+        };
+        let on_time = "lateness_p99,us,5\n";
+        let pairs = |own: &str| Pairs { own: vec![asked(own)], witness: vec![asked(on_time)] };
+        let rows = latencies(&[asked(on_time)], &pairs(""), &pairs(on_time));
+        let of = |metric: &str| rows.iter().find(|row| row.0 == metric).map(|row| row.2[0]);
+        assert_eq!(of("p99_us_newcomers"), Some(30.0));
+        assert_eq!(of("p99_newcomers_to_witness"), Some(1.0));
+        assert_eq!(of("lateness_p99_us_alone"), Some(5.0));
+        assert_eq!((of("lateness_p99_us_newcomers"), of("lateness_p99_newcomers_to_alone")), (None, None));
+        assert_eq!(of("lateness_p99_beside_to_alone"), Some(1.0));
+    }
 }

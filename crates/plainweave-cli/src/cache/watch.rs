@@ -64,7 +64,7 @@ impl Watchers {
         (self.lock().len(), self.skipped.load(Relaxed))
     }
 
-    /// Any thread or fiber.
+    /// Sends an event to all watchers of its kind; counts it for those whose buffer is full.
     pub(crate) fn send(&self, kind: u16, event: &Event<'_>) {
         let line = worded(event, self.events.fetch_add(1, Relaxed) + 1);
         for watcher in self.lock().iter().filter(|watcher| watcher.kinds & kind != 0) {

@@ -94,7 +94,7 @@ fn limited(limits: &str, args: &[&str]) -> Running {
 
 #[test]
 fn more_connections_than_descriptors_are_told_and_wait() {
-    // So many that not even root may raise the limit to them.
+    // The limit that this needs is more than even root may set.
     let server = limited("ulimit -n 120", &["-c", "4000000000"]);
     let mut inside = vec![server.connect()];
     let most = inside[0].stat("max_connections");

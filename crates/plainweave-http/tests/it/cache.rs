@@ -181,7 +181,7 @@ impl Gate {
     }
 }
 
-/// A pool that holds the first trip up until it is told to go on.
+/// A pool that holds the first trip up until the gate opens.
 #[derive(Clone)]
 struct Slow(Arc<(AtomicU32, Gate)>);
 

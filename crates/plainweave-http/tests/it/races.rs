@@ -62,7 +62,7 @@ fn while_changing(
     });
 }
 
-/// Whether it is so many of one letter, `a` or `b`.
+/// Returns whether the body is `sizes[0]` times the letter `a`, or `sizes[1]` times `b`.
 fn is_whole(body: &[u8], sizes: [usize; 2]) -> bool {
     let letter = body.first().copied().unwrap_or_default();
     let size = if letter == b'a' { sizes[0] } else { sizes[1] };

@@ -43,7 +43,7 @@ struct State<J, W> {
 
 /// What became of a job.
 #[derive(Debug)]
-pub(crate) enum Submitted<J> {
+pub(crate) enum Submission<J> {
     /// A thread will run it.
     Queued,
     /// There is no room; the caller's waker is called when there is.
@@ -71,11 +71,11 @@ impl<J, W> Jobs<J, W> {
     /// Queues the job if there is room; otherwise keeps the waker that `waker` makes. `start` starts a thread that
     /// calls [`Self::next`], and [`Self::done`] after each job, until `next` returns `None`; it returns whether it
     /// could.
-    pub(crate) fn submit(&self, job: J, waker: impl FnOnce() -> W, start: impl FnOnce() -> bool) -> Submitted<J> {
+    pub(crate) fn submit(&self, job: J, waker: impl FnOnce() -> W, start: impl FnOnce() -> bool) -> Submission<J> {
         let mut state = self.lock();
         if state.queue.len() >= self.max_queued {
             state.waiting.push(waker());
-            return Submitted::Full(job);
+            return Submission::Full(job);
         }
         state.queue.push_back(job);
         if state.queue.len() <= state.free {
@@ -87,11 +87,11 @@ impl<J, W> Jobs<J, W> {
             } else if state.threads == 0
                 && let Some(job) = state.queue.pop_back()
             {
-                return Submitted::Yours(job);
+                return Submission::Yours(job);
             }
             // With a thread at work the job waits for that thread.
         }
-        Submitted::Queued
+        Submission::Queued
     }
 
     /// Waits for a job. Returns `None` if the thread is to end. `wake` wakes the callers that found no room.
@@ -160,7 +160,7 @@ mod loom_models {
             threads.0.lock().unwrap().push(thread);
             true
         };
-        while let Submitted::Full(back) = jobs.submit(job, || room.clone(), start) {
+        while let Submission::Full(back) = jobs.submit(job, || room.clone(), start) {
             job = back;
             room.wait();
         }
@@ -189,7 +189,7 @@ mod loom_models {
     /// Two submitters, one thread, room for one job: a submitter that finds no room is notified of it later, and each
     /// job runs exactly once.
     #[test]
-    fn loom_callers_are_told_of_room() {
+    fn loom_callers_are_notified_of_room() {
         loom::model(|| {
             let (jobs, threads) = (Arc::new(Model::new(1, 1)), Arc::new(Threads::default()));
             let count = Arc::new(Mutex::new(0));

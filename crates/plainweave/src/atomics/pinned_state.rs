@@ -2,7 +2,7 @@
 //! worker.
 //!
 //! # Concepts
-//! A pinned fiber's *place* ([`PinnedState`]: awake, notified, suspended, finished) is plain memory that only its
+//! A pinned fiber's *phase* ([`PinnedState`]: awake, notified, suspended, finished) is plain memory that only its
 //! worker touches. A fiber of the same worker wakes it with a load and a store, and suspending it is a store: no atomic
 //! read-modify-write where the general protocol ([`super::state`]) has two. Every other thread goes through the state
 //! word: it sets `REMOTE_WAKE` there, and the fiber itself goes into the worker's inbox as a *message*: "look at this
@@ -28,7 +28,7 @@
 //!
 //! Every wake-up reaches the fiber: remote wake-ups and the worker's steps 1, 3 and 4 are read-modify-writes of one
 //! word, so each wake-up is either seen by the next of these steps or belongs to a message that has not been read
-//! (`loom_a_post_reaches_the_fiber`, `loom_one_message_at_a_time`, `loom_no_message_outlives_its_fiber`).
+//! (`loom_a_remote_wake_reaches_the_fiber`, `loom_one_message_at_a_time`, `loom_no_message_outlives_its_fiber`).
 //!
 //! A fiber that waits alone for a grant needs none of this. It cannot end before it has the grant, so the granter sends
 //! its worker the fiber's address (`queue/mpsc`) and the worker wakes it locally. The word is not touched.
@@ -42,9 +42,9 @@ use std::cell::Cell;
 use super::state::{FINISHED, GRANT, PINNED, REMOTE_WAKE, State, TOKEN, WakePayload};
 use crate::shim::atomic::Ordering;
 
-/// Where a pinned fiber is.
+/// What a pinned fiber does, as its worker knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Phase {
     /// Running, or on a queue.
     Awake,
     /// As `Awake`, and a wake-up is owed.
@@ -66,19 +66,19 @@ pub(crate) enum WakeAction {
     Retire,
 }
 
-/// A pinned fiber's place.
+/// A pinned fiber's phase.
 ///
 /// Context: its worker's thread only.
 #[derive(Debug)]
 pub(crate) struct PinnedState {
-    place: Cell<Place>,
+    phase: Cell<Phase>,
     has_suspended: Cell<bool>,
 }
 
 impl PinnedState {
     /// Creates the state of a new fiber.
     pub(crate) fn new() -> Self {
-        Self { place: Cell::new(Place::Awake), has_suspended: Cell::new(false) }
+        Self { phase: Cell::new(Phase::Awake), has_suspended: Cell::new(false) }
     }
 
     /// Returns whether the fiber has suspended. If so, finding it in an inbox means a message about it; if not, it is
@@ -93,16 +93,16 @@ impl PinnedState {
     /// Context: its worker.
     #[inline]
     pub(crate) fn wake(&self) -> WakeAction {
-        match self.place.get() {
-            Place::Suspended => {
-                self.place.set(Place::Awake);
+        match self.phase.get() {
+            Phase::Suspended => {
+                self.phase.set(Phase::Awake);
                 WakeAction::Queue
             }
-            Place::Awake | Place::Notified => {
-                self.place.set(Place::Notified);
+            Phase::Awake | Phase::Notified => {
+                self.phase.set(Phase::Notified);
                 WakeAction::Nothing
             }
-            Place::Finished => WakeAction::Nothing,
+            Phase::Finished => WakeAction::Nothing,
         }
     }
 }
@@ -112,14 +112,14 @@ impl State {
     /// the caller must queue the fiber.
     #[inline]
     pub(crate) fn suspend_pinned(&self, local: &PinnedState) -> bool {
-        if local.place.get() == Place::Notified {
-            local.place.set(Place::Awake);
+        if local.phase.get() == Phase::Notified {
+            local.phase.set(Phase::Awake);
             return false;
         }
         if !local.has_suspended.get() && !self.first_suspension(local) {
             return false;
         }
-        local.place.set(Place::Suspended);
+        local.phase.set(Phase::Suspended);
         true
     }
 
@@ -146,7 +146,7 @@ impl State {
 
     /// Performs step 3, after the worker has read a message about the fiber. Calls `bring` with each payload found.
     pub(crate) fn read(&self, local: &PinnedState, mut bring: impl FnMut(WakePayload)) -> WakeAction {
-        if local.place.get() == Place::Finished {
+        if local.phase.get() == Phase::Finished {
             return WakeAction::Retire;
         }
         let before = self.0.fetch_and(!(REMOTE_WAKE | TOKEN | GRANT), Ordering::AcqRel);
@@ -164,7 +164,7 @@ impl State {
         }
         let posted = self.0.swap(FINISHED, Ordering::AcqRel) & REMOTE_WAKE != 0;
         if posted {
-            local.place.set(Place::Finished);
+            local.phase.set(Phase::Finished);
         }
         !posted
     }
@@ -221,7 +221,7 @@ mod loom_models {
     /// Two waits, one wake-up each, the second after the first was seen: neither is lost, whether it comes before the
     /// fiber's first suspension, while it runs or while it is suspended.
     #[test]
-    fn loom_a_post_reaches_the_fiber() {
+    fn loom_a_remote_wake_reaches_the_fiber() {
         loom::model(|| {
             let (m, local, mut grants) = (model(), PinnedState::new(), 0);
             let first = waker(&m, WakePayload::Nothing);

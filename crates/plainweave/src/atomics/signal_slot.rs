@@ -45,7 +45,7 @@ const ANSWERED: u32 = 3;
 const PHASE: u32 = 3;
 
 /// The slot: one question and its answer of `N` words.
-pub(crate) struct Board<const N: usize> {
+pub(crate) struct SignalSlot<const N: usize> {
     state: AtomicU32,
     target: AtomicU32,
     words: [AtomicUsize; N],
@@ -55,7 +55,7 @@ pub(crate) struct Board<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question(u32);
 
-impl<const N: usize> Board<N> {
+impl<const N: usize> SignalSlot<N> {
     pub(crate) fn new() -> Self {
         let words = std::array::from_fn(|_| AtomicUsize::new(0));
         Self { state: AtomicU32::new(IDLE), target: AtomicU32::new(0), words }
@@ -103,20 +103,20 @@ impl<const N: usize> Board<N> {
         }
         let number = state & !PHASE;
         self.state.compare_exchange(state, number | ANSWERING, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        Some(Answer { board: self, number })
+        Some(Answer { slot: self, number })
     }
 }
 
 /// The handler's hold on the words. Dropping it publishes them.
 pub(crate) struct Answer<'a, const N: usize> {
-    board: &'a Board<N>,
+    slot: &'a SignalSlot<N>,
     number: u32,
 }
 
 impl<const N: usize> Answer<'_, N> {
     /// Writes one word; does nothing beyond the last.
     pub(crate) fn put(&self, at: usize, word: usize) {
-        if let Some(place) = self.board.words.get(at) {
+        if let Some(place) = self.slot.words.get(at) {
             place.store(word, Ordering::Relaxed);
         }
     }
@@ -124,7 +124,7 @@ impl<const N: usize> Answer<'_, N> {
 
 impl<const N: usize> Drop for Answer<'_, N> {
     fn drop(&mut self) {
-        self.board.state.store(self.number | ANSWERED, Ordering::Release);
+        self.slot.state.store(self.number | ANSWERED, Ordering::Release);
     }
 }
 
@@ -134,39 +134,39 @@ mod tests {
 
     #[test]
     fn only_the_thread_that_is_asked_answers_and_once() {
-        let board = Board::<2>::new();
-        assert!(board.take(7).is_none());
-        let question = board.ask(7).expect("nobody writes");
-        assert!(board.take(8).is_none());
-        board.take(7).expect("asked").put(1, 42);
-        assert!(board.take(7).is_none());
-        assert_eq!(board.answer(question), Ok([0, 42]));
+        let slot = SignalSlot::<2>::new();
+        assert!(slot.take(7).is_none());
+        let question = slot.ask(7).expect("nobody writes");
+        assert!(slot.take(8).is_none());
+        slot.take(7).expect("asked").put(1, 42);
+        assert!(slot.take(7).is_none());
+        assert_eq!(slot.answer(question), Ok([0, 42]));
     }
 
     #[test]
     fn who_gives_up_is_not_answered_and_the_next_is() {
-        let board = Board::<1>::new();
-        let first = board.ask(7).expect("nobody writes");
-        board.withdraw(first);
-        assert!(board.take(7).is_none());
-        let second = board.ask(7).expect("nobody writes");
-        board.take(7).expect("asked").put(0, 2);
-        assert!(board.answer(first).is_err());
-        assert_eq!(board.answer(second), Ok([2]));
+        let slot = SignalSlot::<1>::new();
+        let first = slot.ask(7).expect("nobody writes");
+        slot.withdraw(first);
+        assert!(slot.take(7).is_none());
+        let second = slot.ask(7).expect("nobody writes");
+        slot.take(7).expect("asked").put(0, 2);
+        assert!(slot.answer(first).is_err());
+        assert_eq!(slot.answer(second), Ok([2]));
     }
 
     #[test]
     fn nobody_asks_while_an_answer_that_was_given_up_is_written() {
-        let board = Board::<1>::new();
-        let first = board.ask(7).expect("nobody writes");
-        let answer = board.take(7).expect("asked");
-        board.withdraw(first);
-        assert!(board.ask(8).is_none());
+        let slot = SignalSlot::<1>::new();
+        let first = slot.ask(7).expect("nobody writes");
+        let answer = slot.take(7).expect("asked");
+        slot.withdraw(first);
+        assert!(slot.ask(8).is_none());
         answer.put(0, 1);
         answer.put(1, 1);
         drop(answer);
-        assert_eq!(board.answer(first), Ok([1]));
-        assert!(board.ask(8).is_some());
+        assert_eq!(slot.answer(first), Ok([1]));
+        assert!(slot.ask(8).is_some());
     }
 }
 
@@ -180,12 +180,12 @@ mod loom_models {
     #[test]
     fn loom_late_answers_spoil_no_question() {
         loom::model(|| {
-            let board = Arc::new(Board::<2>::new());
+            let slot = Arc::new(SignalSlot::<2>::new());
             let handlers: Vec<_> = (1..=2)
                 .map(|me| {
-                    let board = board.clone();
+                    let slot = slot.clone();
                     loom::thread::spawn(move || {
-                        if let Some(answer) = board.take(me) {
+                        if let Some(answer) = slot.take(me) {
                             answer.put(0, me as usize);
                             answer.put(1, me as usize);
                         }
@@ -193,9 +193,9 @@ mod loom_models {
                 })
                 .collect();
             for target in 1..=2 {
-                let Some(question) = board.ask(target) else { continue };
-                board.withdraw(question);
-                if let Ok(words) = board.answer(question) {
+                let Some(question) = slot.ask(target) else { continue };
+                slot.withdraw(question);
+                if let Ok(words) = slot.answer(question) {
                     assert_eq!(words, [target as usize; 2]);
                 }
             }

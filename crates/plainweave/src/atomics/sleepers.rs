@@ -50,7 +50,7 @@ pub(crate) struct Sleepers {
     /// One bit per worker, 64 in a word.
     asleep: Box<[AtomicU64]>,
     searching: AtomicUsize,
-    /// Limit on concurrent searchers: half of the workers.
+    /// Limit on concurrent searchers: half of the regular workers.
     max_searching: usize,
 }
 
@@ -64,8 +64,9 @@ pub(crate) enum Slept {
 }
 
 impl Sleepers {
-    pub(crate) fn new(workers: usize) -> Self {
-        let asleep = (0..workers.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+    /// Creates it for `workers` regular workers, which have the first numbers, and `spares` spare ones.
+    pub(crate) fn new(workers: usize, spares: usize) -> Self {
+        let asleep = (0..(workers + spares).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Self { asleep, searching: AtomicUsize::new(0), max_searching: workers.div_ceil(2) }
     }
 
@@ -176,7 +177,7 @@ mod loom_models {
     impl Pool {
         fn new(workers: usize) -> Arc<Self> {
             let signals = (0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect();
-            Arc::new(Self { sleepers: Sleepers::new(workers), tasks: AtomicUsize::new(0), signals })
+            Arc::new(Self { sleepers: Sleepers::new(workers, 0), tasks: AtomicUsize::new(0), signals })
         }
 
         fn signal(&self, worker: usize) {

@@ -3,12 +3,12 @@
 use super::MAX_WORKERS;
 use crate::policy::Topology;
 
-/// Returns the topology for `workers` workers: how many processors share the first one's last-level cache, if the
-/// kernel reports it.
-pub(super) fn topology(workers: usize) -> Topology {
+/// Returns the topology for `workers` workers, and spare ones if `spares`: how many processors share the first one's
+/// last-level cache, if the kernel reports it.
+pub(super) fn topology(workers: usize, spares: bool) -> Topology {
     let shared = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map").ok();
     let bits = shared.map(|map| map.chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum::<u32>());
-    Topology { workers, group: bits.map_or(workers, |bits| (bits as usize).clamp(1, workers)) }
+    Topology { workers, group: bits.map_or(workers, |bits| (bits as usize).clamp(1, workers)), spares }
 }
 
 /// Returns the number of CPUs by affinity mask and cgroup quota.

@@ -21,11 +21,14 @@ impl RuntimeBuilder {
     /// Sets how long a fiber may hold up its worker by computing before a watchdog thread steps in and polls the
     /// worker's driver, so that idle connections ([`crate::net::on_readable`]) and fibers that may migrate at any time
     /// go on elsewhere. (Started fibers that do not migrate wait.) 1 ms to 60 s; `None` for no watchdog. On virtual
-    /// time there is none, nor with one worker (unless [`Self::on_stall`] is set). Default: 10 ms. [`Metrics::stalls`]
-    /// counts stalls, [`Self::on_stall`] reports them.
+    /// time there is none, nor with one worker that may not have spare ones (unless [`Self::on_stall`] is set).
+    /// Default: 10 ms. [`Metrics::stalls`](crate::Metrics) counts stalls, [`Self::on_stall`] reports them.
     ///
     /// A worker that is held up in a computation gives way to other threads (sched_setattr(2), since Linux 6.12) until
     /// it goes on. Threads and programs that it starts meanwhile inherit that.
+    ///
+    /// If a fiber is ready and no other worker may or will run it, the watchdog adds a spare worker
+    /// ([`Self::max_workers`]).
     ///
     /// On io_uring with fibers that may migrate, completions interrupt system calls that block a worker's thread
     /// without this library's knowledge: a few fail with `EINTR` although no signal came (`epoll_wait`, `recv` with a
@@ -67,9 +70,10 @@ impl RuntimeBuilder {
     }
 
     /// Starts the watchdog, if it is of use: with other workers, or with a callback for stalls.
-    pub(super) fn start_watchdog(self, runtime: &mut Runtime) -> io::Result<()> {
-        let told = self.on_stall.is_some();
-        let Some(limit) = self.stall_after.filter(|_| told || runtime.workers() > 1) else { return Ok(()) };
+    pub(super) fn start_watchdog(self, runtime: &mut Runtime, start: watchdog::Start) -> io::Result<()> {
+        let reports = self.on_stall.is_some();
+        let most = runtime.pool.workers.len();
+        let Some(limit) = self.stall_after.filter(|_| reports || most > 1) else { return Ok(()) };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
         let mut notes = None;
         if let Some(on_stall) = self.on_stall {
@@ -78,7 +82,7 @@ impl RuntimeBuilder {
             runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
             notes = Some(sender);
         }
-        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes);
+        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, start);
         runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
         Ok(())
     }

@@ -7,10 +7,11 @@ use crate::fiber::Movement;
 use crate::fiber_local::{self, Storage};
 
 impl RuntimeBuilder {
-    /// Sets when fibers migrate between workers. Default: [`Movement::BeforeStart`]. [`Movement::Anytime`] requires
-    /// [`Self::own_storage`]; on shared storage `build` rejects it, and only [`Self::movement_anytime`] enables it.
+    /// Sets when fibers migrate between workers. Default: [`Movement::Anytime`], so that ordinary code, which may block
+    /// its thread, holds up no other fiber; on shared storage [`Movement::BeforeStart`], where `build` rejects
+    /// `Anytime`, and only [`Self::movement_anytime`] enables it.
     pub fn movement(mut self, movement: Movement) -> Self {
-        self.movement = movement;
+        self.movement = Some(movement);
         self.movement_promised = false;
         self
     }
@@ -33,7 +34,7 @@ impl RuntimeBuilder {
     /// a thread-local across calls. Nothing that is not `Send` may live across a suspension either: the fiber resumes
     /// on another thread, and the compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
-        self.movement = Movement::Anytime;
+        self.movement = Some(Movement::Anytime);
         self.movement_promised = true;
         self
     }
@@ -50,9 +51,17 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Returns when fibers migrate: as the caller has chosen, or as suits the storage.
+    pub(super) fn chosen_movement(&self) -> Movement {
+        self.movement.unwrap_or(match self.storage {
+            Storage::Own => Movement::Anytime,
+            Storage::Shared => Movement::BeforeStart,
+        })
+    }
+
     /// Checks that movement and storage go together, and that the platform supports that storage.
     pub(super) fn check_storage(&self) -> io::Result<()> {
-        match (self.storage, self.movement) {
+        match (self.storage, self.chosen_movement()) {
             (Storage::Own, _) => fiber_local::available(),
             (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(
                 "movement: Movement::Anytime is not safe on shared thread-local storage; give fibers their own \

@@ -86,9 +86,9 @@ impl From<Interrupt> for io::Error {
 
 /// The first reason given for a cancellation, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Word(AtomicU8);
+pub(crate) struct CancelWord(AtomicU8);
 
-impl Word {
+impl CancelWord {
     /// Sets the reason. Returns true for the first call only.
     pub(crate) fn set(&self, reason: CancelReason) -> bool {
         let code = match reason {
@@ -116,7 +116,7 @@ impl Word {
 /// A scope in the tree of scopes.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    word: Word,
+    word: CancelWord,
     inner: Mutex<Inner>,
     /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
     /// would free them all by recursion.)
@@ -135,7 +135,7 @@ impl Node {
         let Some(parent) = parent else { return Arc::default() };
         let mut inner = parent.lock();
         let place = (Arc::downgrade(parent), inner.children.vacant_key());
-        let node = Arc::new(Node { word: Word::default(), inner: Mutex::default(), parent: Some(place) });
+        let node = Arc::new(Node { word: CancelWord::default(), inner: Mutex::default(), parent: Some(place) });
         inner.children.insert(Arc::downgrade(&node));
         drop(inner);
         if let Some(reason) = parent.word.get() {

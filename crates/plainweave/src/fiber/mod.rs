@@ -38,7 +38,7 @@ use crate::queue::inbox::Link;
 use crate::stack::{OverflowInfo, Stack};
 use crate::timer::KeyCell;
 use blocks::Blocks;
-use cancel::{Node, Word};
+use cancel::{CancelWord, Node};
 pub(crate) use handle::FiberHandle;
 pub use task::FiberTask;
 use wait_link::Waiter;
@@ -48,10 +48,10 @@ use wait_link::Waiter;
 pub enum Movement {
     /// Never: it runs on the worker that it was spawned for.
     Never,
-    /// Until it first runs; then it is pinned to that worker.
+    /// Until it first runs; then it is pinned to that worker. The default on shared storage.
     BeforeStart,
-    /// At any time. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on shared storage only by
-    /// `RuntimeBuilder::movement_anytime`, which is unsafe.
+    /// At any time, the default. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on shared storage only
+    /// by `RuntimeBuilder::movement_anytime`, which is unsafe.
     Anytime,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Header {
     last_worker: AtomicU32,
     pub(crate) state: State,
     movement: Movement,
-    pub(crate) cancel: Word,
+    pub(crate) cancel: CancelWord,
     pub(crate) own: Own,
 
     name: Option<Box<str>>,
@@ -223,14 +223,14 @@ macro_rules! write_fields {
     ($place:expr, $type:ident { $($field:ident: $value:expr),+ $(; $($later:ident),+)? }) => {{
         let place = $place;
         // Does not compile if a field is missing.
-        $crate::fiber::told_all(place, |$type { $($field: _),+ $(, $($later: _),+)? }| ());
+        $crate::fiber::names_all_fields(place, |$type { $($field: _),+ $(, $($later: _),+)? }| ());
         $((&raw mut (*place).$field).write($value);)+
     }};
 }
 pub(crate) use write_fields;
 
 /// Checks at compile time that `write_fields` names every field.
-pub(crate) fn told_all<T>(_: *mut T, _: fn(&T)) {}
+pub(crate) fn names_all_fields<T>(_: *mut T, _: fn(&T)) {}
 
 impl Header {
     /// Writes the header of a fiber with `refs` references.
@@ -256,7 +256,7 @@ impl Header {
                 movement: spec.movement,
                 stamp: AtomicU64::new(0),
                 urgency: spec.urgency,
-                cancel: Word::default(),
+                cancel: CancelWord::default(),
                 name: spec.name;
                 own
             });

@@ -18,7 +18,12 @@ use crate::stack::Stack;
 
 /// A fiber that is ready to run, as run queues hold it.
 ///
-/// Its holder is the only one, and has the right to run the fiber. A fiber whose task is dropped before it has started
+/// There is one at a time for each ready fiber, and its holder has the right to run the fiber. Policies get no other
+/// kind. A worker's inbox also holds *messages*, which are of this type to fit its links: the remote wake-up of a
+/// pinned fiber, which may be suspended, ready or running. They give no right to run it; the worker's `deliver` takes
+/// them out, marks the fiber as awake, and queues it if that makes it ready.
+///
+/// A fiber whose task is dropped before it has started
 /// never starts: its `join` gives an error. The task of a fiber that has started cannot be dropped, because nothing can
 /// end the borrows and locks that its frames hold: the process then aborts.
 pub struct FiberTask(NonNull<Header>);
@@ -87,17 +92,29 @@ impl FiberTask {
     }
 
     /// Notes where the fiber runs from now on: on the worker that `host` is a part of, after a [`Self::check_place`].
+    ///
+    /// # Safety
+    /// The caller is that worker, and `host` is valid.
     #[inline]
-    pub(crate) fn arrive(&self, host: *const Host, worker: WorkerId) {
-        self.header().own.host.set(host);
-        self.header().last_worker.store(worker as u32, Ordering::Relaxed);
+    pub(crate) unsafe fn arrive(&self, host: *const Host, worker: WorkerId) {
+        let header = self.header();
+        header.own.host.set(host);
+        header.last_worker.store(worker as u32, Ordering::Relaxed);
+        // SAFETY: this worker owns the fiber, and the caller's promise.
+        if let (Some(block), home) = unsafe { ((*header.own.block.get()).as_ref(), (*host).home) } {
+            block.lend_malloc_cache(home);
+        }
     }
 
     /// Checks and notes the place of a fiber that ran elsewhere last.
+    ///
+    /// # Safety
+    /// As for `arrive`.
     #[inline(never)]
-    fn check_and_arrive(&self, host: *const Host, worker: WorkerId, pool: NonNull<()>) {
+    unsafe fn check_and_arrive(&self, host: *const Host, worker: WorkerId, pool: NonNull<()>) {
         self.check_place(worker, pool);
-        self.arrive(host, worker);
+        // SAFETY: the caller's promise.
+        unsafe { self.arrive(host, worker) };
     }
 
     /// Runs the fiber until it switches back. Returns `None` if it has ended.
@@ -113,7 +130,8 @@ impl FiberTask {
         // Where it ran last it may run again. (A pool that is gone has left no fibers, so `pool` is unique; a worker's
         // context may lie where one of another pool lay.)
         if !ptr::eq(header.own.host.get(), host) || header.pool != pool {
-            self.check_and_arrive(host, id, pool);
+            // SAFETY: the caller's promise.
+            unsafe { self.check_and_arrive(host, id, pool) };
         }
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");

@@ -6,7 +6,7 @@ use std::ptr;
 
 /// Where a waiter enters a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum QueueEnd {
     /// Behind all others.
     Back,
     /// Before all others: it was woken before, and another took what it was woken for.
@@ -21,7 +21,7 @@ pub(crate) enum Place {
 pub(crate) struct Waiter {
     pub(crate) before: Cell<*const Waiter>,
     pub(crate) after: Cell<*const Waiter>,
-    pub(crate) place: Cell<Place>,
+    pub(crate) place: Cell<QueueEnd>,
     pub(crate) queued: Cell<bool>,
     /// Whether it belongs to a thread (`sync/wait_queue`); otherwise it is in a fiber's header.
     pub(crate) on_thread: bool,
@@ -33,7 +33,7 @@ impl Waiter {
         Self {
             before: Cell::new(ptr::null()),
             after: Cell::new(ptr::null()),
-            place: Cell::new(Place::Back),
+            place: Cell::new(QueueEnd::Back),
             queued: Cell::new(false),
             on_thread: false,
         }

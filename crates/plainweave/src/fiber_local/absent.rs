@@ -19,6 +19,10 @@ impl Block {
         match *self {}
     }
 
+    pub(crate) fn lend_malloc_cache(&self, _home: usize) {
+        match *self {}
+    }
+
     pub(crate) fn reset(&mut self) {
         match *self {}
     }
@@ -32,13 +36,12 @@ impl Block {
 pub(crate) fn available() -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "own_storage: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program was
-        \
-         built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_storage`",
+        "own_storage: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program \
+         was built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_storage`",
     ))
 }
 
-pub(crate) fn base() -> usize {
+pub(crate) fn base_of_worker() -> usize {
     0
 }
 

@@ -17,17 +17,17 @@ const BATCH: usize = CAPACITY / 2;
 /// Free blocks that the process keeps however long it is idle.
 const KEPT: usize = 256;
 
-struct Shared {
+struct FreeBlocks {
     free: Vec<Block>,
     /// Whether a thread is freeing blocks.
     freeing: bool,
 }
 
-static SHARED: Mutex<Shared> = Mutex::new(Shared { free: Vec::new(), freeing: false });
+static SHARED: Mutex<FreeBlocks> = Mutex::new(FreeBlocks { free: Vec::new(), freeing: false });
 /// The number of blocks: in use, in caches and free.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-fn shared() -> MutexGuard<'static, Shared> {
+fn shared() -> MutexGuard<'static, FreeBlocks> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -34,7 +34,8 @@
 //!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise the driver would never look at a queued
 //!    FIN, whose edge was reported together with the data, or at the bytes behind an urgent mark.
 //! 5. A fiber that migrates leaves a registration behind, whose edges then wake this worker for nothing. After
-//!    [`UNHEEDED`] in a row, without a call in between, the registration ends; a fiber that returns registers again.
+//!    [`MOST_IGNORED`] in a row, without a call in between, the registration ends; a fiber that returns registers
+//!    again.
 //! 6. Event data is slot and generation. A slot's generation is new with each registration, so an event of a
 //!    registration that is gone (the descriptor lives on in a duplicate) matches nothing.
 //!
@@ -53,7 +54,7 @@ use slab::Slab;
 use super::driver::{Completion, Driver, OpRef, PollFd, Submitted, Wait};
 use super::eventfd::Wakeup;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome, readable_or_writable};
-use super::op_lists::{List, Waiters};
+use super::op_lists::{OpList, Waiters};
 use super::source::Source;
 use crate::prefetch::prefetch;
 
@@ -62,7 +63,7 @@ use crate::prefetch::prefetch;
 /// server 7 % more CPU per request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
 /// Consecutive edges of one source, without a call or a waiter here, that end its registration.
-const UNHEEDED: u8 = 8;
+const MOST_IGNORED: u8 = 8;
 /// The event data of the wake-up descriptor; no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything that one registration asks for. EPOLLPRI only reports that an urgent mark may cut a receive short.
@@ -84,12 +85,12 @@ enum Known {
 #[derive(Debug)]
 struct Side {
     known: Known,
-    waiting: List,
+    waiting: OpList,
 }
 
 /// One registered source.
 #[derive(Debug)]
-struct Slot {
+struct Registration {
     source: u64,
     fd: RawFd,
     generation: u32,
@@ -98,16 +99,16 @@ struct Slot {
     /// Whether the last event carried one of `MORE_TO_SEE`.
     more_to_see: bool,
     /// Edges since the last call or waiter here.
-    unheeded: u8,
+    ignored: u8,
     sides: [Side; 2],
 }
 
-impl Slot {
+impl Registration {
     fn new(source: u64, fd: RawFd, generation: u32) -> Self {
-        let side = || Side { known: Known::Unsure, waiting: List::default() };
+        let side = || Side { known: Known::Unsure, waiting: OpList::default() };
         let stream = is_tcp(fd);
         let sides = [side(), side()];
-        Self { source, fd, generation, stream, more_to_see: false, unheeded: 0, sides }
+        Self { source, fd, generation, stream, more_to_see: false, ignored: 0, sides }
     }
 
     /// Records what an attempt has shown of its direction.
@@ -142,7 +143,7 @@ pub(crate) struct Epoll {
     epoch: Instant,
     worker: usize,
     wakeup: Arc<Wakeup>,
-    slots: Slab<Slot>,
+    slots: Slab<Registration>,
     /// `Source::id` to slot.
     by_source: HashMap<u64, u32, RandomState>,
     /// Maps a descriptor to the slot last registered with it, which owns the kernel's registration.
@@ -184,7 +185,7 @@ impl Epoll {
     fn register(&mut self, source: u64, fd: RawFd) -> io::Result<usize> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let number = self.slots.insert(Slot::new(source, fd, generation));
+        let number = self.slots.insert(Registration::new(source, fd, generation));
         let data = u64::from(generation) << 32 | number as u64;
         let epoll = self.fd.as_raw_fd();
         let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
@@ -241,15 +242,15 @@ impl Epoll {
             return (result != -libc::EAGAIN).then_some(result);
         };
         let slot = &mut self.slots[number];
-        slot.unheeded = 0;
+        slot.ignored = 0;
         let side = &mut slot.sides[side_of(op.op.interest())];
         if side.known == Known::Drained || !side.waiting.is_empty() {
             return None;
         }
         if let Op::Poll(interest) = op.op {
             // Writes may also bypass this driver (`TcpStream::send_file`), so an edge proves nothing for writing.
-            let told = side.known == Known::Ready && interest == Interest::Read;
-            let ready = told || readable_or_writable(op.borrow_fd(), interest);
+            let known = side.known == Known::Ready && interest == Interest::Read;
+            let ready = known || readable_or_writable(op.borrow_fd(), interest);
             side.known = if ready { Known::Ready } else { Known::Drained };
             return ready.then_some(0);
         }
@@ -267,9 +268,9 @@ impl Epoll {
             return; // A registration that is gone.
         };
         slot.more_to_see = events & MORE_TO_SEE != 0;
-        let heeded = slot.sides.iter().any(|side| !side.waiting.is_empty());
-        slot.unheeded = if heeded { 0 } else { slot.unheeded + 1 };
-        if slot.unheeded >= UNHEEDED {
+        let waited_for = slot.sides.iter().any(|side| !side.waiting.is_empty());
+        slot.ignored = if waited_for { 0 } else { slot.ignored + 1 };
+        if slot.ignored >= MOST_IGNORED {
             return self.retire(number);
         }
         for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
@@ -281,7 +282,7 @@ impl Epoll {
     }
 
     /// Performs the waiting operations of one direction, in order, until the kernel would block.
-    fn perform(waiters: &mut Waiters, slot: &mut Slot, side: usize, events: i32, done: &mut Vec<Completion>) {
+    fn perform(waiters: &mut Waiters, slot: &mut Registration, side: usize, events: i32, done: &mut Vec<Completion>) {
         while let Some(first) = slot.sides[side].waiting.first() {
             if slot.sides[side].known == Known::Drained {
                 return;
@@ -316,7 +317,7 @@ impl Epoll {
         let slot = |event: &libc::epoll_event| self.slots.get((event.u64 & u64::from(u32::MAX)) as usize);
         let reader = |event| slot(event).and_then(|slot| slot.sides[0].waiting.first());
         let events = &self.events[..count];
-        events.iter().filter_map(slot).for_each(|slot| prefetch(slot, size_of::<Slot>()));
+        events.iter().filter_map(slot).for_each(|slot| prefetch(slot, size_of::<Registration>()));
         events.iter().filter_map(reader).for_each(|entry| self.waiters.fetch(entry));
         // An idle connection's box begins with its operation.
         let op = |entry| prefetch(self.waiters.op(entry).as_ptr(), OWNER_BYTES);

@@ -1,6 +1,6 @@
 //! Many first-in-first-out lists of waiting operations in one slab, each entry removable in constant time.
 //!
-//! A driver keeps one [`List`] per direction of a descriptor. It writes an entry's number into `Operation::note`, so
+//! A driver keeps one [`OpList`] per direction of a descriptor. It writes an entry's number into `Operation::note`, so
 //! that a cancellation finds its entry without a search: cancelling 10,000 fibers that wait on one descriptor takes
 //! 10,000 steps, not 50 million.
 
@@ -13,18 +13,18 @@ const NONE: u32 = u32::MAX;
 
 /// The ends of one list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List {
+pub(crate) struct OpList {
     head: u32,
     tail: u32,
 }
 
-impl Default for List {
+impl Default for OpList {
     fn default() -> Self {
         Self { head: NONE, tail: NONE }
     }
 }
 
-impl List {
+impl OpList {
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
     }
@@ -35,7 +35,7 @@ impl List {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WaitingOp {
     op: OpRef,
     /// The list's place, as its owner numbers them: a cancelled entry must find the ends of its list.
     place: u64,
@@ -46,7 +46,7 @@ struct Entry {
 /// The entries of all lists.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    entries: Slab<Entry>,
+    entries: Slab<WaitingOp>,
 }
 
 impl Waiters {
@@ -55,8 +55,8 @@ impl Waiters {
     }
 
     /// Appends to `list`, which its owner calls `place`. Returns the entry's number.
-    pub(crate) fn push(&mut self, list: &mut List, place: u64, op: OpRef) -> u32 {
-        let number = self.entries.insert(Entry { op, place, prev: list.tail, next: NONE }) as u32;
+    pub(crate) fn push(&mut self, list: &mut OpList, place: u64, op: OpRef) -> u32 {
+        let number = self.entries.insert(WaitingOp { op, place, prev: list.tail, next: NONE }) as u32;
         match list.tail {
             NONE => list.head = number,
             tail => self.entries[tail as usize].next = number,
@@ -72,7 +72,7 @@ impl Waiters {
     /// Prefetches an entry.
     pub(crate) fn fetch(&self, number: u32) {
         if let Some(entry) = self.entries.get(number as usize) {
-            prefetch(entry, size_of::<Entry>());
+            prefetch(entry, size_of::<WaitingOp>());
         }
     }
 
@@ -81,7 +81,7 @@ impl Waiters {
     }
 
     /// Removes an entry from `list`, wherever it stands in it.
-    pub(crate) fn remove(&mut self, list: &mut List, number: u32) -> OpRef {
+    pub(crate) fn remove(&mut self, list: &mut OpList, number: u32) -> OpRef {
         let entry = self.entries.remove(number as usize);
         match entry.prev {
             NONE => list.head = entry.next,
@@ -106,7 +106,7 @@ mod tests {
         NonNull::without_provenance(std::num::NonZero::new(n * 64).unwrap())
     }
 
-    fn drain(waiters: &mut Waiters, list: &mut List) -> Vec<OpRef> {
+    fn drain(waiters: &mut Waiters, list: &mut OpList) -> Vec<OpRef> {
         let mut out = Vec::new();
         while let Some(first) = list.first() {
             out.push(waiters.remove(list, first));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn entries_leave_in_the_order_they_came() {
-        let (mut waiters, mut a, mut b) = (Waiters::default(), List::default(), List::default());
+        let (mut waiters, mut a, mut b) = (Waiters::default(), OpList::default(), OpList::default());
         for n in 1..=3 {
             waiters.push(&mut a, 0, op(n));
             waiters.push(&mut b, 1, op(10 + n));
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn an_entry_can_be_taken_from_either_end_and_the_middle() {
         for taken in 1..=3 {
-            let (mut waiters, mut list) = (Waiters::default(), List::default());
+            let (mut waiters, mut list) = (Waiters::default(), OpList::default());
             let numbers: Vec<u32> = (1..=3).map(|n| waiters.push(&mut list, 7, op(n))).collect();
             assert_eq!(waiters.place(numbers[taken - 1]), 7);
             assert_eq!(waiters.remove(&mut list, numbers[taken - 1]), op(taken));

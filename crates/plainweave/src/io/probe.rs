@@ -21,7 +21,7 @@ const ENTRIES: u32 = 256;
 
 /// The I/O driver to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum Io {
     /// io_uring if it is available, else epoll.
     #[default]
     Auto,
@@ -40,7 +40,7 @@ pub enum Choice {
 /// A worker's driver and, if it was not the first choice, the reason.
 pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
-impl Choice {
+impl Io {
     /// Applies the environment to the builder's choice: `PLAINWEAVE_IO` decides where the program leaves the driver
     /// open (`Auto`). A driver that the program names stays. A value that names no driver is an error in either case.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
@@ -53,29 +53,29 @@ impl Choice {
     pub(crate) fn or_forced_by(self, value: &str) -> io::Result<Self> {
         let forced = match value {
             "" => self,
-            "uring" => Choice::Uring,
-            "epoll" => Choice::Epoll,
+            "uring" => Io::Uring,
+            "epoll" => Io::Epoll,
             other => {
                 let text = format!("{VARIABLE}={other:?} is not an I/O driver; valid values: \"uring\", \"epoll\"");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        Ok(if self == Choice::Auto { forced } else { self })
+        Ok(if self == Io::Auto { forced } else { self })
     }
 }
 
 /// Opens the driver of one worker; `access` says which threads will call it.
 ///
 /// Context: the worker's own thread only.
-pub(crate) fn open(choice: Choice, epoch: Instant, worker: usize, access: Access) -> io::Result<Opened> {
+pub(crate) fn open(choice: Io, epoch: Instant, worker: usize, access: Access) -> io::Result<Opened> {
     match choice {
-        Choice::Epoll => Ok((epoll(epoch, worker)?, None)),
-        Choice::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
-        Choice::Uring => match Uring::new(epoch, access, ENTRIES) {
+        Io::Epoll => Ok((epoll(epoch, worker)?, None)),
+        Io::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
+        Io::Uring => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Err(io::Error::new(error.kind(), format!("{}; {}", reason(&error), remedy(&error)))),
         },
-        Choice::Auto => match Uring::new(epoch, access, ENTRIES) {
+        Io::Auto => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Ok((epoll(epoch, worker)?, Some(reason(&error)))),
         },

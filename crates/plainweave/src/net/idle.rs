@@ -33,12 +33,13 @@ impl HasStream for TcpStream {
 ///
 /// # Panics
 /// If called outside a fiber.
+#[track_caller]
 pub fn on_readable<C, F>(conn: C, idle: Option<Duration>, f: F)
 where
     C: HasStream + Send + 'static,
     F: FnOnce(C, io::Result<()>) + Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::on_readable"));
+    let Some(me) = fiber::current() else { pool::no_runtime("net::on_readable") };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
     idle_conn::register(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
@@ -51,12 +52,13 @@ where
 ///
 /// # Panics
 /// If called outside a fiber.
+#[track_caller]
 pub fn each_readable<C, F>(mut conn: C, idle: Option<Duration>, mut f: F)
 where
     C: HasStream + Send + 'static,
     F: FnMut(&mut C, io::Result<()>) -> ControlFlow<()> + Send + 'static,
 {
-    let me = fiber::current().unwrap_or_else(|| pool::no_runtime("net::each_readable"));
+    let Some(me) = fiber::current() else { pool::no_runtime("net::each_readable") };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
     idle_conn::register(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));

@@ -9,7 +9,8 @@ use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
 
-/// Earliest deadline first. See the module's page.
+/// Earliest deadline first. A task without a deadline is due [`DeadlineParams::patience_ms`] after it became ready, so
+/// it is not starved.
 pub type Edf<T> = Ranked<T, Deadline>;
 
 /// How tasks without a deadline are treated.

@@ -11,7 +11,8 @@ use super::pinned::Pinned;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::shared::Sharded;
 
-/// See the module's page.
+/// One queue for all workers, first in, first out: the fairest policy, but each push and pop moves the same cache
+/// lines.
 pub struct GlobalFifo<T> {
     /// There is one worker.
     sole: bool,
@@ -28,7 +29,7 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     type Local = GlobalLocal<T>;
 
     fn new((): (), topology: &Topology) -> Self {
-        Self { sole: topology.workers == 1, queue: Sharded::lock_free(1) }
+        Self { sole: topology.is_sole(), queue: Sharded::lock_free(1) }
     }
 
     fn attach(&self, _: WorkerId) -> GlobalLocal<T> {
@@ -53,6 +54,14 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn pop_spare(&self, _: &mut Cx) -> Option<T> {
+        self.queue.pop(0)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
         !self.queue.is_empty()
     }
 

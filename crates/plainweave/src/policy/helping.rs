@@ -25,7 +25,8 @@ use super::pinned::Pinned;
 use super::stamped::Stamped;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 
-/// See the module's page.
+/// FIFO lanes, two a worker by default. A worker takes from another's lanes, even if it has tasks itself, when those
+/// have waited for much longer than its own. The scheduler of the Cforall (CFA) runtime.
 pub struct Helping<T> {
     params: HelpingParams,
     topology: Topology,
@@ -182,6 +183,15 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
+        self.lanes.has_tasks()
+    }
+
+    fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
+        let (first, all) = (cx.below(self.lanes.count()), self.lanes.count());
+        (first..all).chain(0..first).find_map(|lane| self.lanes.pop(lane)).map(|(_, task)| task)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
         self.lanes.has_tasks()
     }
 

@@ -63,7 +63,8 @@ impl Settings for LocalParams {
     }
 }
 
-/// See the module's page.
+/// Each worker runs its own tasks, first in, first out or last in, first out, and never steals: the baseline of
+/// stealing schedulers.
 pub struct Local<T> {
     params: LocalParams,
     /// What came to each worker from elsewhere.

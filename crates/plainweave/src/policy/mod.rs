@@ -91,18 +91,26 @@ pub const WEIGHT: u32 = 100;
 /// The machine as a policy sees it.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Workers in the pool, at least one.
+    /// Workers in the pool, at least one; spare ones do not count.
     pub workers: usize,
     /// Workers that share a last-level cache, at least one: workers 0 to `group - 1` are the first group, and so on.
     /// Workers are not pinned to processors, so this is what the machine has, not what the kernel must keep to.
     pub group: usize,
+    /// Whether spare workers may come and go: threads that pop by [`Policy::pop_spare`].
+    pub spares: bool,
 }
 
 impl Topology {
     /// `workers` workers behind one cache.
     #[must_use]
     pub fn flat(workers: usize) -> Self {
-        Self { workers, group: workers.max(1) }
+        Self { workers, group: workers.max(1), spares: false }
+    }
+
+    /// Whether there is one worker and never another, so that nobody but it pops.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        self.workers == 1 && !self.spares
     }
 
     /// The workers of `worker`'s cache group.
@@ -189,7 +197,8 @@ impl Cx {
     }
 }
 
-/// A scheduling policy. See the module's page for the division of labour.
+/// A scheduling policy: it keeps the ready tasks and decides which of them a worker runs next. It never sleeps, wakes
+/// or switches; its answer to a push says which workers to wake.
 ///
 /// The runtime stays sound whatever a policy does:
 /// * A task that is dropped before its fiber has started is refused: its `join` gives an error. Dropping a task whose
@@ -218,9 +227,25 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The next task for the owner of `local`.
     fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T>;
 
-    /// Any thread. False only if a `pop` with [`Effort::Search`] by `worker` could find nothing but tasks pushed after
-    /// this look (its own local half aside): a worker's last look before it sleeps.
+    /// Checks the queues once more before `worker` sleeps. Returns false only if a `pop` with [`Effort::Search`] by
+    /// that worker could find nothing but tasks pushed after this check (its own local half aside).
+    ///
+    /// Context: any thread.
     fn maybe_ready(&self, worker: WorkerId) -> bool;
+
+    /// Pops a task for a *spare* worker: one that runs fibers while other workers are held up, and then no more. It has
+    /// no half of its own, so it holds nothing that it would have to give back: it pushes with `None`, and takes one
+    /// task at a time. `None` if there is nothing that a worker without a half can reach.
+    ///
+    /// Provided: always `None`, so that the runtime adds no spare workers.
+    fn pop_spare(&self, _cx: &mut Cx) -> Option<T> {
+        None
+    }
+
+    /// As [`Self::maybe_ready`], for [`Self::pop_spare`].
+    fn maybe_ready_spare(&self) -> bool {
+        false
+    }
 
     /// Chooses the worker on which a task starts that has never run and will be pinned where it starts. The runtime
     /// asks when worker [`load.me()`](Load::me) has popped such a task. `None`, or a number that is not another

@@ -48,7 +48,8 @@ impl Settings for MultiQueueParams {
     }
 }
 
-/// See the module's page.
+/// Many small queues: pushes go to a random one; pops take from the one of two random ones whose oldest task has waited
+/// longer (Rihani, Sanders and Dementiev, 2015).
 pub struct MultiQueue<T> {
     params: MultiQueueParams,
     lanes: Stamped<T>,
@@ -128,6 +129,14 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
+        self.lanes.has_tasks()
+    }
+
+    fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
+        self.pop_lanes(cx)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
         self.lanes.has_tasks()
     }
 

@@ -9,7 +9,7 @@ use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
 
-/// The most urgent first. See the module's page.
+/// The most urgent first. A level of priority is worth [`PriorityParams::level_us`] of waiting, so nothing starves.
 pub type Priority<T> = Ranked<T, Ageing>;
 
 /// How fast tasks age.

@@ -90,7 +90,8 @@ impl<T> Heap<T> {
     }
 }
 
-/// See the module's page.
+/// Runs the task with the smallest key first; `R` gives a task its key when it becomes ready. Tasks that may move wait
+/// in one heap that all workers share, behind a lock.
 pub struct Ranked<T, R> {
     rank: R,
     /// There is one worker.
@@ -127,7 +128,7 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
 
     fn new(params: R::Params, topology: &Topology) -> Self {
         let head = CachePadded::new(AtomicU64::new(EMPTY));
-        Self { rank: R::new(params), sole: topology.workers == 1, head, heap: Mutex::new(Heap::new()) }
+        Self { rank: R::new(params), sole: topology.is_sole(), head, heap: Mutex::new(Heap::new()) }
     }
 
     fn attach(&self, _: WorkerId) -> RankedLocal<T> {
@@ -165,6 +166,16 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
+        self.head.load(Acquire) != EMPTY
+    }
+
+    fn pop_spare(&self, _: &mut Cx) -> Option<T> {
+        let (key, task) = self.pop_shared()?;
+        self.rank.runs(key, &task);
+        Some(task)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
         self.head.load(Acquire) != EMPTY
     }
 

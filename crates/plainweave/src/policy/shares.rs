@@ -14,7 +14,8 @@ use super::ranked::{Rank, Ranked};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::Relaxed;
 
-/// In proportion to weights. See the module's page.
+/// Each task runs in proportion to its weight (stride scheduling: Waldspurger and Weihl 1995). A run counts one,
+/// however long it takes.
 pub type Shares<T> = Ranked<T, Stride>;
 
 /// What one run costs a task of weight 1. The pass of such a task, alone on a worker that switches every 20 ns, comes

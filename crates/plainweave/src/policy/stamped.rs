@@ -48,24 +48,24 @@ impl<T: Send> Stamped<T> {
         self.lanes.len()
     }
 
-    /// Any thread. When the lane's oldest task came; `None`: it looks empty.
+    /// Returns when the lane's oldest task came, or `None` if the lane looks empty.
     #[inline]
     pub(super) fn oldest(&self, lane: usize) -> Option<u64> {
         let time = self.faces[lane].oldest.load(Acquire);
         (time != EMPTY).then_some(time)
     }
 
-    /// Any thread. Whether something is in one of the lanes that was pushed before this look.
+    /// Returns whether a lane has a task that was pushed before this call.
     pub(super) fn has_tasks(&self) -> bool {
         (0..self.count()).any(|lane| self.oldest(lane).is_some())
     }
 
-    /// Any thread.
+    /// Returns the lane's average of past waits, as [`Self::set_average`] stored it.
     pub(super) fn average(&self, lane: usize) -> u64 {
         self.faces[lane].average.load(Relaxed)
     }
 
-    /// Any thread. As the lane's newest.
+    /// Adds a task to a lane, as its newest.
     pub(super) fn push(&self, cx: &Cx, lane: usize, task: T) {
         let now = cx.now().min(EMPTY - 1);
         let mut queue = self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,13 +75,13 @@ impl<T: Send> Stamped<T> {
         queue.push_back((now, task));
     }
 
-    /// Any thread. The lane's oldest, and when it came; waits for the lock.
+    /// Takes a lane's oldest task, and returns when it came; waits for the lock.
     pub(super) fn pop(&self, lane: usize) -> Option<(u64, T)> {
         self.oldest(lane)?;
         self.take(lane, self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Any thread. The same, or `None` if somebody else has the lane.
+    /// Does the same as [`Self::pop`], or returns `None` if another thread has the lock.
     pub(super) fn try_pop(&self, lane: usize) -> Option<(u64, T)> {
         self.oldest(lane)?;
         self.take(lane, self.lanes[lane].try_lock().ok()?)

@@ -116,6 +116,8 @@ conformance! {
     yields_are_not_starved: serves_yields;
     /// What has run and may still move is as good as new.
     started_tasks_move: moves_started;
+    /// While its only worker is held up, everything that may move is popped by spare workers, and nothing else.
+    spare_workers_find_what_may_move: serves_spares;
     /// Tasks that wake each other do not keep others from running, where the policy promises it.
     waiting_is_bounded: bounds_waiting;
     drain_gives_up_everything: drains;
@@ -246,6 +248,30 @@ fn moves_started<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     assert!(preset.family == "local" || taken + 1 >= all, "{taken} of {all}");
 }
 
+fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
+    let policy = P::new(params, &Topology { spares: true, ..Topology::flat(1) });
+    let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
+    assert!(!policy.maybe_ready_spare());
+    assert!(policy.pop_spare(&mut cx).is_none());
+    for i in 0..600 {
+        let pinned = (i % 3 == 0).then_some(0);
+        let own = (i % 3 < 2).then_some(&mut local);
+        policy.push(&mut cx, own, Probe { pinned, ..Probe::new(i) }, [Ready::Spawned, Ready::Woken][i % 2]);
+    }
+    let mut found = Vec::new();
+    while policy.maybe_ready_spare() {
+        found.push(policy.pop_spare(&mut cx).expect("what it has said"));
+    }
+    assert!(found.iter().all(|task| task.pinned.is_none()));
+    // A slot may be closed to thieves.
+    let all = if preset.family == "local" { 0 } else { 399 };
+    assert!(found.len() >= all, "{} of 400", found.len());
+    while let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) {
+        found.push(task);
+    }
+    assert_eq!(ids(found), (0..600).collect::<Vec<_>>());
+}
+
 fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     if !preset.bounded {
         return;
@@ -289,7 +315,7 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
 /// Runs workers that each spawn tasks, which yield once; `idle` is what a worker does that finds nothing.
 fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&P, WorkerId, &AtomicUsize) + Sync) {
     const WORKERS: usize = 4;
-    let policy = P::new(params, &Topology { workers: WORKERS, group: 2 });
+    let policy = P::new(params, &Topology { workers: WORKERS, group: 2, spares: false });
     let runs: Vec<_> = (0..WORKERS * each).map(|_| AtomicUsize::new(0)).collect();
     let (left, start) = (AtomicUsize::new(WORKERS * each), Barrier::new(WORKERS));
     let work = |w: usize| {

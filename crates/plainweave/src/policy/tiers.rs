@@ -7,7 +7,8 @@
 
 use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 
-/// See the module's page.
+/// Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to the upper one. The
+/// lower one gets every [`TiersParams::every`]th pop, whatever waits above it.
 pub struct Tiers<H, L> {
     high: H,
     low: L,
@@ -80,6 +81,14 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         self.high.maybe_ready(worker) || self.low.maybe_ready(worker)
+    }
+
+    fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
+        self.high.pop_spare(cx).or_else(|| self.low.pop_spare(cx))
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        self.high.maybe_ready_spare() || self.low.maybe_ready_spare()
     }
 
     fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T)) {

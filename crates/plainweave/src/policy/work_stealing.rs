@@ -68,12 +68,16 @@ impl Default for WorkStealingParams {
 /// steals half of another's. Tasks beyond a ring's capacity, and those from outside the pool, wait in a shared queue
 /// that each worker polls.
 pub struct WorkStealing<T> {
+    /// There is one worker, and never another.
+    sole: bool,
     poll: u32,
     shared: Sharded<T>,
     /// For each worker, what thieves hold of its ring.
     stealers: Box<[Stealer<T>]>,
     /// The rings themselves, until their workers attach.
     rings: Mutex<Vec<Option<Owner<T>>>>,
+    /// What spare workers steal into, one task at a time, so that it is always empty.
+    spare: Mutex<Owner<T>>,
 }
 
 /// A worker's half of [`WorkStealing`].
@@ -150,20 +154,22 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
 
     fn new(params: WorkStealingParams, topology: &Topology) -> Self {
         // The ring of a sole worker stays empty: there are no thieves.
-        let capacity = if topology.workers == 1 { 1 } else { params.capacity.next_power_of_two() };
+        let capacity = if topology.is_sole() { 1 } else { params.capacity.next_power_of_two() };
         let rings: Vec<_> = (0..topology.workers).map(|_| ring::ring(capacity)).collect();
         Self {
+            sole: topology.is_sole(),
             poll: params.poll,
             shared: Sharded::lock_free(PART + 1),
             stealers: rings.iter().map(Owner::stealer).collect(),
             rings: Mutex::new(rings.into_iter().map(Some).collect()),
+            spare: Mutex::new(ring::ring(1)),
         }
     }
 
     fn attach(&self, worker: WorkerId) -> WorkStealingLocal<T> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         let ring = rings[worker].take().expect("a worker attaches once");
-        WorkStealingLocal { worker, ring, pinned: Pinned::fifo(self.workers() == 1), left: self.poll }
+        WorkStealingLocal { worker, ring, pinned: Pinned::fifo(self.sole), left: self.poll }
     }
 
     #[inline(always)]
@@ -199,6 +205,18 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         let mut others = self.stealers.iter().enumerate().filter(|(other, _)| *other != worker);
         !self.shared.is_empty() || others.any(|(_, ring)| !ring.is_empty())
+    }
+
+    fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
+        self.shared.pop(PART).or_else(|| {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let (first, all) = (cx.below(self.workers()), self.workers());
+            (first..all).chain(0..first).find_map(|victim| self.stealers[victim].steal_into(&mut spare, |_| 1))
+        })
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        !self.shared.is_empty() || self.stealers.iter().any(|ring| !ring.is_empty())
     }
 
     fn drain(&self, mut local: WorkStealingLocal<T>, sink: &mut dyn FnMut(T)) {

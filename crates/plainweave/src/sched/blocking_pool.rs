@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::wait::Waker;
-use crate::atomics::job_queue::{Jobs, Submitted};
+use crate::atomics::job_queue::{Jobs, Submission};
 use crate::sys;
 
 /// Limit on jobs that wait for a thread.
@@ -38,9 +38,9 @@ impl BlockingPool {
             std::thread::Builder::new().name("plainweave-blocking".into()).spawn(move || serve(&jobs)).is_ok()
         };
         match self.0.submit(job, Waker::current, start) {
-            Submitted::Queued => {}
-            Submitted::Full(job) => return Err(job),
-            Submitted::Yours(job) => job(),
+            Submission::Queued => {}
+            Submission::Full(job) => return Err(job),
+            Submission::Yours(job) => job(),
         }
         Ok(())
     }
@@ -67,20 +67,20 @@ mod tests {
 
     /// Callers that find the queue full wait, are woken when there is room, and each has its job run.
     #[test]
-    fn callers_that_found_the_queue_full_are_told_of_room() {
+    fn callers_that_found_the_queue_full_are_notified_of_room() {
         const MORE: usize = 100;
         let runtime =
             Runtime::builder().workers(1).blocking_threads(1).stack_size(64 << 10).build().expect("a runtime");
-        let (finish, told) = mpsc::channel::<()>();
-        let mut told = Some(told);
+        let (finish, finished) = mpsc::channel::<()>();
+        let mut finished = Some(finished);
         let (ran, report) = mpsc::channel();
         // The first job holds up the only thread, QUEUE jobs fill the queue, and the other callers wait.
         let callers: Vec<_> = (0..1 + QUEUE + MORE)
             .map(|_| {
-                let (told, ran) = (told.take(), ran.clone());
+                let (finished, ran) = (finished.take(), ran.clone());
                 runtime.spawn(move || {
                     blocking(move || {
-                        let _ = told.map(|told| told.recv());
+                        let _ = finished.map(|finished| finished.recv());
                         ran.send(()).expect("the test waits");
                     })
                 })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::closure;
-use super::wait::{self, Waker};
+use super::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::fiber::cancel::Node;
 use crate::fiber::{self, FiberHandle, Header, Reason};
 
@@ -36,8 +36,8 @@ impl ScopeData {
     /// shutdown, which know no scopes) it cancels the scope too.
     pub(crate) fn wait(&self, me: Option<&Header>) {
         let done = || (self.running.load(Ordering::Acquire) == 0).then_some(());
-        let waited = wait::until(Reason::Scope, None, false, None, || {
-            if let Some(reason) = me.and_then(Header::told_to_stop) {
+        let waited = wait::until(WaitSpec::new(Reason::Scope, Interrupts::Ignored), || {
+            if let Some(reason) = me.and_then(Header::stop_reason) {
                 self.node.cancel(reason);
             }
             done()

@@ -15,7 +15,7 @@ use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Reason, VTable, write_fields};
 use crate::fiber_local;
 use crate::sched::children::ScopeData;
-use crate::sched::wait::{self, Waker};
+use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::sched::wake;
 
 /// How a fiber ended, if not with a value.
@@ -218,13 +218,14 @@ impl<T> RawJoin<T> {
         self.packet().join.is_done()
     }
 
-    /// Waits for the result. With `heed`, the caller's cancellation and deadline end the wait.
-    pub(crate) fn wait(&self, heed: bool) -> Result<(), Interrupt> {
+    /// Waits for the result.
+    pub(crate) fn wait(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
         let join = &self.packet().join;
         if join.is_done() || !join.wait(Waker::current()) {
             return Ok(());
         }
-        let waited = wait::until(Reason::Join, Some(self.header()), heed, None, || join.is_done().then_some(()));
+        let wait = WaitSpec::new(Reason::Join, interrupts).target(self.header());
+        let waited = wait::until(wait, || join.is_done().then_some(()));
         if waited.is_err() && !join.retract() {
             return Ok(());
         }

@@ -73,13 +73,13 @@ unsafe impl Send for Serving {}
 
 /// A worker's idle connections, so that shutdown finds them.
 #[derive(Default)]
-pub(crate) struct List {
+pub(crate) struct IdleList {
     all: Slab<NonNull<IdleConn>>,
     /// Boxes emptied by the watchdog whose operations the driver still has; not cancelled yet.
     taken: Vec<NonNull<IdleConn>>,
 }
 
-impl List {
+impl IdleList {
     /// Returns up to `most` connections from key `from` on: their keys and descriptors.
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
         let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
@@ -98,6 +98,11 @@ pub(crate) fn register(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, r
 ///
 /// Context: a fiber of `ctx`'s worker.
 fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
+    if ctx.pool().refuses_idle() {
+        // Also if its next request is there already: a connection that is never idle would never end otherwise.
+        let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
+        return spawn_fiber(ctx.io_cx(&ctx.io()), Serving(conn), Err(shutdown.into()));
+    }
     conn.op = Operation::new(Op::Poll(Interest::Read), &conn.source);
     conn.interrupt = None;
     let mut conn = NonNull::from(Box::leak(conn));

@@ -59,17 +59,15 @@ impl Drop for Descriptor {
         if tags == 0 {
             return;
         }
-        // The driver of the calling fiber's own worker is notified at once; the others at their next turn, by a list
-        // that takes a lock.
+        // A driver that alone knows the source is notified at once if it is that of the calling fiber's worker; others
+        // are at their next turn, by a list that takes a lock.
         if let Some(ctx) = current_worker()
-            && tags == 1 << (ctx.driver_tag % 64)
+            && ctx.driver_tag.is_all_of(tags)
             && let io = ctx.io()
             && let Ok(mut driver) = io.driver.try_borrow_mut()
         {
             driver.forget(self.id());
-            if ctx.driver_tag < 64 {
-                return;
-            }
+            return;
         }
         release::post(self.id(), tags);
     }
@@ -126,6 +124,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     // SAFETY: this frame does not end before the completion has been seen.
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
+        Submitted::Done(result) if result == -libc::ENOSYS => Err(not_there(ctx.io().driver.borrow().name())),
         Submitted::Done(result) => outcome(result, None),
         Submitted::Pending => {
             // Read the clock only now, because most calls are done at once.
@@ -161,6 +160,16 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
         drop(io);
         late = wait::suspend(header, Reason::Io, deadline);
     }
+}
+
+/// What a driver cannot do.
+#[cold]
+fn not_there(driver: &str) -> io::Error {
+    let text = format!(
+        "the I/O driver \"{driver}\" has no such operation (\"sim\" has no network yet); build the runtime with \
+         another, RuntimeBuilder::io(Io::Auto)"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
 fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {

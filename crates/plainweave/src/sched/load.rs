@@ -46,7 +46,7 @@ impl Load for WorkerCtx {
 
     #[inline]
     fn workers(&self) -> usize {
-        self.pool().workers.len()
+        self.pool().regular()
     }
 
     #[inline]

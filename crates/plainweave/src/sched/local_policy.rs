@@ -65,7 +65,7 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         let place = self.shared.place(cx, task, here);
         call.end();
         let place = place?;
-        (place != here.id() && place < here.pool().workers.len()).then_some(place)
+        (place != here.id() && place < here.pool().regular()).then_some(place)
     }
 }
 

@@ -37,14 +37,14 @@ pub(crate) struct Mailbox {
     /// Taken at the last check, not queued yet.
     taken: RefCell<Taken<FiberTask>>,
     /// Whether some of `taken` is still to be reversed.
-    walks: Cell<bool>,
+    reversing: Cell<bool>,
     /// One less than the number of switches between two checks, which is a power of two.
     mask: Cell<u32>,
 }
 
 impl Mailbox {
     pub(crate) fn new(grants: Reader<Header>) -> Self {
-        Self { grants, taken: RefCell::new(Taken::nothing()), walks: Cell::new(false), mask: Cell::new(0) }
+        Self { grants, taken: RefCell::new(Taken::nothing()), reversing: Cell::new(false), mask: Cell::new(0) }
     }
 
     /// Begins a stride of this length, a power of two, after a stride in which the worker had fibers.
@@ -71,9 +71,9 @@ impl Mailbox {
 
     /// Reverses one more link, after a switch without a check.
     #[inline]
-    pub(crate) fn walk(&self) {
-        if self.walks.get() {
-            self.walks.set(self.taken.borrow_mut().step());
+    pub(crate) fn reverse_next(&self) {
+        if self.reversing.get() {
+            self.reversing.set(self.taken.borrow_mut().step());
         }
     }
 
@@ -84,8 +84,8 @@ impl Mailbox {
     }
 
     /// Returns what the last check took, and takes what has arrived since.
-    pub(crate) fn turn(&self, inbox: &Inbox<FiberTask>) -> Batch<FiberTask> {
-        self.walks.set(true);
+    pub(crate) fn exchange(&self, inbox: &Inbox<FiberTask>) -> Batch<FiberTask> {
+        self.reversing.set(true);
         self.taken.replace(inbox.take()).into_batch()
     }
 

@@ -60,6 +60,7 @@ mod outside;
 pub(crate) mod pool;
 mod recycle;
 mod sleep;
+pub(crate) mod spare;
 pub(crate) mod wait;
 pub(crate) mod wake;
 pub(crate) mod worker;

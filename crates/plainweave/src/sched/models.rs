@@ -53,18 +53,23 @@ struct Pool {
     drivers: [StubDriver; 2],
     left: AtomicUsize,
     stopping: AtomicBool,
+    /// Whether the spare worker is to rest.
+    released: AtomicBool,
 }
 
 impl Pool {
-    fn new(tasks: usize) -> Arc<Self> {
+    /// Two workers, `spares` of which are spare ones.
+    fn new(tasks: usize, spares: usize) -> Arc<Self> {
         let params = WorkStealingParams { capacity: 2, poll: 61 };
+        let topology = Topology { spares: spares > 0, ..Topology::flat(2 - spares) };
         Arc::new(Self {
-            policy: WorkStealing::new(params, &Topology::flat(2)),
-            sleepers: Sleepers::new(2),
+            policy: WorkStealing::new(params, &topology),
+            sleepers: Sleepers::new(2 - spares, spares),
             inboxes: [Inbox::new(), Inbox::new()],
             drivers: Default::default(),
             left: AtomicUsize::new(tasks),
             stopping: AtomicBool::new(false),
+            released: AtomicBool::new(false),
         })
     }
 
@@ -146,7 +151,7 @@ fn check(tasks: usize, push: impl Fn(&Pool) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
-        let pool = Pool::new(tasks);
+        let pool = Pool::new(tasks, 0);
         let (here, there) = (pool.clone(), pool.clone());
         let workers = [loom::thread::spawn(move || work(&here, 0)), loom::thread::spawn(move || work(&there, 1))];
         push(&pool);
@@ -166,4 +171,69 @@ fn loom_a_push_from_outside_is_run() {
 #[test]
 fn loom_a_fiber_sent_to_a_worker_is_run() {
     check(1, |pool| pool.send_to(1));
+}
+
+/// A spare worker's loop until it rests, as `sched/spare`.
+fn work_as_spare(pool: &Pool, me: WorkerId) {
+    let (mut cx, mut searching) = (Cx::new(me as u64), false);
+    while !pool.stopping.load(Ordering::Acquire) {
+        if pool.released.load(Ordering::Acquire) {
+            if searching {
+                let _ = pool.sleepers.end_search();
+                pool.act_on(Wake::Any);
+            }
+            return;
+        }
+        if let Some(task) = pool.policy.pop_spare(&mut cx) {
+            if std::mem::take(&mut searching) && pool.sleepers.end_search() && pool.policy.maybe_ready_spare() {
+                pool.act_on(Wake::Any);
+            }
+            pool.run(task);
+            continue;
+        }
+        pool.sleepers.begin_sleep(me, std::mem::take(&mut searching));
+        if pool.policy.maybe_ready_spare() || pool.stopping.load(Ordering::Acquire) {
+            pool.sleepers.cancel_sleep(me);
+            searching = true;
+            loom::thread::yield_now();
+            continue;
+        }
+        pool.drivers[me].sleep();
+        searching = pool.sleepers.end_sleep(me) == Slept::Woken;
+    }
+}
+
+/// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen it: the regular
+/// worker runs the task if the spare one does not.
+#[test]
+fn loom_a_push_to_a_spare_worker_that_leaves_is_run() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let pool = Pool::new(1, 1);
+        let (regular, spare) = (pool.clone(), pool.clone());
+        let workers =
+            [loom::thread::spawn(move || work(&regular, 0)), loom::thread::spawn(move || work_as_spare(&spare, 1))];
+        pool.schedule_outside();
+        pool.released.store(true, Ordering::Release);
+        pool.drivers[1].signal();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(pool.left.load(Ordering::Acquire), 0);
+    });
+}
+
+/// A spare worker joins while a thread outside pushes.
+#[test]
+fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let pool = Pool::new(1, 1);
+        let (regular, spare) = (pool.clone(), pool.clone());
+        let regular = loom::thread::spawn(move || work(&regular, 0));
+        let spare = loom::thread::spawn(move || work_as_spare(&spare, 1));
+        pool.schedule_outside();
+        regular.join().unwrap();
+        spare.join().unwrap();
+    });
 }

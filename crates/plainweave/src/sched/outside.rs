@@ -29,6 +29,8 @@ impl Drop for PolicyCall {
 /// Pushes fibers to a policy of any type, from outside the pool.
 pub(crate) trait PushOutside: Send + Sync {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
+    /// Returns whether a spare worker would find a task.
+    fn maybe_ready_spare(&self) -> bool;
 }
 
 pub(crate) struct Outside<P> {
@@ -49,5 +51,12 @@ impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
         let wake = self.policy.push(&mut cx, None, task, why);
         call.end();
         wake
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        let call = PolicyCall;
+        let ready = self.policy.maybe_ready_spare();
+        call.end();
+        ready
     }
 }

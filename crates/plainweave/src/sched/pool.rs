@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::iter;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,6 +25,7 @@ use crossbeam_utils::CachePadded;
 
 use super::blocking_pool::BlockingPool;
 use super::outside::{Outside, PushOutside};
+use super::spare::Role;
 use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
@@ -35,18 +37,23 @@ use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
 
+/// Fibers that a message names.
+const SHOWN: usize = 5;
+
 /// The part of a pool that all threads may touch.
 pub(crate) struct PoolShared {
     pub(crate) epoch: Instant,
     pub(crate) movement: Movement,
     /// Whether its fibers have fiber-local storage or share the worker's.
     pub(crate) storage: Storage,
+    /// The regular workers, then the spare ones.
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
+    pub(super) regular: usize,
     pub(crate) sleepers: Sleepers,
     pub(crate) stacks: Arc<StackPool>,
     /// Stack pools of other sizes, created on demand; sizes are powers of two.
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
-    pub(super) outside: Box<dyn PushOutside>,
+    pub(crate) outside: Box<dyn PushOutside>,
     pub(super) spawned_outside: AtomicU64,
     next_home: AtomicUsize,
     closing: AtomicBool,
@@ -84,6 +91,8 @@ pub(crate) fn lower(word: &AtomicU64) {
 /// The configuration of a pool.
 pub(crate) struct PoolConfig {
     pub(crate) workers: usize,
+    /// The most spare workers.
+    pub(crate) spares: usize,
     pub(crate) movement: Movement,
     pub(crate) storage: Storage,
     pub(crate) stack: StackConfig,
@@ -96,13 +105,15 @@ impl PoolShared {
     pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
         let epoch = Instant::now();
         let cx = Mutex::new(Cx::new(config.seed ^ u64::MAX));
+        let roles = iter::repeat_n(Role::Active, config.workers).chain(iter::repeat_n(Role::Absent, config.spares));
         let outside = Box::new(Outside { policy, cx, epoch: (!config.virtual_time).then_some(epoch) });
         Ok(Arc::new(Self {
             epoch,
             movement: config.movement,
             storage: config.storage,
-            workers: (0..config.workers).map(|_| CachePadded::new(WorkerShared::new())).collect(),
-            sleepers: Sleepers::new(config.workers),
+            workers: roles.map(|role| CachePadded::new(WorkerShared::new(role))).collect(),
+            regular: config.workers,
+            sleepers: Sleepers::new(config.workers, config.spares),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),
             sized: Mutex::new(HashMap::new()),
             outside,
@@ -123,7 +134,7 @@ impl PoolShared {
     pub(crate) fn spec(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
         let pinned_to = (self.movement == Movement::Never).then(|| match here {
             Some(ctx) => ctx.id(),
-            None => self.next_home.fetch_add(1, Ordering::Relaxed) % self.workers.len(),
+            None => self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular,
         });
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
@@ -204,6 +215,15 @@ impl PoolShared {
         self.close_idle_connections();
     }
 
+    /// Describes fibers that have not ended: a few that may move. (Pinned ones are known to their workers only.)
+    pub(crate) fn some_alive(&self) -> Vec<String> {
+        let handles = |worker: &CachePadded<WorkerShared>| -> Vec<String> {
+            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
+            worker.movable().iter().take(SHOWN).map(|(_, f)| format!("{:?}", unsafe { f.0.as_ref() })).collect()
+        };
+        self.workers.iter().flat_map(handles).take(SHOWN).collect()
+    }
+
     /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
         let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
@@ -266,11 +286,16 @@ pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
 
+#[track_caller]
 pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
-    try_current_pool().unwrap_or_else(|| no_runtime(what))
+    match try_current_pool() {
+        Some(pool) => pool,
+        None => no_runtime(what),
+    }
 }
 
 #[cold]
+#[track_caller]
 pub(crate) fn no_runtime(what: &str) -> ! {
     panic!(
         "plainweave::{what} was called from outside a runtime: call it on a fiber (within plainweave::run or \
@@ -288,6 +313,6 @@ impl Header {
 
 impl std::fmt::Debug for PoolShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a pool of {} workers", self.workers.len())
+        write!(f, "a pool of {} workers", self.regular)
     }
 }

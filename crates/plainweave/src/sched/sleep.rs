@@ -49,13 +49,14 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Searches for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
         let (ctx, pool) = (&self.ctx, self.ctx.pool());
+        self.extra.set(self.extra.get() - 1);
         self.mailbox.ran_dry();
         ctx.set_dry(true);
         if self.has_mail() {
             return self.read_mail();
         }
         let mut searching = self.searching.take();
-        if pool.workers.len() > 1 {
+        if pool.regular() > 1 {
             searching = searching || pool.sleepers.begin_search();
             if searching && let Some(task) = self.policy.pop(Effort::Search) {
                 return self.found(task);
@@ -63,7 +64,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         pool.sleepers.begin_sleep(ctx.id(), searching);
         let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.maybe_ready(ctx.id());
-        if work || pool.is_stopping() || self.end_if_told() {
+        if work || pool.is_stopping() || self.close_if_requested() {
             pool.sleepers.cancel_sleep(ctx.id());
             self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
@@ -74,6 +75,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             return;
         }
         let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, || ctx.last_reading()));
+        self.count_switches(self.stride.get() - self.budget.get());
+        self.budget.set(self.stride.get());
         bump(&ctx.shared().sleeps);
         ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
             self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
@@ -81,7 +84,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pool.watchdog_bell.notice();
         });
         self.last_turn.set(ctx.last_reading());
-        self.budget.set(self.stride.get());
         self.settle();
     }
 
@@ -102,16 +104,17 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
     pub(super) fn found(&self, task: FiberTask) {
         let pool = self.ctx.pool();
+        self.extra.set(self.extra.get() + 1);
         // Its own queue counts too, seen as other workers see it: pushes during its search woke no worker.
         let more = |worker| self.policy.maybe_ready(worker);
-        if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.workers.len())) {
+        if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.regular())) {
             pool.act_on(Wake::Any);
         }
         self.resume(task);
     }
 }
 
-fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -14,9 +14,9 @@
 //!
 //! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
 //! any other if it has fiber-local storage, where its panic count travels with it. On shared storage it would leave its
-//! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that heeds deadlines ends
-//! after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds) aborts
-//! the process and reports the fiber and what it waited for.
+//! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that a deadline may end
+//! ends after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds)
+//! aborts the process and reports the fiber and what it waited for.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Header {
     ///
     /// Context: the fiber itself.
     #[inline]
-    pub(crate) fn told_to_stop(&self) -> Option<CancelReason> {
+    pub(crate) fn stop_reason(&self) -> Option<CancelReason> {
         self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
     }
 
@@ -112,14 +112,14 @@ impl Header {
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
-        let goes_on = self.told_to_stop().is_none() && !self.own.in_scope;
+        let goes_on = self.stop_reason().is_none() && !self.own.in_scope;
         if goes_on { None } else { self.cancelled_by() }
     }
 
     #[inline(never)]
     fn cancelled_by(&self) -> Option<Interrupt> {
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
-        self.told_to_stop().or_else(by_scope).map(Interrupt::Cancelled)
+        self.stop_reason().or_else(by_scope).map(Interrupt::Cancelled)
     }
 }
 
@@ -150,21 +150,58 @@ pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> 
     THREAD_DEADLINE.with(|d| d.replace(deadline))
 }
 
-/// Waits until `condition` returns a value. With `heed`, the caller's cancellation and deadline (or `limit` from now
-/// on) end the wait. `target` is the fiber waited for, if there is one.
+/// What may end a wait before its condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupts {
+    /// The caller's cancellation and its deadline.
+    Allowed,
+    /// Nothing.
+    Ignored,
+}
+
+/// What a caller of [`until`] waits for, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitSpec<'a> {
+    reason: Reason,
+    interrupts: Interrupts,
+    /// The call's own timeout, from now on.
+    timeout: Option<Duration>,
+    /// The fiber waited for.
+    target: Option<&'a Header>,
+}
+
+impl<'a> WaitSpec<'a> {
+    #[inline(always)]
+    pub(crate) fn new(reason: Reason, interrupts: Interrupts) -> Self {
+        Self { reason, interrupts, timeout: None, target: None }
+    }
+
+    /// Ends the wait after this time. Has no effect where interrupts are ignored.
+    #[inline(always)]
+    pub(crate) fn timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Names the fiber waited for.
+    #[inline(always)]
+    pub(crate) fn target(self, fiber: &'a Header) -> Self {
+        Self { target: Some(fiber), ..self }
+    }
+
+    #[inline(always)]
+    fn may_end_early(&self) -> bool {
+        self.interrupts == Interrupts::Allowed
+    }
+}
+
+/// Waits until `condition` returns a value, or an interrupt comes that `wait` allows.
 ///
 /// Context: any thread or fiber.
 #[inline(always)]
-pub(crate) fn until<R>(
-    reason: Reason,
-    target: Option<&Header>,
-    heed: bool,
-    limit: Option<Duration>,
-    condition: impl FnMut() -> Option<R>,
-) -> Result<R, Interrupt> {
+pub(crate) fn until<R>(wait: WaitSpec<'_>, condition: impl FnMut() -> Option<R>) -> Result<R, Interrupt> {
     match suspendable() {
-        Some(header) => until_on_fiber(header, reason, heed, limit, condition),
-        None => until_on_thread(reason, target, heed, limit, condition),
+        Some(header) => until_on_fiber(header, wait, condition),
+        None => until_on_thread(wait, condition),
     }
 }
 
@@ -172,15 +209,13 @@ pub(crate) fn until<R>(
 #[inline(always)]
 pub(crate) fn until_on_fiber<R>(
     header: &Header,
-    reason: Reason,
-    heed: bool,
-    limit: Option<Duration>,
+    wait: WaitSpec<'_>,
     mut condition: impl FnMut() -> Option<R>,
 ) -> Result<R, Interrupt> {
     let mut deadline = NEVER;
-    if heed {
+    if wait.may_end_early() {
         deadline = header.own.deadline.get();
-        if let Some(limit) = limit {
+        if let Some(limit) = wait.timeout {
             deadline = deadline.min(header.worker().now().saturating_add(nanos(limit)));
         }
     }
@@ -189,7 +224,7 @@ pub(crate) fn until_on_fiber<R>(
         if let Some(result) = condition() {
             return Ok(result);
         }
-        if heed {
+        if wait.may_end_early() {
             if let Some(interrupt) = header.cancelled() {
                 return Err(interrupt);
             }
@@ -197,34 +232,31 @@ pub(crate) fn until_on_fiber<R>(
                 return Err(Interrupt::TimedOut);
             }
         }
-        late = suspend(header, reason, deadline);
+        late = suspend(header, wait.reason, deadline);
     }
 }
 
 #[cold]
-fn until_on_thread<R>(
-    reason: Reason,
-    target: Option<&Header>,
-    heed: bool,
-    limit: Option<Duration>,
-    mut condition: impl FnMut() -> Option<R>,
-) -> Result<R, Interrupt> {
+fn until_on_thread<R>(wait: WaitSpec<'_>, mut condition: impl FnMut() -> Option<R>) -> Result<R, Interrupt> {
     let start = Instant::now();
-    let mut deadline = if heed { earliest(thread_deadline(), limit.and_then(|l| start.checked_add(l))) } else { None };
+    let mut deadline = None;
+    if wait.may_end_early() {
+        deadline = earliest(thread_deadline(), wait.timeout.and_then(|t| start.checked_add(t)));
+    }
     let panicking = fiber::current();
-    if panicking.is_some() && !heed {
+    if panicking.is_some() && !wait.may_end_early() {
         deadline = Some(start + PANICKING_LIMIT);
     }
     loop {
         if let Some(result) = condition() {
             return Ok(result);
         }
-        // Read once for both tests: without `heed` the call returns only when the condition holds, or aborts.
+        // Read once for both tests: a wait that may not end early ends with its condition, or aborts.
         let late = deadline.is_some_and(|d| Instant::now() >= d);
         if let Some(me) = panicking
-            && (hopeless(me, target) || (!heed && late))
+            && (hopeless(me, wait.target) || (!wait.may_end_early() && late))
         {
-            abort_stuck(me, reason, target);
+            abort_stuck(me, wait.reason, wait.target);
         }
         if late {
             return Err(Interrupt::TimedOut);
@@ -323,16 +355,15 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// Waits for the caller's token: `park`.
 #[inline(always)]
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
+    let wait = WaitSpec::new(Reason::Park, Interrupts::Allowed).timeout(limit);
     match suspendable() {
-        Some(header) => {
-            until_on_fiber(header, Reason::Park, true, limit, || header.take(WakePayload::Token).then_some(()))
-        }
-        None => park_thread(limit),
+        Some(header) => until_on_fiber(header, wait, || header.take(WakePayload::Token).then_some(())),
+        None => park_thread(wait),
     }
 }
 
 #[cold]
-fn park_thread(limit: Option<Duration>) -> Result<(), Interrupt> {
+fn park_thread(wait: WaitSpec<'_>) -> Result<(), Interrupt> {
     let me = this_thread();
-    until_on_thread(Reason::Park, None, true, limit, || me.token.swap(false, Ordering::AcqRel).then_some(()))
+    until_on_thread(wait, || me.token.swap(false, Ordering::AcqRel).then_some(()))
 }

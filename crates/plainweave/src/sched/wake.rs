@@ -165,7 +165,7 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
         (Some(ctx), Some(worker)) if worker != ctx.id() => send_to(ctx.pool(), worker, task),
         (Some(ctx), pinned) => {
             if pinned.is_some() && !task.header().pins() {
-                ctx.io_cx(&ctx.io()).release(task.header());
+                ctx.io_cx(&ctx.io()).unpin_woken(task.header());
             }
             ctx.push(task, why);
         }
@@ -218,8 +218,8 @@ fn dropped() -> io::Error {
 
 /// Puts a task into a worker's inbox.
 pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
-    // Only the pusher that found the inbox empty wakes the worker.
-    if pool.workers[worker].inbox.push(task) && pool.sleepers.wake_worker(worker) {
+    // Only the pusher that found the inbox empty wakes the worker. A spare one may rest (`sched/spare`).
+    if pool.workers[worker].inbox.push(task) && (worker >= pool.regular() || pool.sleepers.wake_worker(worker)) {
         pool.workers[worker].signal();
     }
 }
@@ -257,7 +257,7 @@ impl WorkerCtx {
                 self.count_end();
                 return None;
             }
-            self.io_cx(&self.io()).release(header);
+            self.io_cx(&self.io()).unpin_woken(header);
             self.schedule_here(task);
             return None;
         }
@@ -306,7 +306,7 @@ impl IoCx<'_> {
     }
 
     /// Unpins a fiber that another thread has woken through this worker's inbox, if it may move.
-    pub(super) fn release(self, header: &Header) {
+    pub(super) fn unpin_woken(self, header: &Header) {
         // A fiber that waits for I/O may have an operation at this driver, whose completion it must see.
         if header.movement() == Movement::Anytime
             && header.own.reason.get() != Reason::Io
@@ -329,7 +329,7 @@ impl IoCx<'_> {
                 send_to(self.pool, self.id, task);
                 continue;
             }
-            self.release(task.header());
+            self.unpin_woken(task.header());
             schedule(task, Ready::Woken, None);
         }
     }

@@ -33,6 +33,7 @@ use crate::fiber::blocks::Blocks;
 use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
 use crate::fiber_local;
 use crate::io::driver::{Driver, PollFd, Wait};
+use crate::io::release::Tag;
 use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::{PoolShared, WorkerShared};
@@ -58,8 +59,8 @@ pub(crate) enum TimerTarget {
 pub(crate) struct WorkerCtx {
     pub(super) host: Host,
     pool: Arc<PoolShared>,
-    /// Marks sources that this worker's driver keeps state for; unique in the process.
-    pub(crate) driver_tag: usize,
+    /// Marks sources that this worker's driver keeps state for.
+    pub(crate) driver_tag: Tag,
     /// Driver, timers and idle connections; use [`Self::io`].
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
@@ -187,9 +188,12 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) stride: Cell<u32>,
     pub(super) last_turn: Cell<u64>,
     pub(super) searching: Cell<bool>,
+    /// By how much the steps since it last wrote `WorkerShared::switches`, which `budget` shows, differ from the fibers
+    /// that it has run in them.
+    pub(super) extra: Cell<i64>,
     pub(super) mailbox: Mailbox,
     pub(super) idle_closed: Cell<bool>,
-    pub(super) fibers_told: Cell<bool>,
+    pub(super) closing_announced: Cell<bool>,
     /// What the watchdog is to wait for while this worker is held up; taken by [`Self::run`].
     pub(super) watched: Option<PollFd<OwnedFd>>,
 }
@@ -203,18 +207,18 @@ impl<P: Policy<FiberTask>> Worker<P> {
         pool: Arc<PoolShared>,
         policy: Arc<P>,
         driver: Box<dyn Driver>,
-        driver_tag: usize,
+        driver_tag: Tag,
         seed: u64,
     ) -> io::Result<Self> {
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
         let policy = Rc::new(LocalPolicy { shared: policy, inner });
         let shared = &pool.workers[id];
-        let grants = shared.take_reader().expect("a worker starts once");
+        let grants = shared.take_reader().ok_or_else(|| io::Error::other("this worker has failed to start before"))?;
         shared.set_wakeup(driver.wakeup());
         shared.set_thread();
         let _ = shared.driver_name.set(driver.name());
-        crate::io::release::register(driver_tag, &shared.released);
-        let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base() } else { 0 };
+        crate::io::release::register(driver_tag.number(), &shared.released);
+        let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base_of_worker() } else { 0 };
         let ctx = WorkerCtx {
             host: Host { id, home, blocks: Blocks::default() },
             driver_tag,
@@ -234,30 +238,43 @@ impl<P: Policy<FiberTask>> Worker<P> {
             stride: Cell::new(STRIDE),
             last_turn: Cell::new(0),
             searching: Cell::new(false),
+            extra: Cell::new(0),
             mailbox: Mailbox::new(grants),
             idle_closed: Cell::new(false),
-            fibers_told: Cell::new(false),
+            closing_announced: Cell::new(false),
         })
     }
 
     /// Runs until the pool stops. Returns the operations still in flight.
-    pub(crate) fn run(mut self) -> usize {
+    pub(crate) fn run(self) -> usize {
+        self.run_by(Self::step)
+    }
+
+    /// Does the same by this step of the loop.
+    #[inline(always)]
+    pub(super) fn run_by(mut self, step: impl Fn(&Self)) -> usize {
         let pool = self.ctx.pool.clone();
         let watched = self.watched.take();
         let remote_io = self.ctx.shared().open_remote_io(&self.ctx.worker_io, watched);
         while !pool.is_stopping() {
-            self.look_if_due();
-            match self.policy.pop(Effort::Quick) {
-                Some(task) if self.searching.take() => self.found(task),
-                Some(task) => self.resume(task),
-                None => self.idle(),
-            }
+            step(&self);
         }
         // Shut the watchdog out: everything is about to be dropped.
         drop(remote_io);
         let in_flight = self.ctx.io().driver.borrow().in_flight();
         self.give_up();
         in_flight
+    }
+
+    /// Runs the next fiber until it switches back, or sleeps if there is none.
+    #[inline(always)]
+    pub(super) fn step(&self) {
+        self.look_if_due();
+        match self.policy.pop(Effort::Quick) {
+            Some(task) if self.searching.take() => self.found(task),
+            Some(task) => self.resume(task),
+            None => self.idle(),
+        }
     }
 
     /// Returns whether its mailbox has entries.
@@ -283,9 +300,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Queues what the last check took, and takes what has arrived since.
     #[inline(never)]
-    fn turn_mail(&self) {
+    fn exchange_mail(&self) {
         self.read_grants();
-        self.mailbox.turn(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+        self.mailbox.exchange(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
     fn deliver(&self, task: FiberTask) {
@@ -299,11 +316,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let left = self.budget.get() - 1;
         self.budget.set(left);
         if !self.mailbox.is_due(left) {
-            return self.mailbox.walk();
+            return self.mailbox.reverse_next();
         }
         if self.has_mail() {
             if left != 0 && self.mailbox.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
-                self.turn_mail();
+                self.exchange_mail();
             } else {
                 self.read_mail();
             }
@@ -313,11 +330,16 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
+    /// Adds to the count that others see.
+    pub(super) fn count_switches(&self, count: u32) {
+        let switches = &self.ctx.shared().switches;
+        let count = i64::from(count) + self.extra.take();
+        switches.store(switches.load(Ordering::Relaxed).wrapping_add_signed(count), Ordering::Relaxed);
+    }
+
     /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run.
     fn look(&self) {
-        let shared = self.ctx.shared();
-        let stride = u64::from(self.stride.get());
-        shared.switches.store(shared.switches.load(Ordering::Relaxed) + stride, Ordering::Relaxed);
+        self.count_switches(self.stride.get());
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
@@ -325,23 +347,23 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.mailbox.begin_stride(self.stride.get());
         self.ctx.turn(Wait::No, || ());
         self.last_turn.set(now);
-        self.end_if_told();
+        self.close_if_requested();
     }
 
     /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool says so. Returns
     /// whether it did either.
-    pub(super) fn end_if_told(&self) -> bool {
-        let told = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
-        if told {
+    pub(super) fn close_if_requested(&self) -> bool {
+        let closed = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
+        if closed {
             idle_conn::cancel_all(self.ctx.io_cx(&self.ctx.io()));
         }
-        let closing = self.ctx.pool.is_closing() && !self.fibers_told.replace(true);
+        let closing = self.ctx.pool.is_closing() && !self.closing_announced.replace(true);
         if closing {
             let pinned: Vec<_> = self.ctx.pinned.borrow().iter().map(|(_, header)| *header).collect();
             // SAFETY: on the list, so not retired; waking retires nothing.
             pinned.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
-        told || closing
+        closed || closing
     }
 
     // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
@@ -359,7 +381,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 task.refuse(error, Some(ctx.blocks()));
                 return ctx.count_end();
             }
-            task.arrive(ctx.host_ptr(), ctx.id());
+            // SAFETY: this worker's own context, of which `host_ptr` is a part.
+            unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
         }
         // SAFETY: this worker's own context.
         match unsafe { task.resume(ctx.host_ptr(), pool) } {

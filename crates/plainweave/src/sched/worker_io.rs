@@ -24,7 +24,7 @@ use crate::timer::Wheel;
 pub(crate) struct IoState {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
-    pub(crate) idle_conns: RefCell<idle_conn::List>,
+    pub(crate) idle_conns: RefCell<idle_conn::IdleList>,
     done: RefCell<Vec<Completion>>,
     /// Whether the watchdog has consumed a wake-up that was meant for the worker, which may be about to sleep.
     owed: Cell<bool>,

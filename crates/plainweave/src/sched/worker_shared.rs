@@ -15,6 +15,7 @@ use crate::io::eventfd::Wakeup;
 use crate::io::release::Released;
 use crate::queue::inbox::Inbox;
 use crate::queue::mpsc::{Mpsc, Reader, mpsc};
+use crate::sched::spare::{Role, RoleCell};
 use crate::sched::worker_io::WorkerIo;
 use crate::shim;
 
@@ -49,6 +50,7 @@ pub(crate) struct WorkerShared {
     movable: CachePadded<Mutex<Slab<Registered>>>,
     /// Set while the worker's loop runs.
     remote_io: Mutex<Option<RemoteIo>>,
+    pub(crate) role: RoleCell,
 }
 
 /// A fiber on record: alive, because it is removed under the same lock before it is freed.
@@ -92,8 +94,10 @@ impl Drop for OpenRemoteIo<'_> {
 }
 
 impl WorkerShared {
-    pub(crate) fn new() -> Self {
-        let (granted, reader) = mpsc(GRANTS);
+    /// Creates it for a worker in this role: a regular one is active, a spare one absent.
+    pub(crate) fn new(role: Role) -> Self {
+        // A spare worker has no fibers that are pinned for good, so nobody sends it grants.
+        let (granted, reader) = mpsc(if role == Role::Absent { 1 } else { GRANTS });
         Self {
             inbox: CachePadded::new(Inbox::new()),
             granted: CachePadded::new(granted),
@@ -111,6 +115,7 @@ impl WorkerShared {
             thread: AtomicU32::new(0),
             movable: CachePadded::default(),
             remote_io: Mutex::default(),
+            role: RoleCell::new(role),
         }
     }
 

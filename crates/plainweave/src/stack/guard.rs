@@ -30,7 +30,8 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use super::slab::{GUARD_SIZE, Mapping, check};
+use super::slab::{GUARD_SIZE, Mapping};
+use crate::sys::check;
 
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 /// VMAs that one `Mprotect` guard costs: its own, and one more because it splits the slab.

@@ -89,7 +89,7 @@ pub(crate) use guard::GuardKind;
 pub(crate) use guard::GuardMode;
 pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
 pub(crate) use pool::StackPool;
-pub(crate) use slab::{GUARD_SIZE, SlotMeta, check};
+pub(crate) use slab::{GUARD_SIZE, SlotMeta};
 pub(crate) use table::{SlotHit, lookup};
 
 /// The default size of a stack in usable bytes. Unoptimised frames are several times as large.

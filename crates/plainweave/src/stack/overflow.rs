@@ -30,8 +30,9 @@ use std::io;
 use std::ptr;
 use std::sync::{Once, OnceLock};
 
-use super::slab::{GUARD_SIZE, Mapping, check, page_size};
+use super::slab::{GUARD_SIZE, Mapping, page_size};
 use super::table::{self, SlotHit};
+use crate::sys::{self, SignalHandler, check};
 
 /// What the handler reads of a stack's owner: the first field of a `repr(C)` fiber header.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct OverflowInfo {
 
 /// The signals that a guard may raise.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// Why `sigaction` does not fail for them.
+const VALID: &str = "a signal that may be handled";
 /// The previous actions of [`SIGNALS`]. Set before the handler is installed, so the handler always finds them.
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
@@ -54,27 +57,12 @@ static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 pub(crate) fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        PREVIOUS.get_or_init(|| SIGNALS.map(current_action));
+        PREVIOUS.get_or_init(|| SIGNALS.map(|signal| sys::signal_action(signal).expect(VALID)));
         for signal in SIGNALS {
-            // SAFETY: all zeroes is a valid `sigaction`: the default action, no flags, no signals masked.
-            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            action.sa_sigaction = on_fault as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: a place for a mask.
-            unsafe { libc::sigfillset(&mut action.sa_mask) };
-            // SAFETY: `on_fault` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
-            unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
+            // SAFETY: `on_fault` keeps to what the head of this file says of it.
+            unsafe { sys::handle_signal(signal, on_fault, 0) }.expect(VALID);
         }
     });
-}
-
-fn current_action(signal: libc::c_int) -> libc::sigaction {
-    // SAFETY: as in `install`; a null new action only asks.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, ptr::null(), &mut action);
-        action
-    }
 }
 
 /// Handles the signal; the steps are those of the essay.
@@ -215,9 +203,8 @@ fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *
             }
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: the kernel gave us this address as a handler with SA_SIGINFO, which has this signature.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            let handler = unsafe { std::mem::transmute::<usize, SignalHandler>(handler) };
             handler(signal, info, context);
         }
         handler => {

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::guard::Guards;
 use super::{Stack, table};
+use crate::sys::check;
 
 /// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do for Rust; C code
 /// without probes can step over a guard, and 64 KiB catches all but very large frames.
@@ -44,11 +45,6 @@ pub(super) fn page_size() -> usize {
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(bytes).expect("the page size is known")
     })
-}
-
-/// Turns the `0` / `-1` of a system call into a result.
-pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
-    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A private anonymous mapping, unmapped on drop.

@@ -32,13 +32,13 @@ use super::slab::{GUARD_SIZE, SlotMeta};
 /// The most slabs in a process: a pool of a million stacks takes 45, and a pool has at least one.
 pub(super) const CAPACITY: usize = 4096;
 
-static ENTRIES: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
+static ENTRIES: [SlabEntry; CAPACITY] = [const { SlabEntry::new() }; CAPACITY];
 /// The entries before this one have been in use at some time.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static WRITERS: Mutex<()> = Mutex::new(());
 
 /// An entry; free while `start` is 0.
-struct Entry {
+struct SlabEntry {
     version: AtomicUsize,
     start: AtomicUsize,
     slots: AtomicUsize,
@@ -76,7 +76,7 @@ pub(crate) struct SlotHit {
     pub(crate) owner: *const (),
 }
 
-impl Entry {
+impl SlabEntry {
     const fn new() -> Self {
         Self {
             version: AtomicUsize::new(0),
@@ -146,7 +146,7 @@ pub(super) fn unregister(registration: &Registration) {
 pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
     let used = USED.load(Ordering::Acquire);
     let holds = |range: &SlabRange| (address.wrapping_sub(range.start)) / (GUARD_SIZE + range.size) < range.slots;
-    let range = ENTRIES[..used].iter().filter_map(Entry::read).find(holds)?;
+    let range = ENTRIES[..used].iter().filter_map(SlabEntry::read).find(holds)?;
     let stride = GUARD_SIZE + range.size;
     let offset = address - range.start;
     let index = offset / stride;

@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use super::wait_queue::{Grant, WaitQueue};
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::wait_link::Place;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
 
 /// The lists of waiters.
 const RECEIVERS: usize = 0;
@@ -88,16 +89,16 @@ impl<T> Sender<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        let (mut value, mut place) = (Some(value), Place::Back);
+        let (mut value, mut place) = (Some(value), QueueEnd::Back);
         loop {
-            match self.0.wait_unless((SENDERS, place), true, |locked| try_send(locked, &mut value)) {
+            match self.0.wait_unless((SENDERS, place), Interrupts::Allowed, |locked| try_send(locked, &mut value)) {
                 Ok(Some(Ok(receiver))) => {
                     give(receiver);
                     return Ok(());
                 }
                 Ok(Some(Err(why))) => return Err(SendError(value.expect("kept"), why)),
                 // There was room: try again.
-                Ok(None) => place = Place::Front,
+                Ok(None) => place = QueueEnd::Front,
                 Err(interrupt) => return Err(SendError(value.expect("kept"), Why::Interrupted(interrupt))),
             }
         }
@@ -159,16 +160,16 @@ impl<T> Receiver<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&self) -> Result<T, RecvError> {
-        let mut place = Place::Back;
+        let mut place = QueueEnd::Back;
         loop {
-            match self.0.wait_unless((RECEIVERS, place), true, try_recv) {
+            match self.0.wait_unless((RECEIVERS, place), Interrupts::Allowed, try_recv) {
                 Ok(Some(Ok((value, sender)))) => {
                     give(sender);
                     return Ok(value);
                 }
                 Ok(Some(Err(why))) => return Err(RecvError(why)),
                 // There was a value: try again.
-                Ok(None) => place = Place::Front,
+                Ok(None) => place = QueueEnd::Front,
                 Err(interrupt) => return Err(RecvError(Why::Interrupted(interrupt))),
             }
         }

@@ -5,7 +5,8 @@ use std::io;
 
 use super::mutex::MutexGuard;
 use super::wait_queue::{Grant, WaitQueue};
-use crate::fiber::wait_link::Place;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
 
 /// A condition variable: waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain
 /// threads.
@@ -47,7 +48,8 @@ impl Condvar {
     /// Context: any thread or fiber; suspends.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> io::Result<()> {
         let mutex = guard.mutex();
-        let waited = self.0.wait_after((0, Place::Back), true, |_| None::<()>, || mutex.unlock_for_condvar());
+        let waited =
+            self.0.wait_after((0, QueueEnd::Back), Interrupts::Allowed, |_| None::<()>, || mutex.unlock_for_condvar());
         // From here on the caller's guard represents this lock.
         std::mem::forget(mutex.lock_always());
         waited?;

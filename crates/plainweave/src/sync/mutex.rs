@@ -6,7 +6,7 @@
 //! the front, and the next release hands the lock to it. So between the release that wakes a waiter and the one that
 //! serves it, others pass it only once; nobody starves.
 //!
-//! At most one waiter at a time is on its way to try again (`told`): releases meanwhile need not wake more.
+//! At most one waiter at a time is on its way to try again (`retrying`): releases meanwhile need not wake more.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -15,16 +15,16 @@ use std::ops::{Deref, DerefMut};
 
 use super::wait_queue::WaitQueue;
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::wait_link::Place;
-use crate::sched::wait;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::{self, Interrupts};
 
 /// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical section.
 const SPINS: u32 = 4;
 
-struct Word {
+struct LockState {
     locked: bool,
     /// A waiter was woken to try again and has not yet done so.
-    told: bool,
+    retrying: bool,
 }
 
 /// Mutual exclusion in the shape of [`std::sync::Mutex`], for fibers and plain threads.
@@ -48,7 +48,7 @@ struct Word {
 /// });
 /// ```
 pub struct Mutex<T: ?Sized> {
-    word: WaitQueue<Word>,
+    word: WaitQueue<LockState>,
     data: UnsafeCell<T>,
 }
 
@@ -68,7 +68,7 @@ impl<T> Mutex<T> {
     /// Creates a free lock.
     #[must_use]
     pub const fn new(data: T) -> Self {
-        Self { word: WaitQueue::new(Word { locked: false, told: false }), data: UnsafeCell::new(data) }
+        Self { word: WaitQueue::new(LockState { locked: false, retrying: false }), data: UnsafeCell::new(data) }
     }
 
     /// Returns the data.
@@ -90,7 +90,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
         match self.try_lock() {
             Some(guard) => Ok(guard),
-            None => Ok(self.lock_slowly(true)?),
+            None => Ok(self.lock_slowly(Interrupts::Allowed)?),
         }
     }
 
@@ -101,7 +101,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn lock_always(&self) -> MutexGuard<'_, T> {
-        self.lock_slowly(false).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
+        self.lock_slowly(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
     }
 
     /// Takes the lock if it is free.
@@ -117,29 +117,29 @@ impl<T: ?Sized> Mutex<T> {
         self.data.get_mut()
     }
 
-    fn lock_slowly(&self, heed: bool) -> Result<MutexGuard<'_, T>, Interrupt> {
+    fn lock_slowly(&self, interrupts: Interrupts) -> Result<MutexGuard<'_, T>, Interrupt> {
         if let Some(guard) = self.spin() {
             return Ok(guard);
         }
-        let mut place = Place::Back;
+        let mut place = QueueEnd::Back;
         loop {
-            let took = self.word.wait_unless((0, place), heed, |locked| {
-                if place == Place::Front {
-                    locked.state.told = false;
+            let took = self.word.wait_unless((0, place), interrupts, |locked| {
+                if place == QueueEnd::Front {
+                    locked.state.retrying = false;
                 }
                 (!std::mem::replace(&mut locked.state.locked, true)).then_some(())
             })?;
             // A waiter in front is given the lock itself.
-            if took.is_some() || place == Place::Front {
+            if took.is_some() || place == QueueEnd::Front {
                 return Ok(MutexGuard(self));
             }
-            place = Place::Front;
+            place = QueueEnd::Front;
         }
     }
 
     /// Spins, because a holder that runs on another core may release the lock soon. With one worker there is none.
     fn spin(&self) -> Option<MutexGuard<'_, T>> {
-        if wait::suspendable().is_some_and(|header| header.worker().pool().workers.len() == 1) {
+        if wait::suspendable().is_some_and(|header| header.worker().pool().regular() == 1) {
             return None;
         }
         (0..SPINS).find_map(|round| {
@@ -152,9 +152,9 @@ impl<T: ?Sized> Mutex<T> {
     fn unlock(&self) {
         let grant = self.word.with(|locked| match locked.first(0) {
             // It lost before: the lock stays locked, and now belongs to it.
-            Some(Place::Front) => locked.take_first(0),
-            Some(Place::Back) if !locked.state.told => {
-                locked.state = Word { locked: false, told: true };
+            Some(QueueEnd::Front) => locked.take_first(0),
+            Some(QueueEnd::Back) if !locked.state.retrying => {
+                locked.state = LockState { locked: false, retrying: true };
                 locked.take_first(0)
             }
             _ => {

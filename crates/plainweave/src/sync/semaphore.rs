@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 
 use super::wait_queue::WaitQueue;
-use crate::fiber::wait_link::Place;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
 
 /// A number of permits to take and give back; taking waits while there is none.
 ///
@@ -46,7 +47,7 @@ impl Semaphore {
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
         // The list is empty whenever there are permits: `release` ensures it.
-        self.0.wait_unless((0, Place::Back), true, |locked| {
+        self.0.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| {
             locked.state = locked.state.checked_sub(1)?;
             Some(())
         })?;

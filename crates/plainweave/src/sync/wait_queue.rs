@@ -43,11 +43,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::wait_link::{Place, Waiter};
+use crate::fiber::wait_link::{QueueEnd, Waiter};
 use crate::fiber::{Header, Reason};
 use crate::prefetch::prefetch_write;
 use crate::sched::pool::WorkerShared;
-use crate::sched::wait::{self, ThreadEntry};
+use crate::sched::wait::{self, Interrupts, ThreadEntry, WaitSpec};
 use crate::sched::wake;
 
 /// A state and `LISTS` lists of waiters.
@@ -56,18 +56,18 @@ pub(super) struct WaitQueue<S, const LISTS: usize = 1>(SpinLock<Locked<S, LISTS>
 /// What a critical section sees.
 pub(super) struct Locked<S, const LISTS: usize> {
     pub(super) state: S,
-    lists: [List; LISTS],
+    lists: [WaitList; LISTS],
 }
 
 /// The waiters. The first one's `before` has no meaning, so that taking it off touches no other.
-struct List {
+struct WaitList {
     first: *const Waiter,
     last: *const Waiter,
     /// The worker of the only waiter, if that is a pinned fiber that entered an empty list: see *Alone* above. Null
     /// otherwise; without meaning while the list is empty.
     home: *const WorkerShared,
     /// How the only waiter entered, so that its place need not be read.
-    place: Place,
+    place: QueueEnd,
 }
 
 /// The caller, with its place.
@@ -85,7 +85,7 @@ struct ThreadWaiter {
 }
 
 // SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay until taken off.
-unsafe impl Send for List {}
+unsafe impl Send for WaitList {}
 
 /// The right and the duty to wake one waiter. Without [`Grant::give`] it waits for ever.
 #[must_use]
@@ -98,9 +98,7 @@ enum Granted {
 
 impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
-        let lists =
-            [const { List { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: Place::Back } }; LISTS];
-        Self(SpinLock::new(Locked { state, lists }))
+        Self(SpinLock::new(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
     }
 
     /// Runs a critical section: short, no user code.
@@ -109,18 +107,20 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         self.0.with(section)
     }
 
-    /// Returns what `section` gives, or `None` after a wait in `list` that a grant ended. With `heed`, cancellation and
-    /// the deadline end the wait too.
+    /// Returns what `section` gives, or `None` after a wait in `list` that a grant ended.
+    ///
+    /// # Errors
+    /// An interrupt that is allowed came first.
     ///
     /// Context: any thread or fiber; may suspend.
     #[inline(always)]
     pub(super) fn wait_unless<R>(
         &self,
-        (list, place): (usize, Place),
-        heed: bool,
+        (list, place): (usize, QueueEnd),
+        interrupts: Interrupts,
         section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
     ) -> Result<Option<R>, Interrupt> {
-        self.wait_after((list, place), heed, section, || ())
+        self.wait_after((list, place), interrupts, section, || ())
     }
 
     /// Does the same as [`Self::wait_unless`]; `then` runs after entering the list and leaving the lock, before the
@@ -128,8 +128,8 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     #[inline(always)]
     pub(super) fn wait_after<R>(
         &self,
-        (list, place): (usize, Place),
-        heed: bool,
+        (list, place): (usize, QueueEnd),
+        interrupts: Interrupts,
         section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
@@ -153,28 +153,28 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
         let waited = match &caller {
-            Caller::Fiber(header) => Self::wait_on_fiber(header, heed),
-            Caller::Thread(node) => Self::wait_on_thread(node, heed),
+            Caller::Fiber(header) => Self::wait_on_fiber(header, interrupts),
+            Caller::Thread(node) => Self::wait_on_thread(node, interrupts),
         };
         let Err(interrupt) = waited else { return Ok(None) };
         self.give_up(list, waiter, interrupt, || match &caller {
-            Caller::Fiber(header) => Self::wait_on_fiber(header, false),
-            Caller::Thread(node) => Self::wait_on_thread(node, false),
+            Caller::Fiber(header) => Self::wait_on_fiber(header, Interrupts::Ignored),
+            Caller::Thread(node) => Self::wait_on_thread(node, Interrupts::Ignored),
         })?;
         Ok(None)
     }
 
     /// Performs step 2 for a fiber.
     #[inline(always)]
-    fn wait_on_fiber(header: &Header, heed: bool) -> Result<(), Interrupt> {
+    fn wait_on_fiber(header: &Header, interrupts: Interrupts) -> Result<(), Interrupt> {
         let granted = || header.take(WakePayload::Grant).then_some(());
-        wait::until_on_fiber(header, Reason::Sync, heed, None, granted)
+        wait::until_on_fiber(header, WaitSpec::new(Reason::Sync, interrupts), granted)
     }
 
     #[cold]
-    fn wait_on_thread(node: &ThreadWaiter, heed: bool) -> Result<(), Interrupt> {
+    fn wait_on_thread(node: &ThreadWaiter, interrupts: Interrupts) -> Result<(), Interrupt> {
         let granted = || node.granted.load(Ordering::Acquire).then_some(());
-        wait::until(Reason::Sync, None, heed, None, granted)
+        wait::until(WaitSpec::new(Reason::Sync, interrupts), granted)
     }
 
     /// Performs step 3. `again` waits for the grant alone.
@@ -200,7 +200,7 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
 
     /// Returns how the first waiter of a list entered it.
     #[inline]
-    pub(super) fn first(&self, list: usize) -> Option<Place> {
+    pub(super) fn first(&self, list: usize) -> Option<QueueEnd> {
         let list = &self.lists[list];
         // SAFETY: in the list, so in place; under the lock.
         let first = unsafe { list.first.as_ref() };
@@ -216,12 +216,16 @@ impl ThreadWaiter {
     }
 }
 
-impl List {
+impl WaitList {
+    const fn new() -> Self {
+        Self { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: QueueEnd::Back }
+    }
+
     /// # Safety
     /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a pinned fiber,
     /// whose place it is.
     #[inline]
-    unsafe fn enter(&mut self, waiter: *const Waiter, place: Place, home: *const WorkerShared) {
+    unsafe fn enter(&mut self, waiter: *const Waiter, place: QueueEnd, home: *const WorkerShared) {
         // SAFETY: the caller's promise; under the lock.
         let new = unsafe { &*waiter };
         new.place.set(place);
@@ -238,8 +242,8 @@ impl List {
         }
         new.queued.set(true);
         let (before, after) = match place {
-            Place::Back => (self.last, ptr::null()),
-            Place::Front => (ptr::null(), self.first),
+            QueueEnd::Back => (self.last, ptr::null()),
+            QueueEnd::Front => (ptr::null(), self.first),
         };
         new.before.set(before);
         new.after.set(after);

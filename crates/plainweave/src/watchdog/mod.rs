@@ -29,6 +29,7 @@
 //!   fibers stay too.
 //! * *The inbox*: fibers that may move go to others.
 //! * *Its processor*: threads that wake on it run before the worker (`timeslice`).
+//! * *Its place*: if nobody else can run what is ready, it adds a spare worker (`spares`).
 //!
 //! If the program has asked for reports (`RuntimeBuilder::on_stall`), the watchdog leaves a note for the thread that
 //! samples the worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long:
@@ -51,11 +52,13 @@ mod delay;
 pub mod report;
 mod reporter;
 mod sample;
+mod spares;
 pub(crate) mod timeslice;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::io::driver::PollFd;
@@ -68,6 +71,8 @@ use crate::sys::{self, PollEntry, PollFlags};
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;
+pub(crate) use spares::Start;
+use spares::{Spares, Stalled};
 
 /// Interval between two scans while stalls are likely.
 const CLOSE: Duration = Duration::from_millis(1);
@@ -123,32 +128,36 @@ pub(crate) struct Watchdog {
     alert_until: Instant,
     /// The queue of stalls to report, if the program wants reports.
     notes: Option<Notes>,
+    spares: Spares,
 }
 
 impl Watchdog {
-    pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>) -> Self {
+    pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>, start: Start) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
         let seen =
             |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: timeslice::Turn::default() };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
-        Self { pool, stall_after, seen, rounds, alert_until: now, notes }
+        Self { pool, stall_after, seen, rounds, alert_until: now, notes, spares: Spares::new(start) }
     }
 
-    /// Runs on its own thread until the pool stops.
-    pub(crate) fn run(mut self) {
+    /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
+    pub(crate) fn run(mut self) -> Vec<JoinHandle<usize>> {
         timeslice::shorten();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.scan();
             if !stalled.is_empty() {
                 let mut watched = Vec::new();
-                let others = stalled.len() < self.pool.workers.len();
-                stalled.into_iter().for_each(|id| self.take_over_io(id, others, &mut watched));
+                let take_part = self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
+                let others = stalled.len() < take_part;
+                stalled.iter().for_each(|worker| self.take_over_io(worker.id, others, &mut watched));
+                self.spares.adjust(&self.pool, &stalled);
                 self.wait(&watched);
                 continue;
             }
+            self.spares.adjust(&self.pool, &stalled);
             quiet = if self.all_asleep() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
                 let pool = &self.pool;
@@ -158,6 +167,7 @@ impl Watchdog {
             }
             std::thread::park_timeout(self.period(Instant::now()));
         }
+        self.spares.into_threads()
     }
 
     fn period(&self, now: Instant) -> Duration {
@@ -165,19 +175,20 @@ impl Watchdog {
     }
 
     fn all_asleep(&self) -> bool {
-        self.pool.sleepers.count() == self.pool.workers.len()
+        (0..self.pool.workers.len()).all(|id| self.pool.is_asleep(id))
     }
 
     /// Scans the workers and returns those that are held up.
-    fn scan(&mut self) -> Vec<WorkerId> {
+    fn scan(&mut self) -> Vec<Stalled> {
         let now = Instant::now();
         let period = self.period(now);
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
-            let (beat, asleep, held) = (worker.beat(), self.pool.sleepers.is_asleep(id), now - seen.since);
+            let (beat, asleep, held) = (worker.beat(), self.pool.is_asleep(id), now - seen.since);
             let stands_still = !asleep && beat == seen.beat;
             if stands_still && held >= period {
-                stalled.push(id); // If it slept then, it may have been held up for most of the time since.
+                // If it slept then, it may have been held up for most of the time since.
+                stalled.push(Stalled { id, long: held >= self.stall_after });
             }
             if !stands_still || seen.asleep {
                 let notes = self.notes.as_ref().filter(|_| !asleep);

@@ -7,14 +7,14 @@
 //! use std::sync::mpsc;
 //! use plainweave::{Builder, Runtime};
 //!
-//! let (tell, told) = mpsc::channel();
+//! let (sender, receiver) = mpsc::channel();
 //! let runtime = Runtime::builder().workers(2).on_stall(move |stall| {
-//!     let _ = tell.send(stall.to_string());
+//!     let _ = sender.send(stall.to_string());
 //! });
 //! let runtime = runtime.build().unwrap();
 //! let report = runtime.spawn_with(Builder::new().name("checkout"), move || {
 //!     // It blocks the thread, not the fiber alone: nothing of plainweave waits here.
-//!     told.recv().unwrap()
+//!     receiver.recv().unwrap()
 //! });
 //! assert!(report.unwrap().join().unwrap().contains("worker"));
 //! ```

@@ -1,14 +1,14 @@
 //! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and who called.
 //!
 //! The asker sends SIGURG to the one thread (`tgkill`). The handler, on that thread's alternate stack, inspects what it
-//! has interrupted and writes raw addresses to a [`Board`]. The asker looks up their names.
+//! has interrupted and writes raw addresses to a [`SignalSlot`]. The asker looks up their names.
 //!
 //! # Why it is hard
 //! Anything may be half done at that point: the allocator's lock may be held, the thread-local base may be on its way
 //! from one block to another. So the handler allocates nothing, locks nothing, calls nothing in libc (whose `errno` is
 //! a thread-local) and uses no thread-local storage. It does not panic either.
 //!
-//! 1. `gettid` and the board tell whether the question is for this thread. If not (another process sent the signal, or
+//! 1. `gettid` and the slot tell whether the question is for this thread. If not (another process sent the signal, or
 //!    the asker has given up), it returns.
 //! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack the owner word leads to the
 //!    fiber's number and name. The fiber has not ended, because it is what was interrupted.
@@ -40,9 +40,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::Timespec;
 use rustix::thread::gettid;
 
-use crate::atomics::signal_slot::Board;
+use crate::atomics::signal_slot::SignalSlot;
 use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
+use crate::sys;
 
 /// Limit on the addresses of a sample.
 const MOST_FRAMES: usize = 64;
@@ -61,7 +62,7 @@ const FRAMES: usize = NAME + MOST_NAME / size_of::<usize>();
 const WORDS: usize = FRAMES + MOST_FRAMES;
 
 /// Set before the handler is installed.
-static BOARD: OnceLock<Board<WORDS>> = OnceLock::new();
+static SLOT: OnceLock<SignalSlot<WORDS>> = OnceLock::new();
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
@@ -98,24 +99,15 @@ pub(crate) fn install() -> io::Result<()> {
         let message = "on_stall: what a worker does can be looked at on x86-64 only; build without it";
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
-    BOARD.get_or_init(Board::new);
-    // SAFETY: all zeroes is a valid `sigaction`: the default action, no flags, no signals masked.
-    let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only asks.
-    crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, ptr::null(), &mut before) })?;
-    if !matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+    SLOT.get_or_init(SignalSlot::new);
+    if !matches!(sys::signal_action(libc::SIGURG)?.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
         let message = "on_stall: SIGURG has a handler already, and a worker is asked what it does by that signal; \
                        install the handler after the runtime is built, such that it calls the one before it (as \
                        signal-hook does), or build without on_stall";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
     }
-    action.sa_sigaction = on_signal as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // No other handler may interrupt this one: the alternate stack is small.
-    // SAFETY: fills a mask of our own.
-    unsafe { libc::sigfillset(&mut action.sa_mask) };
-    // SAFETY: `on_signal` has the signature that SA_SIGINFO asks for, and is safe to run in a signal handler.
-    crate::stack::check(unsafe { libc::sigaction(libc::SIGURG, &action, ptr::null_mut()) })?;
+    // SAFETY: `on_signal` keeps to what the head of this file says of it.
+    unsafe { sys::handle_signal(libc::SIGURG, on_signal, libc::SA_RESTART) }?;
     *installed = true;
     Ok(())
 }
@@ -127,23 +119,23 @@ pub(crate) fn install() -> io::Result<()> {
 pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
     static ASKERS: Mutex<()> = Mutex::new(());
     let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let board = BOARD.get()?;
-    let question = board.ask(thread)?;
+    let slot = SLOT.get()?;
+    let question = slot.ask(thread)?;
     let end = Instant::now() + limit;
     let sent = send(thread);
     loop {
-        let state = match board.answer(question) {
+        let state = match slot.answer(question) {
             Ok(words) => return Some(Sample::of(&words)),
             Err(state) => state,
         };
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !sent {
-            board.withdraw(question);
-            return board.answer(question).ok().as_ref().map(Sample::of);
+            slot.withdraw(question);
+            return slot.answer(question).ok().as_ref().map(Sample::of);
         }
         // An error means that the word has changed, time is up, or a signal came: check again in each case.
         let left = Timespec::try_from(left).ok();
-        shim::futex_wait(board.futex(), state, left.as_ref());
+        shim::futex_wait(slot.futex(), state, left.as_ref());
     }
 }
 
@@ -155,9 +147,9 @@ fn send(thread: u32) -> bool {
 
 /// Handles the signal; the steps are those at the head of this file.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(board) = BOARD.get() else { return };
+    let Some(slot) = SLOT.get() else { return };
     // A raw system call: neither `errno` nor another thread-local.
-    let Some(answer) = board.take(gettid().as_raw_pid() as u32) else { return };
+    let Some(answer) = slot.take(gettid().as_raw_pid() as u32) else { return };
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     let Some(registers) = (unsafe { registers(context) }) else { return };
     // SAFETY: if the stack pointer lies on a fiber's stack, then on that of the fiber interrupted here, which is in
@@ -184,7 +176,7 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     }
     answer.put(COUNT, count);
     drop(answer);
-    shim::futex_wake(board.futex());
+    shim::futex_wake(slot.futex());
 }
 
 /// Returns the number and name of the fiber that a slot in use belongs to.

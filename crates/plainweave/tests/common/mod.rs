@@ -216,7 +216,7 @@ impl Random {
         self.0 % n
     }
 
-    /// Wastes up to so many microseconds of this thread's time.
+    /// Spins for a random time of up to `most_us` microseconds.
     pub fn spin(&mut self, most_us: u64) {
         let until = Instant::now() + Duration::from_micros(self.below(most_us.max(1)));
         while Instant::now() < until {

@@ -159,20 +159,19 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("state-of-the-art", "name the work that is compared"),
 ];
 
-/// Phrases that are on their way out, in lower case, what to write instead, and on how many lines each still stands. A
-/// figure may only fall.
-pub(crate) const RATCHET: &[(&str, &str, usize)] = &[
-    ("/// any thread. ", "begin with a verb; who may call is the last line, `Context: ...`", 8),
-    ("/// any thread or fiber. ", "begin with a verb; who may call is the last line, `Context: ...`", 0),
-    ("/// a fiber. ", "begin with a verb; who may call is the last line, `Context: ...`", 2),
-    ("/// owner only. ", "begin with a verb; who may call is the last line, `Context: ...`", 0),
-    ("/// the worker. ", "begin with a verb; who may call is the last line, `Context: ...`", 0),
-    ("see the module's page", "say what it is: rustdoc does not render private modules", 14),
-    ("whether it was so", "Returns whether ...", 0),
-    ("is told", "is notified, is reported, is logged", 6),
-    ("so many ", "`n`", 6),
-    ("design d", "say the thing itself: that page is not in the repository", 0),
-    ("hand-over", "handoff", 2),
+/// Phrases that are not used, in lower case, and what to write instead. Matched anywhere in a line, in any case.
+pub(crate) const PHRASES: &[(&str, &str)] = &[
+    ("/// any thread.", "begin with a verb; who may call is the last line, `Context: ...`"),
+    ("/// any thread or fiber.", "begin with a verb; who may call is the last line, `Context: ...`"),
+    ("/// a fiber. ", "begin with a verb; who may call is the last line, `Context: ...`"),
+    ("/// owner only.", "begin with a verb; who may call is the last line, `Context: ...`"),
+    ("/// the worker. ", "begin with a verb; who may call is the last line, `Context: ...`"),
+    ("see the module's page", "say what it is: rustdoc does not render private modules"),
+    ("whether it was so", "Returns whether ..."),
+    ("is told", "is notified, is reported, is logged"),
+    ("so many ", "`n`"),
+    ("design d", "say the thing itself: that page is not in the repository"),
+    ("hand-over", "handoff"),
 ];
 
 /// Where a word of [`WORDS`] belongs to somebody else.

@@ -107,8 +107,8 @@ pub(in crate::micro) fn wake_sleeper(runtime: &Runtime, size: &Size) -> anyhow::
 /// A runtime that has worked and has nothing left to do.
 pub(in crate::micro) fn idle(runtime: &Runtime, size: &Size) -> anyhow::Result<Vec<Figure>> {
     runtime.scope(|scope| (0..100).for_each(|_| drop(scope.spawn(plainweave::yield_now))));
-    // Stacks that are no longer used are trimmed within half a second.
-    std::thread::sleep(Duration::from_millis(700));
+    // Stacks that are no longer used are trimmed within half a second; a short repetition does not wait for it.
+    std::thread::sleep(Duration::from_secs_f64((3.0 * size.seconds).min(0.7)));
     let (before, sleeps) = (cpu_ns(std::process::id())?, runtime.metrics().sleeps);
     let started = Instant::now();
     std::thread::sleep(Duration::from_secs_f64(size.seconds.max(0.2)));

@@ -2,13 +2,15 @@
 
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
+use std::hint::black_box;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use super::base;
 use super::glibc::{
-    FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, POINTER_GUARD, SELF, STACK_GUARD, TCB, generation,
+    FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, MallocCache, POINTER_GUARD, SELF, STACK_GUARD, TCB,
+    generation, word,
 };
 
 /// The first thread number above those that the kernel assigns.
@@ -41,7 +43,10 @@ impl Block {
     /// # Errors
     /// No memory, or 2^30 blocks exist; the platform cannot have them.
     pub(crate) fn new() -> io::Result<Self> {
-        let glibc = Glibc::get()?;
+        Self::create(Glibc::get()?)
+    }
+
+    fn create(glibc: &Glibc) -> io::Result<Self> {
         let number = take_number()?;
         // SAFETY: null asks for memory.
         let Some(base) = NonNull::new(unsafe { (glibc.allocate)(ptr::null_mut()) }.cast::<u8>()) else {
@@ -102,6 +107,25 @@ impl Block {
         }
     }
 
+    /// Lets the next fiber on the block allocate from the cache of free memory that the worker with this base has.
+    ///
+    /// Context: that worker, each time before it resumes a fiber that ran elsewhere last, or nowhere.
+    #[inline]
+    pub(crate) fn lend_malloc_cache(&self, home: usize) {
+        if let Ok(glibc) = Glibc::get()
+            && let Some(cache) = glibc.malloc_cache
+        {
+            // SAFETY: the word's place in each block and thread. The worker's cache lives until its thread ends. Only
+            // code on this thread uses it: the worker's own or one of its fibers, never two at once, because no
+            // fiber suspends within the allocator. A fiber that moves gets the cache of its new worker first, and
+            // `Block::end` takes the loan back.
+            unsafe {
+                let lent = ptr::with_exposed_provenance::<usize>(home.wrapping_add_signed(cache.offset)).read();
+                self.at::<usize>(cache.offset).write(lent);
+            }
+        }
+    }
+
     /// Performs step 6.
     ///
     /// Context: a worker, when the block's fiber has ended.
@@ -147,6 +171,15 @@ impl Block {
     /// Returns the block itself if no thread is available.
     pub(crate) fn end(self) -> Result<(), Self> {
         let Ok(glibc) = Glibc::get() else { return Err(self) };
+        if let Some(cache) = glibc.malloc_cache {
+            // SAFETY: the word's place; nobody runs on the block. A cache of its own it has had only before the first
+            // fiber ran on it, and nothing allocates there then.
+            unsafe { self.at::<usize>(cache.offset).write(cache.none) };
+        }
+        self.end_with_its_cache(glibc)
+    }
+
+    fn end_with_its_cache(self, glibc: &Glibc) -> Result<(), Self> {
         if !wear_out(self.base()) {
             return Err(self);
         }
@@ -155,6 +188,53 @@ impl Block {
         put_number(self.number);
         Ok(())
     }
+}
+
+/// Allocates and frees a little memory, which leaves it in the calling thread's cache. Returns its address.
+#[inline(never)]
+fn use_malloc_cache() -> usize {
+    // SAFETY: freed once; black boxes, lest the compiler removes both calls.
+    unsafe {
+        let memory = black_box(libc::malloc(black_box(24)));
+        let address = memory.addr();
+        libc::free(memory);
+        address
+    }
+}
+
+/// Returns the calling worker's base, for [`Block::lend_malloc_cache`], after it has got itself a cache to lend.
+pub(crate) fn base_of_worker() -> usize {
+    use_malloc_cache();
+    base::base()
+}
+
+/// Finds the pointer to a thread's cache of free memory. A block shows it: of libc's thread-locals it is the one that
+/// the block's first allocation sets and that then leads to the memory freed last. `None` if there is no such word
+/// (another allocator in libc's place, no cache by `GLIBC_TUNABLES`), or if this thread's is elsewhere.
+pub(super) fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
+    /// As much of what the word leads to as is searched: the head of `tcache_perthread_struct`, where the lists of the
+    /// smallest sizes begin. Whatever else the allocator sets there on first use, an arena, is larger.
+    const SEARCHED: usize = 256;
+    let block = Block::create(glibc).ok()?;
+    let words = || {
+        // SAFETY: libc's thread-locals in the block.
+        glibc.libc.clone().step_by(8).map(|offset| unsafe { (offset, block.at::<usize>(offset).read_unaligned()) })
+    };
+    // SAFETY: the words that are compared with the freed address belong to a live object of the allocator's.
+    let leads_to =
+        |start: usize, address| unsafe { (0..SEARCHED).step_by(8).any(|offset| word(start + offset) == address) };
+    let before: Vec<_> = words().collect();
+    // SAFETY: a whole block; the function is not inlined and does not panic.
+    let freed = unsafe { base::on(block.base(), use_malloc_cache) };
+    let found = before.iter().zip(words()).find_map(|(&(offset, none), (_, now))| {
+        (now != none && now % 16 == 0 && leads_to(now, freed)).then_some(MallocCache { offset, none })
+    });
+    // If no thread can be had, some hundred bytes are lost, once.
+    let _ = block.end_with_its_cache(glibc);
+    let freed = use_malloc_cache();
+    // SAFETY: a word of this thread's.
+    let own = |cache: &MallocCache| unsafe { word(base::base().wrapping_add_signed(cache.offset)) };
+    found.filter(|cache| own(cache) != cache.none && leads_to(own(cache), freed))
 }
 
 fn take_number() -> io::Result<u32> {

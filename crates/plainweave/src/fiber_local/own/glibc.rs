@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::base;
+use super::{base, block};
 
 /// Offsets that the ABI of x86-64 fixes: compilers and the loader use them.
 pub(super) const TCB: usize = 0;
@@ -50,6 +50,8 @@ pub(super) struct Glibc {
     pub(super) rseq: Option<isize>,
     /// libc's own thread-locals, below the base.
     pub(super) libc: Range<isize>,
+    /// The word that points to the allocator's cache of a thread, if it was found; see `block::find_malloc_cache`.
+    pub(super) malloc_cache: Option<MallocCache>,
     /// The thread-locals of all other modules that were loaded at start.
     pub(super) modules: Vec<Module>,
     /// Whether there were modules whose thread-locals hang off the dtv.
@@ -57,6 +59,15 @@ pub(super) struct Glibc {
     /// The generation of a new dtv: a dtv with another may know modules that were loaded since.
     pub(super) generation: usize,
     keys: *const Key,
+}
+
+/// The pointer to a thread's cache of free memory (`tcache`), one of libc's thread-locals.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MallocCache {
+    /// Where it is, from the base.
+    pub(super) offset: isize,
+    /// Its value in a thread that has no cache yet.
+    pub(super) none: usize,
 }
 
 /// The thread-locals of a module: their place and their initial values; the rest is zero.
@@ -97,9 +108,8 @@ impl Glibc {
         static FOUND: OnceLock<Result<Glibc, String>> = OnceLock::new();
         FOUND.get_or_init(find).as_ref().map_err(|why| {
             let message = format!(
-                "own_storage: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose shared
-                \
-                 storage, `unsafe RuntimeBuilder::shared_storage`",
+                "own_storage: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose \
+                 shared storage, `unsafe RuntimeBuilder::shared_storage`",
                 version()
             );
             io::Error::new(io::ErrorKind::Unsupported, message)
@@ -158,7 +168,7 @@ fn expect(holds: bool, what: &str) -> Result<(), String> {
 
 /// # Safety
 /// A word may be read there.
-unsafe fn word(address: usize) -> usize {
+pub(super) unsafe fn word(address: usize) -> usize {
     // SAFETY: the caller's promise.
     unsafe { ptr::read_volatile(ptr::with_exposed_provenance(address)) }
 }
@@ -189,7 +199,7 @@ fn probe() -> Result<Glibc, String> {
         // Before the modules are examined: one that is loaded in between then counts as loaded later.
         let generation = probe_generation(allocate, deallocate)?;
         let (libc, modules, dynamic) = probe_modules(base)?;
-        Ok(Glibc {
+        let mut glibc = Glibc {
             allocate,
             deallocate,
             call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
@@ -202,11 +212,14 @@ fn probe() -> Result<Glibc, String> {
             resolver,
             rseq: probe_rseq(),
             libc,
+            malloc_cache: None,
             modules,
             dynamic,
             generation,
             keys,
-        })
+        };
+        glibc.malloc_cache = block::find_malloc_cache(&glibc);
+        Ok(glibc)
     }
 }
 

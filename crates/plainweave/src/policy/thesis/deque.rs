@@ -10,13 +10,14 @@
 
 use super::movable::{Movable, MovableStealer};
 use super::order::{Course, Ends, Lane, Order};
-use super::overflow::{Shared, WhenFull};
+use super::overflow::{SharedQueue, WhenFull};
 use super::params::StealingParams;
 use super::stealing::Stealing;
 use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
-/// Stealing with an order of [`Ends`](super::Ends). See the module's page.
+/// Work stealing where [`Ends`](super::Ends) says from which end of its queue a worker takes: LIFO, stochastic,
+/// alternate, reverse, or FIFO that grows.
 pub type Ordered<T> = Stealing<T, Deque<T>>;
 
 /// Two lanes with two ends each, and one for tasks that yielded.
@@ -101,13 +102,13 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         self.pinned.tasks.len() == 0 && self.own.len() == 0 && self.yielded.is_empty()
     }
 
-    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &SharedQueue<T>, with: T, cx: &mut Cx) {
         let mut batch = Vec::with_capacity(self.own.len().div_ceil(2) + 1);
         self.own.take_half(|task| batch.push(task));
         shared.push_all(cx, batch.into_iter().chain([with]));
     }
 
-    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &SharedQueue<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let first = shared.pop(cx)?;
         for _ in 1..most.min(self.own.room().saturating_add(1)) {
             let Some(task) = shared.pop(cx) else { break };

@@ -11,13 +11,14 @@
 use std::collections::VecDeque;
 
 use super::order::Order;
-use super::overflow::Shared;
+use super::overflow::SharedQueue;
 use super::params::StealingParams;
 use super::stealing::Stealing;
 use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
-/// FIFO with stealing. See the module's page.
+/// Work stealing, first in, first out: a worker runs its tasks in the order in which they became ready, and steals the
+/// oldest of another's when it has none.
 pub type Fifo<T> = Stealing<T, Ring<T>>;
 
 /// A bounded ring and a plain lane, both first in, first out.
@@ -62,11 +63,11 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
         self.pinned.is_empty() && self.ring.is_empty()
     }
 
-    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &SharedQueue<T>, with: T, cx: &mut Cx) {
         shared.push_all(cx, self.ring.take_half().chain([with]));
     }
 
-    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &SharedQueue<T>, cx: &mut Cx, most: usize) -> Option<T> {
         let most = most.min(self.ring.capacity().div_ceil(2));
         shared.pop_batch_into(cx, &mut self.ring, most)
     }

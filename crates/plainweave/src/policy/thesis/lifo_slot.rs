@@ -4,21 +4,22 @@
 //! The published slots can starve: two tasks that wake each other keep it to themselves (Go bounds that by its time
 //! slice, Tokio since 2023 by three in a row, the OCaml thesis not at all), and nobody may steal from Tokio's or the
 //! thesis'. Here the slot wins at most [`SlotParams::in_a_row`] times while others wait, and it is stealable unless
-//! told otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may take
-//! the receiver away from its message, so thieves look at the slot last.
+//! configured otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may
+//! take the receiver away from its message, so thieves look at the slot last.
 //!
 //! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most one of them is
 //! full.
 
 use super::fifo::{Ring, RingStealer};
 use super::order::Order;
-use super::overflow::Shared;
+use super::overflow::SharedQueue;
 use super::params::StealingParams;
 use super::stealing::Stealing;
 use crate::policy::{Cx, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
-/// FIFO with a slot. See the module's page.
+/// FIFO work stealing with a slot for the task that became ready last, which runs next, at most
+/// [`SlotParams::in_a_row`] times while others wait.
 pub type LifoSlot<T> = Stealing<T, Slot<T>>;
 
 /// Which tasks take the slot.
@@ -120,11 +121,11 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
         self.pinned.is_none() && self.movable.is_empty() && self.rest.is_empty()
     }
 
-    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx) {
+    fn spill(&mut self, shared: &SharedQueue<T>, with: T, cx: &mut Cx) {
         self.rest.spill(shared, with, cx);
     }
 
-    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T> {
+    fn refill(&mut self, shared: &SharedQueue<T>, cx: &mut Cx, most: usize) -> Option<T> {
         self.rest.refill(shared, cx, most)
     }
 

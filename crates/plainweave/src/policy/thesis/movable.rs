@@ -141,7 +141,7 @@ impl<T: Send> Movable<T> {
 }
 
 impl<T: Send> MovableStealer<T> {
-    /// Any thread. Never true while something is in that was pushed before this look.
+    /// Returns whether it looks empty. Never true while it has a task that was pushed before this call.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Free(victim) => victim.is_empty(),

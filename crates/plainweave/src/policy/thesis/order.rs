@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::overflow::Shared;
+use super::overflow::SharedQueue;
 use super::params::StealingParams;
 use crate::policy::{Cx, Ready, Task, Wake};
 
@@ -61,15 +61,17 @@ pub trait Order<T: Task>: Send + Sized + 'static {
     fn is_empty(&self) -> bool;
 
     /// Owner. Moves the older half of what thieves could take to the shared queue, and `with` after it.
-    fn spill(&mut self, shared: &Shared<T>, with: T, cx: &mut Cx);
+    fn spill(&mut self, shared: &SharedQueue<T>, with: T, cx: &mut Cx);
 
     /// Owner. Takes up to `most` tasks from the shared queue: returns one to run, queues the others.
-    fn refill(&mut self, shared: &Shared<T>, cx: &mut Cx, most: usize) -> Option<T>;
+    fn refill(&mut self, shared: &SharedQueue<T>, cx: &mut Cx, most: usize) -> Option<T>;
 
     /// A thief that owns `self`. Takes `wanted(len)` tasks, the oldest first: one to run, the others queued.
     fn steal(&mut self, victim: &Self::Stealer, wanted: impl Fn(usize) -> usize) -> Option<T>;
 
-    /// Any thread. Never false while something is in that was pushed before this look.
+    /// Returns whether there may be tasks. Never false while there is one that was pushed before this call.
+    ///
+    /// Context: any thread.
     fn has_tasks(victim: &Self::Stealer) -> bool;
 
     /// Owner. Gives up everything.

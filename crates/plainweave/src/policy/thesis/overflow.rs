@@ -41,11 +41,11 @@ pub enum WhenFull {
 }
 
 /// The shared queues: one, or several of which a random one is taken.
-pub struct Shared<T> {
+pub struct SharedQueue<T> {
     queues: Sharded<T>,
 }
 
-impl<T: Send> Shared<T> {
+impl<T: Send> SharedQueue<T> {
     pub(super) fn new(params: &StealingParams) -> Self {
         let queues = match params.shared {
             Shards::Locked => Sharded::locked(params.shards),
@@ -102,6 +102,9 @@ impl HelpRequests {
 
     /// Asks a random other worker to steal from `me`, unless it has been asked already.
     pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId) {
+        if self.asked.len() == 1 {
+            return;
+        }
         let draw = cx.below(self.asked.len() - 1);
         let other = if draw >= me { draw + 1 } else { draw };
         let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);

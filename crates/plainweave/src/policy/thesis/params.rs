@@ -28,9 +28,9 @@ pub enum Shards {
 /// What distinguishes stealing policies with the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StealingParams {
-    /// From which end a worker takes; heeded by [`Deque`](super::Deque).
+    /// From which end a worker takes; used by [`Deque`](super::Deque).
     pub ends: Ends,
-    /// Heeded by [`Slot`](super::Slot).
+    /// Used by [`Slot`](super::Slot).
     pub slot: SlotParams,
     /// Tasks that a worker holds for thieves to find, at most 32,768; rounded up to a power of two.
     pub capacity: usize,

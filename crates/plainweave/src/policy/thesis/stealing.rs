@@ -13,20 +13,23 @@
 use std::collections::VecDeque;
 
 use super::order::Order;
-use super::overflow::{HelpRequests, Shared, WhenFull};
+use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
 use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::Mutex;
 
-/// See the module's page.
+/// Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
+/// that has none steals from others.
 pub struct Stealing<T: Task + 'static, O: Order<T>> {
     params: StealingParams,
     topology: Topology,
-    shared: Shared<T>,
+    shared: SharedQueue<T>,
     requests: HelpRequests,
     stealers: Box<[O::Stealer]>,
     /// Until their workers attach.
     orders: Mutex<Vec<Option<O>>>,
+    /// What spare workers steal into, one task at a time, so that it is always empty.
+    spare: Mutex<O>,
 }
 
 /// A worker's half of [`Stealing`].
@@ -52,7 +55,7 @@ impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
 
 impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn is_alone(&self) -> bool {
-        self.stealers.len() == 1
+        self.topology.is_sole()
     }
 
     fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
@@ -119,7 +122,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 return Some(task);
             }
         }
-        if effort == Effort::Search && !self.is_alone() { self.search(cx, local) } else { None }
+        if effort == Effort::Search && self.stealers.len() > 1 { self.search(cx, local) } else { None }
     }
 
     /// Steals from the worker that has asked this one to.
@@ -164,13 +167,14 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     type Local = StealingLocal<T, O>;
 
     fn new(params: StealingParams, topology: &Topology) -> Self {
-        let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.workers == 1)).collect();
+        let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.is_sole())).collect();
         Self {
             topology: topology.clone(),
-            shared: Shared::new(&params),
+            shared: SharedQueue::new(&params),
             requests: HelpRequests::new(topology),
             stealers: orders.iter().map(O::stealer).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
+            spare: Mutex::new(O::new(&params, false)),
             params,
         }
     }
@@ -213,6 +217,19 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         let mut others = self.stealers.iter().enumerate().filter(|(w, _)| *w != worker);
         !self.shared.is_empty() || others.any(|(_, stealer)| O::has_tasks(stealer))
+    }
+
+    fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
+        self.shared.pop(cx).or_else(|| {
+            let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+            let (first, all) = (cx.below(self.stealers.len()), self.stealers.len());
+            let mut victims = (first..all).chain(0..first).filter(|victim| O::has_tasks(&self.stealers[*victim]));
+            victims.find_map(|victim| spare.steal(&self.stealers[victim], |_| 1))
+        })
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        !self.shared.is_empty() || self.stealers.iter().any(|stealer| O::has_tasks(stealer))
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {

@@ -118,7 +118,7 @@ fn loom_full_goes_by_the_inbox() {
     loom::model(|| {
         let (queue, reader) = mpsc_at(1, FIRST);
         let shared =
-            Arc::new(Model { idle: Sleepers::new(1), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
+            Arc::new(Model { idle: Sleepers::new(1, 0), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
         let pushers = [1, 2].map(|number| {
             let (queue, shared) = (queue.clone(), shared.clone());
             thread::spawn(move || {

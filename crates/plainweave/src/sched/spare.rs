@@ -1,0 +1,202 @@
+//! Spare workers: they run fibers while others are held up, and rest when these are back.
+//!
+//! A fiber that blocks its thread in the kernel (a lock of `std` that another fiber holds, a `read` of `std::net`)
+//! takes its worker with it. If the fibers behind it may move, others run them; but if every worker is held up, nobody
+//! does, and if one of *them* holds the lock, it is a deadlock. So the watchdog adds a worker (`watchdog/spares` says
+//! when).
+//!
+//! # The life of a spare worker
+//! It has a number above the regular workers', a thread, and a driver of its own. Its thread starts when it is first
+//! needed, and lasts as long as the pool: [`Role::Absent`], [`Role::Starting`], then alternately
+//! * [`Role::Active`]: it pops, searches and sleeps like any worker, by the protocol of `sched/sleep`, except that it
+//!   has no half of the policy ([`Policy::pop_spare`]): what it makes ready goes to the shared half. So it has nothing
+//!   to hand back when it rests, and a policy does not learn that it exists.
+//! * [`Role::Released`]: the watchdog needs it no longer. It finishes the fiber that it runs.
+//! * [`Role::Resting`]: it sleeps in its driver, where fibers that it ran may still wait. What becomes ready there goes
+//!   to the shared half, for others. It runs a fiber only if nobody else may: one that is pinned by an operation that
+//!   must still be cancelled at this driver.
+//!
+//! # No push is stranded
+//! A resting worker's bit in `Sleepers` is clear and it does not count as searching, so no pusher relies on it; before
+//! it rests it ends a search as a worker that has found something, and wakes another in its place ([`Worker::leave`]).
+//! Its inbox it must read itself: whoever sends something there always signals (`wake::send_to`), because the bit does
+//! not say that it sleeps. What is pushed while all workers are held up, the watchdog's next scan finds.
+//!
+//! # Rejected
+//! * *Handing the held-up worker's place over to another thread*, as Go does with its processors at a system call: here
+//!   nobody announces a blocking call, and a fiber may enter the runtime at any moment while its place is taken away.
+//! * *Halves of the policy for spare workers*: up to 64 queues that thieves look into, for workers that seldom exist.
+//! * *Ending the threads*: fibers wait at their drivers, for connections that may live for days. A thread that rests
+//!   costs its stack's first pages and its descriptors.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use super::pool::{PoolShared, bump};
+use super::sleep::earlier;
+use super::worker::Worker;
+use crate::fiber::FiberTask;
+use crate::io::driver::Wait;
+use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+
+/// What a worker is doing, by the watchdog's will and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Role {
+    /// It has no thread, or its thread could not start.
+    Absent,
+    Starting,
+    /// A regular worker is always active.
+    Active,
+    Released,
+    Resting,
+}
+
+/// A worker's role, and whether it is asleep in it.
+#[derive(Debug)]
+pub(crate) struct RoleCell {
+    role: AtomicU8,
+    /// Set while a resting worker is in its driver.
+    sleeps: AtomicBool,
+}
+
+impl RoleCell {
+    pub(super) fn new(role: Role) -> Self {
+        Self { role: AtomicU8::new(role as u8), sleeps: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn get(&self) -> Role {
+        const ROLES: [Role; 5] = [Role::Absent, Role::Starting, Role::Active, Role::Released, Role::Resting];
+        ROLES[usize::from(self.role.load(Ordering::Acquire))]
+    }
+
+    /// Changes the role, unless it is another than `from` by now. Returns whether it was.
+    pub(crate) fn change(&self, from: Role, to: Role) -> bool {
+        self.role.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns whether it takes part in running fibers.
+    pub(crate) fn takes_part(&self) -> bool {
+        matches!(self.get(), Role::Active | Role::Released)
+    }
+
+    /// Returns whether it does nothing: it has no thread, or rests and sleeps.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.get(), Role::Absent | Role::Starting) || self.sleeps.load(Ordering::SeqCst)
+    }
+}
+
+impl PoolShared {
+    /// Returns the number of regular workers; numbers from there on are spare workers'.
+    #[inline]
+    pub(crate) fn regular(&self) -> usize {
+        self.regular
+    }
+
+    /// Returns whether a worker runs nothing at the moment, and nothing keeps it from sleeping.
+    pub(crate) fn is_asleep(&self, id: WorkerId) -> bool {
+        self.sleepers.is_asleep(id) || self.workers[id].role.is_idle()
+    }
+}
+
+/// A policy as a spare worker uses it: the shared half, and a queue for fibers that must run on this worker.
+pub(crate) struct Spare<P>(pub(crate) Arc<P>);
+
+/// A spare worker's half of [`Spare`].
+pub(crate) struct SpareLocal {
+    pinned: VecDeque<FiberTask>,
+    rests: bool,
+}
+
+impl<P: Policy<FiberTask>> Policy<FiberTask> for Spare<P> {
+    type Params = Arc<P>;
+    type Local = SpareLocal;
+
+    fn new(policy: Arc<P>, _: &Topology) -> Self {
+        Self(policy)
+    }
+
+    fn attach(&self, _: WorkerId) -> SpareLocal {
+        SpareLocal { pinned: VecDeque::new(), rests: false }
+    }
+
+    fn push(&self, cx: &mut Cx, local: Option<&mut SpareLocal>, task: FiberTask, why: Ready) -> Wake {
+        match local {
+            Some(local) if task.pinned().is_some() => {
+                local.pinned.push_back(task);
+                Wake::None
+            }
+            _ => self.0.push(cx, None, task, why),
+        }
+    }
+
+    fn pop(&self, cx: &mut Cx, local: &mut SpareLocal, _: Effort) -> Option<FiberTask> {
+        local.pinned.pop_front().or_else(|| if local.rests { None } else { self.0.pop_spare(cx) })
+    }
+
+    fn maybe_ready(&self, _: WorkerId) -> bool {
+        self.0.maybe_ready_spare()
+    }
+
+    /// The shared half is for the regular workers to drain.
+    fn drain(&self, local: SpareLocal, sink: &mut dyn FnMut(FiberTask)) {
+        local.pinned.into_iter().for_each(sink);
+    }
+}
+
+impl<P: Policy<FiberTask>> Worker<Spare<P>> {
+    /// Runs until the pool stops. Returns the operations still in flight.
+    pub(crate) fn run_spare(self) -> usize {
+        let started = self.role().change(Role::Starting, Role::Active);
+        debug_assert!(started, "the watchdog starts a spare worker once");
+        self.run_by(|worker| match worker.role().get() {
+            Role::Active => {
+                worker.set_rests(false);
+                worker.step();
+            }
+            Role::Resting => worker.rest(),
+            _ => worker.leave(),
+        })
+    }
+
+    fn role(&self) -> &RoleCell {
+        &self.ctx.shared().role
+    }
+
+    fn set_rests(&self, rests: bool) {
+        self.policy.inner.borrow_mut().0.rests = rests;
+    }
+
+    /// Stops running fibers, unless the watchdog has changed its mind.
+    fn leave(&self) {
+        if self.searching.take() {
+            let _ = self.ctx.pool().sleepers.end_search();
+            // A pusher may have woken this worker and nobody else.
+            self.ctx.pool().act_on(Wake::Any);
+        }
+        if self.role().change(Role::Released, Role::Resting) {
+            self.set_rests(true);
+            self.ctx.set_dry(true);
+        }
+    }
+
+    /// Sleeps in the driver, once, and runs what only this worker may run.
+    fn rest(&self) {
+        let (ctx, pool) = (&self.ctx, self.ctx.pool());
+        if self.has_mail() {
+            self.read_mail();
+        }
+        if let Some(task) = self.policy.pop(Effort::Quick) {
+            return self.resume(task);
+        }
+        self.close_if_requested();
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, || ctx.last_reading()));
+        bump(&ctx.shared().sleeps);
+        self.role().sleeps.store(true, Ordering::SeqCst);
+        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
+            self.role().sleeps.store(false, Ordering::SeqCst);
+            pool.watchdog_bell.notice();
+        });
+    }
+}

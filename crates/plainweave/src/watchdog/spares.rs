@@ -1,0 +1,142 @@
+//! When the watchdog adds a spare worker (`sched/spare`), and when it lets one rest.
+//!
+//! It adds one if a spare worker would find a fiber that is ready, no worker is asleep (that one has been woken for
+//! it), and
+//! * a worker is held up **in the kernel**, so that fewer than the regular number of workers have use for a processor:
+//!   at the first scan that finds it, or
+//! * **every** worker is held up, and those that compute have been for `stall_after`: one that computes has its
+//!   processor, and a spare worker takes time from it.
+//!
+//! One a scan, which is one a millisecond while stalls are likely. At the limit (`RuntimeBuilder::max_workers`), or
+//! without memory for a thread, fibers wait as they would without spare workers, and the watchdog goes on trying.
+//!
+//! A spare worker is let go when more workers than the regular number are free and none was added for [`KEPT`].
+
+use std::fs;
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::policy::WorkerId;
+use crate::sched::pool::PoolShared;
+use crate::sched::spare::Role;
+
+/// How long spare workers stay after one was added: code that blocks once mostly blocks again.
+const KEPT: Duration = Duration::from_millis(100);
+/// How long the watchdog waits after a thread could not start.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Starts the thread of the spare worker with this number.
+pub(crate) type Start = Box<dyn Fn(WorkerId) -> io::Result<JoinHandle<usize>> + Send>;
+
+/// A worker that is held up, as a scan finds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stalled {
+    pub(super) id: WorkerId,
+    /// For `stall_after` or longer.
+    pub(super) long: bool,
+}
+
+/// The watchdog's view of the spare workers.
+pub(super) struct Spares {
+    start: Start,
+    /// Threads that it has started.
+    threads: Vec<JoinHandle<usize>>,
+    last_added: Instant,
+    retry_at: Instant,
+}
+
+impl Spares {
+    pub(super) fn new(start: Start) -> Self {
+        let now = Instant::now();
+        Self { start, threads: Vec::new(), last_added: now, retry_at: now }
+    }
+
+    pub(super) fn into_threads(self) -> Vec<JoinHandle<usize>> {
+        self.threads
+    }
+
+    /// Adds a spare worker or lets one go, if there is cause; `stalled` are the workers that are held up.
+    pub(super) fn adjust(&mut self, pool: &PoolShared, stalled: &[Stalled]) {
+        let spares = pool.regular()..pool.workers.len();
+        if spares.is_empty() {
+            return;
+        }
+        let takes_part = |id: &WorkerId| pool.workers[*id].role.takes_part();
+        let workers = || (0..pool.workers.len()).filter(takes_part);
+        let held_up = |id: WorkerId| stalled.iter().any(|worker| worker.id == id);
+        let blocked = stalled.iter().filter(|worker| takes_part(&worker.id));
+        let blocked: Vec<_> =
+            blocked.map(|worker| (worker.long, is_blocked(pool.workers[worker.id].thread()))).collect();
+        let free = workers().filter(|id| !held_up(*id)).count();
+        let computing = blocked.iter().filter(|(_, in_kernel)| !in_kernel).count();
+        let all_held_up = free == 0 && blocked.iter().all(|(long, in_kernel)| *long || *in_kernel);
+        if free + computing < pool.regular() || all_held_up {
+            let asleep = workers().any(|id| pool.is_asleep(id));
+            if !asleep && pool.outside.maybe_ready_spare() {
+                self.add(pool);
+            }
+        } else if free > pool.regular() && self.last_added.elapsed() > KEPT {
+            let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
+            if let Some(id) = spares.rev().find(active)
+                && pool.workers[id].role.change(Role::Active, Role::Released)
+            {
+                pool.workers[id].signal();
+            }
+        }
+    }
+
+    /// Wakes a spare worker that rests, or else starts one.
+    fn add(&mut self, pool: &PoolShared) {
+        let roles = || (pool.regular()..pool.workers.len()).map(|id| (id, &pool.workers[id].role));
+        if roles().any(|(_, role)| role.get() == Role::Starting) {
+            return;
+        }
+        self.last_added = Instant::now();
+        if let Some((_, role)) = roles().find(|(_, role)| role.get() == Role::Released)
+            && role.change(Role::Released, Role::Active)
+        {
+            return;
+        }
+        if let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Resting) {
+            role.change(Role::Resting, Role::Active);
+            return pool.workers[id].signal();
+        }
+        if self.last_added < self.retry_at {
+            return;
+        }
+        if let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Absent) {
+            role.change(Role::Absent, Role::Starting);
+            match (self.start)(id) {
+                Ok(thread) => self.threads.push(thread),
+                Err(_) => {
+                    role.change(Role::Starting, Role::Absent);
+                    self.retry_at = self.last_added + RETRY;
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether the thread waits in the kernel.
+fn is_blocked(thread: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    state(&stat).is_some_and(|state| matches!(state, 'S' | 'D'))
+}
+
+/// Returns the state in a line of proc_pid_stat(5): what follows the name, which may contain anything.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_follows_the_name() {
+        assert_eq!(state("71 (plainweave-0) S 1 71 71 0"), Some('S'));
+        assert_eq!(state("71 (a) R b) R 1 71"), Some('R'));
+        assert_eq!(state(""), None);
+    }
+}

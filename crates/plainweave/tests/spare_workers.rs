@@ -1,0 +1,353 @@
+//! Ordinary code that blocks its thread: what waits behind it, or for it, goes on on a spare worker. On both drivers,
+//! with one, two and four workers. Nothing here asserts a time; what hangs ends the process.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream as OsStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, mpsc};
+use std::time::Duration;
+
+use common::*;
+use plainweave::{JoinHandle, Movement, Runtime, spawn, time, yield_now};
+
+on_every_driver!(
+    a_lock_of_std_is_held_across_a_sleep,
+    a_once_lock_is_filled_by_io,
+    a_barrier_of_std_is_passed,
+    a_condvar_of_std_is_notified,
+    a_channel_of_std_delivers,
+    blocking_reads_are_in_flight_at_once,
+    connections_are_accepted_beside_a_blocked_worker,
+    computations_are_held_up_by_nobody,
+    spare_workers_rest_when_workers_are_back,
+    what_waits_at_a_resting_worker_goes_on,
+    more_than_the_most_workers_block,
+    a_runtime_ends_with_spare_workers,
+    a_destructor_blocks,
+);
+
+/// With one, two and four workers.
+fn on_workers(setup: Setup, test: impl Fn(&Runtime)) {
+    for workers in [1, 2, 4] {
+        test(&runtime(setup, workers, 64));
+    }
+}
+
+fn runtime(setup: Setup, workers: usize, most: usize) -> Runtime {
+    let builder = setup.builder().workers(workers).max_workers(most).own_storage().movement(Movement::Anytime);
+    setup.check(builder.stall_after(Some(ms(2))).build().expect("a runtime"))
+}
+
+fn join_all<T>(fibers: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    // All of them exist before the first is waited for.
+    let fibers: Vec<_> = fibers.into_iter().collect();
+    fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).collect()
+}
+
+fn a_lock_of_std_is_held_across_a_sleep(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let lock = Arc::new(Mutex::new(0));
+        let fibers = (0..20).map(|_| {
+            let lock = lock.clone();
+            runtime.spawn(move || {
+                let mut count = lock.lock().expect("not poisoned");
+                time::sleep(ms(1)).expect("not cancelled");
+                *count += 1;
+            })
+        });
+        join_all(fibers);
+        assert_eq!(*lock.lock().expect("not poisoned"), 20);
+    });
+}
+
+fn a_once_lock_is_filled_by_io(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let (cell, calls) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let fibers = (0..20).map(|_| {
+            let (cell, calls) = (cell.clone(), calls.clone());
+            runtime.spawn(move || {
+                *cell.get_or_init(|| {
+                    let (mut ours, mut theirs) = connected();
+                    theirs.write_all(&[7]).expect("sent");
+                    time::sleep(ms(5)).expect("not cancelled");
+                    let mut byte = [0];
+                    ours.read_exact(&mut byte).expect("received");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    byte[0]
+                })
+            })
+        });
+        assert_eq!(join_all(fibers), [7; 20]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    });
+}
+
+fn a_barrier_of_std_is_passed(setup: Setup) {
+    on_workers(setup, |runtime| {
+        const COUNT: usize = 9;
+        let barrier = Arc::new(Barrier::new(COUNT));
+        let fibers = (0..COUNT).map(|_| {
+            let barrier = barrier.clone();
+            runtime.spawn(move || (0..3).filter(|_| barrier.wait().is_leader()).count())
+        });
+        assert_eq!(join_all(fibers).into_iter().sum::<usize>(), 3);
+    });
+}
+
+fn a_condvar_of_std_is_notified(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let shared = Arc::new((Mutex::new(0), Condvar::new()));
+        // Each waits for its turn, the first for the last.
+        let fibers = (0..8).rev().map(|turn| {
+            let shared = shared.clone();
+            runtime.spawn(move || {
+                let mut next = shared.0.lock().expect("not poisoned");
+                while *next != turn {
+                    next = shared.1.wait(next).expect("not poisoned");
+                }
+                *next += 1;
+                shared.1.notify_all();
+            })
+        });
+        join_all(fibers);
+    });
+}
+
+fn a_channel_of_std_delivers(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let (sender, receiver) = mpsc::channel();
+        let received = runtime.spawn(move || receiver.iter().sum::<usize>());
+        let sent = runtime.spawn(move || {
+            for n in 0..10 {
+                time::sleep(ms(1)).expect("not cancelled");
+                sender.send(n).expect("the receiver waits");
+            }
+        });
+        sent.join().expect("no panic");
+        assert_eq!(received.join().expect("no panic"), 45);
+    });
+}
+
+/// Eight reads that block their threads are all under way before the first gets its byte, and another fiber's clock
+/// ticks meanwhile.
+fn blocking_reads_are_in_flight_at_once(setup: Setup) {
+    on_workers(setup, |runtime| {
+        const COUNT: usize = 8;
+        let (reading, ticks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (returned, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (readers, writers): (Vec<_>, Vec<_>) = (0..COUNT).map(|_| UnixStream::pair().expect("a pair")).unzip();
+        let fibers: Vec<_> = readers
+            .into_iter()
+            .map(|mut reader| {
+                let (reading, returned) = (reading.clone(), returned.clone());
+                runtime.spawn(move || {
+                    reading.fetch_add(1, Ordering::SeqCst);
+                    let mut byte = [0];
+                    reader.read_exact(&mut byte).expect("received");
+                    returned.fetch_add(1, Ordering::SeqCst);
+                    byte[0]
+                })
+            })
+            .collect();
+        let ticker = {
+            let (ticks, stop) = (ticks.clone(), stop.clone());
+            runtime.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    time::sleep(ms(1)).expect("not cancelled");
+                    ticks.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        eventually("all reads are in flight", || reading.load(Ordering::SeqCst) == COUNT);
+        let before = ticks.load(Ordering::SeqCst);
+        eventually("the clock ticks", || ticks.load(Ordering::SeqCst) >= before + 100);
+        assert_eq!(returned.load(Ordering::SeqCst), 0);
+        for (n, mut writer) in writers.into_iter().enumerate() {
+            writer.write_all(&[n as u8]).expect("sent");
+        }
+        assert_eq!(join_all(fibers), (0..COUNT as u8).collect::<Vec<_>>());
+        stop.store(true, Ordering::SeqCst);
+        ticker.join().expect("no panic");
+    });
+}
+
+/// Accepts and answers, a byte for a byte, a fiber for each connection.
+fn echo(runtime: &Runtime) -> std::net::SocketAddr {
+    let listener = runtime.run(listener);
+    let address = listener.local_addr().expect("bound");
+    drop(runtime.spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            spawn(move || {
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+            });
+        }
+    }));
+    address
+}
+
+fn ask(mut stream: &OsStream, byte: u8) {
+    stream.write_all(&[byte]).expect("sent");
+    let mut answer = [0];
+    stream.read_exact(&mut answer).expect("answered");
+    assert_eq!(answer, [byte]);
+}
+
+fn connect(address: std::net::SocketAddr) -> OsStream {
+    let stream = OsStream::connect(address).expect("connected");
+    stream.set_read_timeout(Some(HANG / 3)).expect("set");
+    stream
+}
+
+fn connections_are_accepted_beside_a_blocked_worker(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let address = echo(runtime);
+        let first = connect(address);
+        ask(&first, 1);
+        // All workers and some spare ones block.
+        let (release, blocked) = block(runtime, 6);
+        ask(&first, 2);
+        for n in 0..20 {
+            ask(&connect(address), n);
+        }
+        drop(release);
+        join_all(blocked);
+        ask(&first, 3);
+    });
+}
+
+/// Fibers that compute until the last of them has started: each worker, and each spare one, is held up by one.
+fn computations_are_held_up_by_nobody(setup: Setup) {
+    for workers in [1, 2] {
+        let runtime = runtime(setup, workers, 64);
+        const COUNT: usize = 4;
+        let started = Arc::new(AtomicUsize::new(0));
+        let fibers = (0..COUNT).map(|_| {
+            let started = started.clone();
+            runtime.spawn(move || {
+                started.fetch_add(1, Ordering::SeqCst);
+                while started.load(Ordering::SeqCst) < COUNT {
+                    std::hint::spin_loop();
+                }
+            })
+        });
+        join_all(fibers);
+    }
+}
+
+/// Spawns fibers that block their threads until the senders are dropped.
+fn block(runtime: &Runtime, count: usize) -> (Vec<mpsc::Sender<()>>, Vec<JoinHandle<bool>>) {
+    let blocked = (0..count).map(|_| {
+        let (release, released) = mpsc::channel();
+        (release, runtime.spawn(move || released.recv().is_err()))
+    });
+    blocked.unzip()
+}
+
+fn spare_workers_rest(runtime: &Runtime) {
+    eventually("spare workers rest", || {
+        runtime.run(yield_now);
+        runtime.metrics().spare_workers == 0
+    });
+}
+
+fn spare_workers_rest_when_workers_are_back(setup: Setup) {
+    on_workers(setup, |runtime| {
+        for _ in 0..3 {
+            let (release, blocked) = block(runtime, 8);
+            runtime.run(yield_now);
+            assert!(runtime.metrics().spare_workers > 0);
+            drop(release);
+            join_all(blocked);
+            spare_workers_rest(runtime);
+        }
+    });
+}
+
+/// Fibers that came to wait at a spare worker's driver, for data or a timer, go on after it has been let go.
+fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
+    on_workers(setup, |runtime| {
+        let address = echo(runtime);
+        let (release, blocked) = block(runtime, 5);
+        // Accepted and read by spare workers.
+        let clients: Vec<_> = (0..20).map(|_| connect(address)).collect();
+        clients.iter().for_each(|client| ask(client, 1));
+        let sleeper = runtime.spawn(|| time::sleep(ms(300)));
+        let cancelled = runtime.spawn(|| time::sleep(Duration::from_secs(1000)));
+        drop(release);
+        join_all(blocked);
+        spare_workers_rest(runtime);
+        clients.iter().for_each(|client| ask(client, 2));
+        sleeper.join().expect("no panic").expect("not cancelled");
+        cancelled.cancel();
+        cancelled.join().expect("no panic").expect_err("cancelled");
+        drop(clients);
+    });
+}
+
+/// What cannot run waits until a thread is free; nothing is lost.
+fn more_than_the_most_workers_block(setup: Setup) {
+    let runtime = runtime(setup, 1, 3);
+    let running = Arc::new(AtomicUsize::new(0));
+    let (release, blocked): (Vec<_>, Vec<_>) = (0..9)
+        .map(|_| {
+            let (running, (release, released)) = (running.clone(), mpsc::channel::<()>());
+            let body = move || {
+                running.fetch_add(1, Ordering::SeqCst);
+                released.recv().is_err()
+            };
+            (release, runtime.spawn(body))
+        })
+        .unzip();
+    eventually("as many as may block", || running.load(Ordering::SeqCst) == 3);
+    pause();
+    assert_eq!(running.load(Ordering::SeqCst), 3);
+    drop(release);
+    assert_eq!(join_all(blocked), [true; 9]);
+}
+
+fn a_runtime_ends_with_spare_workers(setup: Setup) {
+    for workers in [1, 2] {
+        let runtime = runtime(setup, workers, 64);
+        let address = echo(&runtime);
+        let (release, _) = block(&runtime, 4);
+        let client = connect(address);
+        ask(&client, 1);
+        std::thread::spawn(move || {
+            pause();
+            drop(release);
+        });
+        let left = runtime.shutdown(HANG / 3);
+        assert_eq!((left.leaked_fibers, left.leaked_workers), (0, 0), "{left:?}");
+    }
+}
+
+/// A destructor that blocks, also while its fiber panics.
+fn a_destructor_blocks(setup: Setup) {
+    struct Blocks(mpsc::Receiver<()>);
+    impl Drop for Blocks {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    on_workers(setup, |runtime| {
+        let (release, fibers): (Vec<_>, Vec<_>) = (0..5)
+            .map(|n| {
+                let (release, released) = mpsc::channel();
+                let blocks = Blocks(released);
+                let body = move || {
+                    let _blocks = blocks;
+                    assert!(n % 2 == 0, "as expected");
+                };
+                (release, runtime.spawn(body))
+            })
+            .unzip();
+        runtime.run(|| time::sleep(ms(5))).expect("a free worker");
+        drop(release);
+        let failed = fibers.into_iter().map(|fiber| fiber.join().is_err()).filter(|failed| *failed).count();
+        assert_eq!(failed, 2);
+    });
+}
