@@ -56,6 +56,37 @@ fn stops_gracefully() {
     assert_eq!(server.end(), (Some(0), String::new()));
 }
 
+/// Clients that have the next request ready at once do not keep the server, whoever waits for them.
+#[test]
+fn clients_that_are_never_idle_do_not_delay_a_stop() {
+    for io in ["--io=epoll", "--io=uring"] {
+        for style in [&[][..], &["--fiber-per-connection"]] {
+            let server = Running::start(&[&[io, "--grace", "60s"], style].concat());
+            let hammering: Vec<_> = (0..4)
+                .map(|_| {
+                    let mut client = server.connect();
+                    std::thread::spawn(move || {
+                        let mut answers = 0;
+                        let mut buf = [0; 4096];
+                        while client.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n").is_ok()
+                            && client.read(&mut buf).is_ok_and(|len| len > 0)
+                        {
+                            answers += 1;
+                        }
+                        answers
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(100)); // They are at it.
+            server.signal();
+            assert_eq!(server.end(), (Some(0), String::new()), "{io} {style:?}");
+            for client in hammering {
+                assert!(client.join().unwrap() > 0);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_stop_has_a_deadline() {
     let server = Running::start(&["--grace", "200ms"]);

@@ -45,7 +45,12 @@ impl<H: Handler> Server<H> {
             Err(error) => return self.report(&error),
         };
         let mut timeout = self.limits().header_timeout;
-        while let Ok(true) = stream.wait_readable(timeout) {
+        let added = self.idle().add(&stream);
+        let wait = |stream: &mut S, timeout| match &added {
+            Some(added) => added.wait(stream, timeout),
+            None => stream.wait_readable(timeout),
+        };
+        while let Ok(true) = wait(&mut stream, timeout) {
             state.read_timeout_ms = 0; // The wait may have changed it.
             match self.serve_ready(&mut stream, &mut state) {
                 Next::Park(idle) => timeout = idle,

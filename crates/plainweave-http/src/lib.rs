@@ -16,6 +16,24 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # Stopping
+//! [`Server::stop`] makes every answer its connection's last and ends the waits of idle connections in
+//! [`Server::serve`]; what a peer has sent by then is still answered. With fibers, a graceful stop is
+//! ```no_run
+//! # use std::time::Duration;
+//! # fn stop<H: plainweave_http::Handler>(
+//! #     server: &plainweave_http::Server<H>, listener: &plainweave::net::TcpListener, runtime: &plainweave::Runtime
+//! # ) -> bool {
+//! server.stop();
+//! listener.close();
+//! // Those that wait without a fiber, by `net::on_readable` or `net::each_readable`.
+//! runtime.close_idle_connections();
+//! runtime.wait_idle(Duration::from_secs(10))
+//! # }
+//! ```
+//! It returns when the last request in progress has been answered. Requests that a peer had sent ahead, behind the one
+//! that was answered last, are not served: `Connection: close` tells the peer so.
+//!
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
 //! [`Limits`] names every bound; [`files`] is the static handler.
 
@@ -30,6 +48,7 @@ mod error;
 mod exchange;
 mod head;
 mod header_lines;
+mod idle;
 mod incoming;
 mod limits;
 mod link;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use http::HeaderValue;
 
 use crate::buffer::Pool;
+use crate::idle::IdleConnections;
 use crate::{Error, Exchange, Handler, Limits};
 
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
@@ -22,6 +23,7 @@ pub struct Server<H> {
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
+    idle: IdleConnections,
 }
 
 impl<H: Handler> Server<H> {
@@ -30,7 +32,8 @@ impl<H: Handler> Server<H> {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
         let (name, on_error, on_exchange, timed) = (None, None, None, true);
-        Self { handler, limits, name, on_error, on_exchange, timed, pool, stopping: AtomicBool::new(false) }
+        let (stopping, idle) = (AtomicBool::new(false), IdleConnections::default());
+        Self { handler, limits, name, on_error, on_exchange, timed, pool, stopping, idle }
     }
 
     /// Replaces the limits.
@@ -60,10 +63,12 @@ impl<H: Handler> Server<H> {
         Self { timed: false, ..self }
     }
 
-    /// Makes every answer its connection's last from now on, and parks no connection. Connections that are parked
-    /// already are the caller's to close.
+    /// Makes every answer its connection's last from now on, and ends the waits of connections in [`Server::serve`] that
+    /// have no request in hand. Those for which the caller waits after [`Next::Park`](crate::Next::Park) are the
+    /// caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.idle.end();
     }
 
     /// Returns whether [`Server::stop`] was called.
@@ -82,6 +87,10 @@ impl<H: Handler> Server<H> {
 
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    pub(crate) fn idle(&self) -> &IdleConnections {
+        &self.idle
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -40,6 +40,14 @@ pub trait Transport: Read + Write {
         None
     }
 
+    /// Returns what ends a [`Transport::wait_readable`] in progress from another thread, by ending the reading side of
+    /// the stream: bytes that have arrived can still be read, then comes the end of file.
+    ///
+    /// `None`, the default: nothing does, and a server that stops waits for this stream's timeouts.
+    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
+        None
+    }
+
     /// Waits until a read would not block (there is data, end of file or an error), without holding any buffer.
     /// `Ok(false)`: the time has passed, or the connection is to be closed for another reason while it is idle.
     ///
@@ -66,6 +74,11 @@ impl Transport for TcpStream {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.peer_addr().ok()
+    }
+
+    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
+        let stream = self.try_clone().ok()?;
+        Some(Box::new(move || drop(stream.shutdown(Shutdown::Read))))
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
@@ -113,6 +126,11 @@ impl Transport for plainweave::net::TcpStream {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.peer_addr().ok()
+    }
+
+    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
+        let stream = self.try_clone().ok()?;
+        Some(Box::new(move || drop(stream.shutdown(Shutdown::Read))))
     }
 
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {

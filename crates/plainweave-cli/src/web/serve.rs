@@ -4,17 +4,15 @@
 //! fresh fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{ConnState, Next, Server, Transport};
-use slab::Slab;
+use plainweave_http::{ConnState, Next, Server};
 
 use super::accept::Acceptor;
 use super::connection_limit::{ConnectionLimit, ConnectionPermit};
@@ -80,34 +78,32 @@ impl Engine {
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
-        let idle = Arc::new(Idle::default());
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
             let (listener, server) = (listener.try_clone()?, server.clone());
             let (connection_limit, faults) = (connection_limit.clone(), faults.clone());
-            let idle = self.fiber_per_connection.then(|| idle.clone());
-            self.runtime
-                .spawn(move || accept(Acceptor::new(listener, connection_limit, faults), &server, idle.as_ref()));
+            let fiber_each = self.fiber_per_connection;
+            self.runtime.spawn(move || accept(Acceptor::new(listener, connection_limit, faults), &server, fiber_each));
         }
         stop.wait()?;
         server.stop();
         listeners.iter().for_each(net::TcpListener::close);
         self.runtime.close_idle_connections();
-        idle.end();
         Ok(self.runtime.wait_idle(grace))
     }
 }
 
-/// Accepts until the server stops. `idle`: a fiber per connection.
-fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, idle: Option<&Arc<Idle>>) {
+/// Accepts until the server stops. `fiber_each`: a fiber per connection.
+fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, fiber_each: bool) {
     while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
         let server = server.clone();
-        match idle {
-            Some(idle) => {
-                let connection = Connection { stream, idle: idle.clone(), _permit: permit };
-                plainweave::spawn(move || server.serve(connection));
-            }
-            None => first_step(server, Admitted { stream, _permit: permit }),
+        if fiber_each {
+            plainweave::spawn(move || {
+                let _permit = permit;
+                server.serve(stream);
+            });
+        } else {
+            first_step(server, Admitted { stream, _permit: permit });
         }
         // Those that are connected come before those that are not; see `backlog`.
         plainweave::yield_now();
@@ -153,96 +149,4 @@ fn park(server: Arc<WebServer>, connection: Admitted, mut state: ConnState, limi
             park(server, connection, state, limit);
         }
     });
-}
-
-/// The connections whose fibers wait for a next request, so that a stop can end these waits and no others.
-#[derive(Debug, Default)]
-struct Idle(Mutex<Streams>);
-
-#[derive(Debug, Default)]
-struct Streams {
-    waiting: Slab<TcpStream>,
-    ended: bool,
-}
-
-impl Idle {
-    /// Waits on the stream; `Ok(false)`: too long, or the server stops.
-    fn wait(&self, stream: &mut TcpStream, timeout: Duration) -> io::Result<bool> {
-        let key = {
-            let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if streams.ended {
-                return Ok(false);
-            }
-            streams.waiting.insert(stream.try_clone()?)
-        };
-        let readable = Transport::wait_readable(stream, timeout);
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(streams.waiting.try_remove(key));
-        Ok(readable? && !streams.ended)
-    }
-
-    fn end(&self) {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.ended = true;
-        streams.waiting.iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Read)));
-    }
-}
-
-/// A connection with a fiber of its own.
-struct Connection {
-    stream: TcpStream,
-    idle: Arc<Idle>,
-    _permit: ConnectionPermit,
-}
-
-impl Read for Connection {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buf)
-    }
-}
-
-impl Write for Connection {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.stream.write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Transport for Connection {
-    const SENDS_FILES: bool = true;
-
-    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
-        Transport::write_more(&mut self.stream, buf)
-    }
-
-    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
-        Transport::send_file(&mut self.stream, file, offset, len)
-    }
-
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        Transport::set_read_timeout(&mut self.stream, timeout)
-    }
-
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        Transport::set_write_timeout(&mut self.stream, timeout)
-    }
-
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        Transport::shutdown_write(&mut self.stream)
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        Transport::peer(&self.stream)
-    }
-
-    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        self.idle.wait(&mut self.stream, timeout)
-    }
 }

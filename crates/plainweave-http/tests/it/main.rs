@@ -14,5 +14,6 @@ mod races;
 mod ranges;
 mod site;
 mod socket;
+mod stop;
 mod support;
 mod twins;
