@@ -7,12 +7,14 @@
 //!
 //! **Protocol of a part with a ring.**
 //! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or there is something behind, push behind.
-//! 2. *Pop:* the ring's oldest; if there is none, the oldest from behind.
+//! 2. *Pop:* the ring's oldest; if there is none, lock what is behind, look into the ring once more, and only if it is
+//!    still empty take the oldest from behind.
 //!
 //! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while a producer's task is behind, the same
-//! producer sees that and pushes behind too: so its tasks in the ring are older than those behind. *Waiting is
-//! bounded:* while a task is behind, the only tasks to enter the ring are those whose push had looked before; so the
-//! ring runs dry, and the rest comes.
+//! producer sees that and pushes behind too: so its tasks in the ring are older than those behind. A consumer that
+//! finds the ring empty under the lock has missed none of them. (Without the second look it could: the ring may have
+//! filled and spilled since the first.) *Waiting is bounded:* while a task is behind, the only tasks to enter the ring
+//! are those whose push had looked before; so the ring runs dry, and the rest comes.
 //!
 //! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to 3 to 20 of them. There
 //! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
@@ -67,13 +69,14 @@ impl<T: Send> Shard<T> {
     }
 
     fn pop(&self) -> Option<T> {
-        self.ring.as_ref().and_then(Mpmc::pop).or_else(|| self.behind.pop())
+        let ring = || self.ring.as_ref().and_then(Mpmc::pop);
+        ring().or_else(|| self.behind.pop_after(ring))
     }
 
     fn pop_batch_into(&self, owner: &mut Owner<T>, max: usize) -> Option<T> {
         let Some((ring, oldest)) = self.ring.as_ref().filter(|_| max > 0).and_then(|ring| Some((ring, ring.pop()?)))
         else {
-            return self.behind.pop_batch_into(owner, max);
+            return self.behind.pop_batch_after(|| self.ring.as_ref().and_then(Mpmc::pop), owner, max);
         };
         for _ in 1..max.min(owner.free() + 1) {
             let Some(task) = ring.pop() else { break };

@@ -96,16 +96,40 @@ impl<T: Send> Injector<T> {
 
     /// Takes the oldest task; takes no lock when there is none.
     pub fn pop(&self) -> Option<T> {
-        if self.is_empty() { None } else { self.lock().pop_front() }
+        self.pop_after(|| None)
+    }
+
+    /// Takes the task that `first` gives, or else the oldest. `first` is called under the lock, and not at all when
+    /// nothing is queued.
+    pub(super) fn pop_after(&self, first: impl FnOnce() -> Option<T>) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut queue = self.lock();
+        first().or_else(|| queue.pop_front())
     }
 
     /// Takes up to `max` of the oldest tasks, and at most as many as the caller's own ring has room for (plus one): the
     /// oldest is returned, to be run at once, the others are pushed to the ring in order. `max` of 0 takes nothing.
     pub fn pop_batch_into(&self, ring: &mut Owner<T>, max: usize) -> Option<T> {
+        self.pop_batch_after(|| None, ring, max)
+    }
+
+    /// As [`pop_batch_into`](Self::pop_batch_into), but takes the task that `first` gives, if it gives one, and no
+    /// other. `first` is called under the lock.
+    pub(super) fn pop_batch_after(
+        &self,
+        first: impl FnOnce() -> Option<T>,
+        ring: &mut Owner<T>,
+        max: usize,
+    ) -> Option<T> {
         if max == 0 || self.is_empty() {
             return None;
         }
         let mut queue = self.lock();
+        if let Some(task) = first() {
+            return Some(task);
+        }
         let oldest = queue.pop_front()?;
         let n = (max - 1).min(ring.free()).min(queue.len());
         for task in queue.drain(..n) {

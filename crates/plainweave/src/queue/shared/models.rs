@@ -23,3 +23,27 @@ fn loom_sharded_keeps_a_producers_order_past_a_full_ring() {
         assert!(queue.is_empty());
     });
 }
+
+/// The ring fills and spills between a consumer's look into it and its look behind it.
+#[test]
+fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
+    for batch in [false, true] {
+        loom::model(move || {
+            let queue = Arc::new(Sharded::lock_free(1));
+            let consumer = queue.clone();
+            let consumer = thread::spawn(move || {
+                let mut own = ring(2);
+                let mut seen = Vec::new();
+                for _ in 0..2 {
+                    seen.extend(if batch { consumer.pop_batch_into(0, &mut own, 2) } else { consumer.pop(0) });
+                    seen.extend(std::iter::from_fn(|| own.pop()));
+                }
+                seen
+            });
+            (1..=3).for_each(|task| queue.push(0, task));
+            let mut seen: Vec<u32> = consumer.join().unwrap();
+            seen.extend(std::iter::from_fn(|| queue.pop(0)));
+            assert_eq!(seen, [1, 2, 3]);
+        });
+    }
+}
