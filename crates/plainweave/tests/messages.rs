@@ -35,7 +35,7 @@ fn a_fiber_that_does_not_end_is_named_at_exit() {
 fn the_error_of_a_join_shows_the_panic() {
     let runtime = Runtime::builder().workers(1).build().expect("a runtime");
     let fiber = runtime.spawn(|| std::panic::resume_unwind(Box::new("why")));
-    let error = fiber.join().map(|()| ()).expect_err("it panics");
+    let error = fiber.join().expect_err("it panics");
     assert_eq!(format!("{error:?}"), "Panicked(\"why\")");
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use common::*;
+use plainweave::policy::PRESETS;
 use plainweave::{JoinHandle, Movement, Runtime, spawn, time, yield_now};
 
 on_every_driver!(
@@ -27,6 +28,7 @@ on_every_driver!(
     more_than_the_most_workers_block,
     a_runtime_ends_with_spare_workers,
     a_destructor_blocks,
+    every_policy_takes_back_what_spare_workers_ran,
 );
 
 /// With one, two and four workers.
@@ -350,4 +352,29 @@ fn a_destructor_blocks(setup: Setup) {
         let failed = fibers.into_iter().map(|fiber| fiber.join().is_err()).filter(|failed| *failed).count();
         assert_eq!(failed, 2);
     });
+}
+
+/// What spare workers run becomes ready on them too, and goes on where the policy knows the workers.
+fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
+    for preset in PRESETS {
+        let runtime = runtime(Setup { policy: preset.name, ..setup }, 2, 4);
+        let (ends, blocked) = block(&runtime, 2);
+        let fibers = (0..20).map(|_| {
+            runtime.spawn(|| {
+                for _ in 0..10 {
+                    yield_now();
+                    time::sleep(ms(1)).expect("not cancelled");
+                }
+            })
+        });
+        let fibers: Vec<_> = fibers.collect();
+        if preset.family == "local" {
+            drop(ends); // Its fibers never move.
+            join_all(fibers);
+        } else {
+            join_all(fibers);
+            drop(ends);
+        }
+        join_all(blocked);
+    }
 }

@@ -132,6 +132,8 @@ const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.h
 /// rest.
 pub(crate) struct Host {
     pub(crate) id: WorkerId,
+    /// Whether it is a spare worker: policies do not know its number.
+    pub(crate) spare: bool,
     /// The base of the thread's own thread-local storage, restored after each fiber.
     pub(crate) home: usize,
     /// Memory blocks of ended fibers.

@@ -99,7 +99,10 @@ impl FiberTask {
     pub(crate) unsafe fn arrive(&self, host: *const Host, worker: WorkerId) {
         let header = self.header();
         header.own.host.set(host);
-        header.last_worker.store(worker as u32, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        if !unsafe { (*host).spare } {
+            header.last_worker.store(worker as u32, Ordering::Relaxed);
+        }
         // SAFETY: this worker owns the fiber, and the caller's promise.
         if let (Some(block), home) = unsafe { ((*header.own.block.get()).as_ref(), (*host).home) } {
             block.lend_malloc_cache(home);

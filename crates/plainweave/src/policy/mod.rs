@@ -62,7 +62,7 @@ pub type WorkerId = usize;
 pub trait Task: Send {
     /// The one worker that may run it, if it is pinned to one.
     fn pinned(&self) -> Option<WorkerId>;
-    /// Where it ran last.
+    /// Where it ran last; spare workers do not count.
     fn last_worker(&self) -> Option<WorkerId>;
     /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the first.
     fn stamp(&self) -> u64;

@@ -220,7 +220,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         crate::io::release::register(driver_tag.number(), &shared.released);
         let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base_of_worker() } else { 0 };
         let ctx = WorkerCtx {
-            host: Host { id, home, blocks: Blocks::default() },
+            host: Host { id, spare: id >= pool.regular(), home, blocks: Blocks::default() },
             driver_tag,
             worker_io: WorkerIo::new(driver),
             recycler: Recycler::new(&pool),
