@@ -135,7 +135,24 @@ fn date(head: &RequestHead<'_>, fields: Fields, field: Fields, name: &str) -> Op
 }
 
 fn parse_date(value: &[u8]) -> Option<SystemTime> {
-    httpdate::parse_http_date(str::from_utf8(value).ok()?.trim_ascii()).ok()
+    let text = str::from_utf8(value).ok()?.trim_ascii();
+    httpdate::parse_http_date(text).ok().or_else(|| parse_early_date(text))
+}
+
+/// Parses a date before 1970, which `httpdate` refuses: as one some 400 years later, for so the calendar repeats, days
+/// of the week included. Years of two digits are never that early.
+fn parse_early_date(text: &str) -> Option<SystemTime> {
+    const DAYS: u64 = 146_097;
+    let (before, after) = match text.len() {
+        29 => (text.get(..12)?, text.get(16..)?),
+        24 => (text.get(..20)?, ""),
+        _ => return None,
+    };
+    let digits = text.get(before.len()..before.len() + 4)?;
+    let year: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    let cycles = 1970_u64.checked_sub(year)?.div_ceil(400);
+    let later = httpdate::parse_http_date(&format!("{before}{}{after}", year + 400 * cycles)).ok()?;
+    later.checked_sub(Duration::from_secs(cycles * DAYS * 86_400))
 }
 
 /// An element of a list of entity tags.

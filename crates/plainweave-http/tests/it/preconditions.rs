@@ -40,6 +40,15 @@ const TABLE: &[Case] = &[
     ("13.1.4", "If-Unmodified-Since: {after}", 200, 200),
     ("13.1.4", "If-Unmodified-Since: {before}", 412, 412),
     ("13.1.4", "If-Unmodified-Since: tomorrow", 200, 200),
+    // Dates before 1970 are dates; a wrong day of the week, or of the month, makes them none.
+    ("13.1.4", "If-Unmodified-Since: Wed, 31 Dec 1969 23:59:59 GMT", 412, 412),
+    ("13.1.4", "If-Unmodified-Since: Wed Dec 31 23:59:59 1969", 412, 412),
+    ("13.1.4", "If-Unmodified-Since: Mon, 01 Jan 1900 00:00:00 GMT", 412, 412),
+    ("13.1.4", "If-Unmodified-Since: Mon, 01 Jan 0001 00:00:00 GMT", 412, 412),
+    ("13.1.4", "If-Unmodified-Since: Tue, 31 Dec 1969 23:59:59 GMT", 200, 200),
+    ("13.1.4", "If-Unmodified-Since: Thu, 29 Feb 1900 00:00:00 GMT", 200, 200),
+    ("13.1.4", "If-Unmodified-Since: Wed, 31 Dec +969 23:59:59 GMT", 200, 200),
+    ("13.1.3", "If-Modified-Since: Wed, 31 Dec 1969 23:59:59 GMT", 200, 200),
     // The order of 13.2.2. Step 1 decides before step 2, which is left out.
     ("13.2.2 1", "If-Match: {etag}|If-Unmodified-Since: {before}", 200, 200),
     ("13.2.2 1", "If-Match: \"x\"|If-Unmodified-Since: {after}", 412, 412),
