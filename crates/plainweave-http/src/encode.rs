@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode, header};
 use rustix::time::ClockId;
 
-use crate::header_lines::{HeaderLines, append_line, is_ours};
+use crate::header_lines::{HeaderLines, append_field, append_line, is_ours};
 
 /// Encodes into `out`; answers to pipelined requests pile up there until they are sent together.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Encoder {
         }
         self.out.extend_from_slice(lines.as_bytes());
         for (name, value) in map.iter().filter(|(name, _)| !is_ours(name)) {
-            self.line(name.as_str(), value.as_bytes());
+            append_field(&mut self.out, name, value.as_bytes());
         }
         match delimiter {
             Delimiter::Length(len) => self.line("Content-Length", itoa::Buffer::new().format(len).as_bytes()),

@@ -73,6 +73,34 @@ impl HeaderLines {
     }
 }
 
+/// Names whose usual spelling is not that of [`append_field`].
+const SPELLED: [&str; 8] = [
+    "ETag",
+    "WWW-Authenticate",
+    "DNT",
+    "Sec-WebSocket-Accept",
+    "Sec-WebSocket-Extensions",
+    "Sec-WebSocket-Protocol",
+    "Sec-WebSocket-Version",
+    "Content-MD5",
+];
+
+/// Appends a field, its name spelled as HTTP/1 knows it: with capitals where its words begin.
+pub(crate) fn append_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    if let Some(spelled) = SPELLED.iter().find(|spelled| name.as_str().eq_ignore_ascii_case(spelled)) {
+        return append_line(out, spelled, value);
+    }
+    let start = out.len();
+    append_line(out, name.as_str(), value);
+    let mut begins = true;
+    for byte in &mut out[start..start + name.as_str().len()] {
+        if begins {
+            byte.make_ascii_uppercase();
+        }
+        begins = *byte == b'-';
+    }
+}
+
 /// Appends a field as it is.
 pub(crate) fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
@@ -96,7 +124,7 @@ fn checked_line(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), Error
     if value.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
         return Err(Error::header("a header value with a control character"));
     }
-    append_line(out, name.as_str(), value);
+    append_field(out, &name, value);
     Ok(())
 }
 
@@ -115,5 +143,20 @@ mod tests {
             assert!(checked_line(&mut Vec::new(), name, b"1").is_err(), "{name:?}");
         }
         assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn names_are_spelled_in_one_way() {
+        for (name, spelled) in [
+            ("content-TYPE", "Content-Type"),
+            ("etag", "ETag"),
+            ("www-authenticate", "WWW-Authenticate"),
+            ("x-a-1b-", "X-A-1b-"),
+            ("_x", "_x"),
+        ] {
+            let mut out = Vec::new();
+            checked_line(&mut out, name, b"v").unwrap();
+            assert_eq!(out, format!("{spelled}: v\r\n").into_bytes());
+        }
     }
 }

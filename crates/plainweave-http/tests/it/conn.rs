@@ -33,7 +33,7 @@ fn names_and_own_dates() {
     let mut script = Script::of(GET);
     play(&Server::new(handler).with_name("weave").unwrap(), &mut script);
     let text = String::from_utf8(script.out).unwrap();
-    assert_eq!(text, "HTTP/1.1 200 OK\r\nServer: weave\r\ndate: then\r\nx: y\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(text, "HTTP/1.1 200 OK\r\nServer: weave\r\nDate: then\r\nX: y\r\nContent-Length: 1\r\n\r\nx");
 }
 
 /// RFC 9112, 9.3.
