@@ -2,11 +2,11 @@
 
 use std::io::{self, Read};
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 use crate::body::{Decoder, Step};
 use crate::buffer::Room;
-use crate::head::RequestHead;
+use crate::head::{Framing, RequestHead};
 use crate::link::{Link, Pace};
 use crate::{Error, Transport};
 
@@ -20,6 +20,8 @@ pub(crate) struct Incoming<'a, 'l, S> {
     source: Source<'a, 'l, S>,
     room: Room<'a>,
     decoder: Decoder,
+    /// What the handler leaves is read before the answer, if that is not known to be too long.
+    awaited: bool,
     failed: Option<Error>,
 }
 
@@ -44,7 +46,10 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
         let decoder = Decoder::new(head.framing(), link.limits.body_bytes)?;
         let pace = Pace::new(link.limits.body_timeout, link.limits.min_rate);
         let source = Source { link, expects: head.expects_continue(), pace };
-        Ok(Self { source, room, decoder, failed: None })
+        // The body of such a request means nothing, so no client waits for an answer in the middle of it; and if it is
+        // malformed, this is no request to be answered.
+        let awaited = head.framing() == Framing::Chunked && matches!(*head.method(), Method::GET | Method::HEAD);
+        Ok(Self { source, room, decoder, awaited, failed: None })
     }
 
     fn next(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
@@ -64,13 +69,17 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
                     self.decoder.took(len);
                     return Ok(len);
                 }
-                Step::More => {
-                    self.room.start = 0;
-                    self.room.end = 0;
-                    self.room.end = self.source.receive(self.room.bytes)?;
-                }
+                Step::More => self.fill()?,
             }
         }
+    }
+
+    /// Receives more, where the room has been used up.
+    fn fill(&mut self) -> Result<(), Error> {
+        self.room.start = 0;
+        self.room.end = 0;
+        self.room.end = self.source.receive(self.room.bytes)?;
+        Ok(())
     }
 
     /// Ends the body after its handler. Returns what the handler left unread, less what could be dropped at once, or
@@ -79,15 +88,19 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        let mut dropped = 0;
         let hopeless = loop {
             let filled = &self.room.bytes[self.room.start..self.room.end];
-            match self.decoder.step(filled, usize::MAX) {
-                Ok(Step::Data(len) | Step::Framing(len)) => self.room.start += len,
-                Ok(Step::Done) => break false,
+            match self.decoder.step(filled, usize::MAX)? {
+                Step::Data(len) | Step::Framing(len) => {
+                    self.room.start += len;
+                    dropped += len as u64;
+                }
+                Step::Done => break false,
                 // A peer that was not sent 100 may or may not send the body.
-                Ok(Step::More) if self.source.expects => break true,
-                Ok(Step::More) => break self.decoder.remaining().is_none_or(|left| left > MAX_DRAINED),
-                Err(_) => break true,
+                Step::More if self.source.expects => break true,
+                Step::More if self.awaited && dropped < MAX_DRAINED => self.fill()?,
+                Step::More => break self.decoder.remaining().is_none_or(|left| left > MAX_DRAINED),
             }
         };
         Ok(Rest { range: (self.room.start, self.room.end), decoder: self.decoder, hopeless })
@@ -102,7 +115,10 @@ impl<S: Transport> Source<'_, '_, S> {
         }
         let timeout = self.pace.left().ok_or_else(slow)?;
         match self.link.read(buf, timeout) {
-            Ok(0) => Err(Error::closed("the peer left in the middle of a request body")),
+            Ok(0) => {
+                let error = Error::closed("the request body is cut short");
+                Err(error.with_status(Some(StatusCode::BAD_REQUEST)))
+            }
             Ok(len) => {
                 self.pace.progress(len);
                 Ok(len)

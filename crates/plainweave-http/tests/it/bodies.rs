@@ -4,7 +4,7 @@ use plainweave_http::body::{Decoder, Step};
 use plainweave_http::{Error, Framing};
 use proptest::prelude::*;
 
-use crate::support::statuses;
+use crate::support::{Event, Script, play, read_answers, server, statuses};
 
 /// Decodes pieces; `Some` body when it was complete, and what of the input was left.
 fn decode(framing: Framing, pieces: &[&[u8]], limit: u64) -> Result<(Option<Vec<u8>>, usize), Error> {
@@ -143,4 +143,33 @@ fn faults_in_a_body_are_answered_by_the_server() {
     assert_eq!(statuses(format!("{chunked}x\r\n")), [400]);
     assert_eq!(statuses(format!("{chunked}fffffff\r\n")), [413]);
     assert_eq!(statuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"), [413]);
+}
+
+/// Also where the handler does not look at it.
+#[test]
+fn faults_in_the_body_of_a_get() {
+    let get = "GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, expected) in [
+        ("0\r\n\r\n", &[200, 200][..]),
+        ("1\r\na\r\n0\r\n\r\n", &[200, 200]),
+        ("x\r\n", &[400]),
+        ("1\r\nab", &[400]),
+        ("1\r\na\r\n0\r\n:\r\n\r\n", &[400]),
+    ] {
+        let next = "GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(statuses(format!("{get}{body}{next}")), expected, "{body:?}");
+        // In pieces: what is wrong comes later than the head.
+        let pieces = format!("{get}{body}{next}").bytes().map(|byte| Event::Data(vec![byte])).collect::<Vec<_>>();
+        let mut script = Script::new(pieces);
+        play(&server(), &mut script);
+        let statuses: Vec<u16> = read_answers(&script.out).iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, expected, "{body:?}");
+    }
+    for cut in ["", "1", "1\r\n", "1\r\na", "1\r\na\r\n0\r\n"] {
+        assert_eq!(statuses(format!("{get}{cut}")), [400], "{cut:?}");
+    }
+    // One that is longer than what is dropped costs the connection, not the answer.
+    let long = format!("{get}{}", "1000\r\n".to_owned() + &"x".repeat(4096) + "\r\n");
+    let long = long.clone() + &long[get.len()..].repeat(40);
+    assert_eq!(statuses(long), [200]);
 }
