@@ -41,6 +41,7 @@ pub mod body;
 pub mod files;
 pub mod parse;
 
+mod authority;
 mod buffer;
 mod conn;
 mod encode;

@@ -12,6 +12,8 @@ use std::mem::MaybeUninit;
 use http::{Method, StatusCode, Version};
 use memchr::memchr;
 
+use crate::authority::is_authority;
+use crate::body::is_token;
 use crate::head::{Framing, RequestHead, Target};
 use crate::{Error, Limits};
 
@@ -29,6 +31,9 @@ pub struct HeaderSlots<'b> {
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
     HeaderSlots { slots: [const { MaybeUninit::uninit() }; MAX_HEADERS], later: Vec::new() }
 }
+
+/// The first byte of a TLS client's greeting (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 
 /// What a look at the buffer found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,13 @@ impl HeadScanner {
     /// Looks on from where the last look stopped. `buf` begins with the request and holds all that was received of
     /// it: between two calls it may only have grown.
     pub fn scan(&mut self, buf: &[u8], limits: &Limits) -> Result<Scan, Error> {
+        if self.next == 0 && buf.first().is_some_and(|&first| !is_token(first) && !matches!(first, b'\r' | b'\n')) {
+            // Said at once: a client that speaks something else may send no line end, and wait.
+            return Err(match buf {
+                [TLS_HANDSHAKE, ..] => Error::bad("a TLS handshake where HTTP is expected"),
+                _ => Error::bad("malformed request line or header field"),
+            });
+        }
         while let Some(offset) = memchr(b'\n', &buf[self.next..]) {
             let end = self.next + offset;
             self.check_size(end + 1, limits)?;
@@ -183,8 +195,8 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
         return Err(bad);
     }
     if *method == Method::CONNECT {
-        let port = target.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
-        let valid = port.is_some_and(|port| port.parse::<u16>().is_ok()) && is_host(target.as_bytes());
+        let port = target.rsplit_once(':').map(|(_, port)| port);
+        let valid = port.is_some_and(|port| !port.is_empty()) && is_authority(target.as_bytes());
         return if valid { Ok(Target::Authority(target)) } else { Err(bad) };
     }
     if target.starts_with('/') {
@@ -198,18 +210,10 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
     };
     let (authority, rest) = after.split_at(after.find(['/', '?']).unwrap_or(after.len()));
     let http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    if !http || authority.is_empty() || !is_host(authority.as_bytes()) {
+    if !http || !is_authority(authority.as_bytes()) {
         return Err(bad);
     }
     Ok(Target::Absolute { authority, rest })
-}
-
-/// `uri-host [ ":" port ]` by its characters; `@` is not among them (RFC 9110, 4.2.4).
-fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|byte| {
-        matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']')
-            || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
-    })
 }
 
 /// The fields that decide where the request ends and what becomes of the connection.
@@ -248,8 +252,9 @@ impl<'b> Fields<'b> {
         Ok(fields)
     }
 
+    /// An empty one says that the target has no authority (RFC 9112, 3.2), and then ours holds (3.3).
     fn add_host(&mut self, value: &'b [u8]) -> Result<(), Error> {
-        let text = str::from_utf8(value).ok().filter(|_| is_host(value));
+        let text = str::from_utf8(value).ok().filter(|_| value.is_empty() || is_authority(value));
         match (self.host, text) {
             (None, Some(text)) => self.host = Some(text),
             (Some(_), _) => return Err(Error::bad("more than one Host")),

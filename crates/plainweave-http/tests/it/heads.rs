@@ -21,7 +21,8 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
     ("GET\r\n\r\n", 400),
     ("\0\r\n\r\n", 400),
     ("G@T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-    ("\x16\x03\x01\x02\r\n\r\n", 400), // A TLS client.
+    ("\x16\x03\x01\x02", 400), // A TLS client; it waits, and there is no line end.
+    ("{\"a\":", 400),
     // 2.2: line ends.
     ("GET / HTTP/1.1\nHost: a\n\n", 400),
     ("GET / HTTP/1.1\r\nHost: a\n\r\n", 400),
@@ -58,7 +59,8 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
     ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
-    ("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
+    // 3.3: without an authority, the server's own.
+    ("GET / HTTP/1.1\r\nHost: \t\r\n\r\n", 200),
     // 3.2.1 to 3.2.4: forms of the target.
     ("GET http://a/b?c HTTP/1.1\r\nHost: b\r\n\r\n", 200),
     ("GET http://a HTTP/1.1\r\nHost: b\r\n\r\n", 200),
@@ -94,6 +96,46 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
 fn statuses_of_raw_requests() {
     for (raw, status) in RAW_REQUESTS {
         assert_eq!(statuses(raw), [*status], "{raw:?}");
+    }
+}
+
+/// RFC 9110, 7.2, and RFC 3986, 3.2.
+#[test]
+fn authorities() {
+    let good =
+        ["a", "a:", "a:80", "a.b-c_d~e:65535", "127.0.0.1:080", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]:", "%41b"];
+    let bad = [
+        ":80",
+        "a:80x",
+        "a:x",
+        "a:80:80",
+        "a:-1",
+        "a:+1",
+        "a:65536",
+        "::1",
+        "[::1",
+        "::1]",
+        "[]",
+        "[::1]80",
+        "[::1]x:80",
+        "[1.2.3.4]",
+        "[fe80::1%25eth0]",
+        "[v1.a]",
+        "[[::1]]",
+        "a]",
+        "a[",
+        "%",
+        "%4",
+        "%4g",
+        "a%zz:80",
+        "a\"b",
+        "a<b",
+    ];
+    let table = good.iter().map(|host| (host, 200)).chain(bad.iter().map(|host| (host, 400)));
+    for (host, status) in table {
+        assert_eq!(statuses(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")), [status], "Host: {host}");
+        assert_eq!(statuses(format!("GET http://{host}/ HTTP/1.1\r\nHost: a\r\n\r\n")), [status], "{host}");
+        assert_eq!(statuses(format!("GET http://a/ HTTP/1.1\r\nHost: {host}\r\n\r\n")), [status], "{host}");
     }
 }
 
