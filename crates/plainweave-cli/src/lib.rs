@@ -11,7 +11,7 @@ mod engine;
 mod flag;
 mod load;
 mod policies;
-mod stop;
+mod signals;
 mod web;
 
 use std::process::ExitCode;

@@ -9,20 +9,26 @@ use clap::{ArgAction, Args};
 
 use super::extended::Extended;
 use crate::engine::Io;
+use crate::signals;
 
-const EXAMPLES: &str = "\
+const AFTER_HELP: &str = concat!(
+    "\
 Examples:
   plainweave cache                              64 MB on port 11211 of all addresses, as memcached does
   plainweave cache -m 1024 -l 127.0.0.1 -t 2    1 GB, this machine only, two workers
   plainweave cache -s /run/cache.sock -a 770    a Unix socket instead of a port
   plainweave cache --admin 127.0.0.1:9180       /metrics, /health and /hotkeys over HTTP
 
-SIGTERM or SIGINT stops the server: no new connections, commands in progress are answered, then it ends; a second one
-stops it at once. docs/cache-compat.md of the sources lists every difference from memcached.";
+",
+    signals::help!(),
+    "
+
+docs/cache-compat.md of the sources lists every difference from memcached."
+);
 
 /// Serve a memcached-compatible cache.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) listen: Listen,

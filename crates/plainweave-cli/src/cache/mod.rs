@@ -37,7 +37,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::console::say;
-use crate::stop::Stop;
+use crate::signals::{Attention, Stop};
 pub(crate) use flags::Flags;
 use pidfile::PidFile;
 use settings::Settings;
@@ -74,8 +74,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
-    say(io::stdout(), &format!("plainweave cache: {} ({})", listeners, crate::engine::Described(&runtime)));
+    let line = format!("plainweave cache: {} ({})", listeners, crate::engine::Described(&runtime));
     let server = server::Server::new(runtime, cache, flags.engine.fiber_per_connection);
+    let _attention = Attention::pay(server.operated()).context("the signals could not be caught")?;
+    say(io::stdout(), &line);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;
     drop(pidfile);
     if !finished {

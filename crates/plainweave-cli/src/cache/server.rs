@@ -19,7 +19,7 @@ use super::listen::Listeners;
 use super::shared::Cache;
 use super::{admin, dump};
 use crate::admin::Admin;
-use crate::stop::Stop;
+use crate::signals::{self, Stop};
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -44,6 +44,11 @@ struct Shared {
 impl Server {
     pub(super) fn new(runtime: Runtime, cache: Cache, fiber_per_connection: bool) -> Self {
         Self { runtime, shared: Shared { cache: Arc::new(cache), fiber_per_connection } }
+    }
+
+    /// Returns what signals reach.
+    pub(super) fn operated(&self) -> Operated {
+        Operated(self.shared.cache.clone())
     }
 
     /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
@@ -94,6 +99,23 @@ impl Server {
             shared.cache.tell("stopped");
         }
         Ok(finished)
+    }
+}
+
+/// What signals reach.
+pub(super) struct Operated(Arc<Cache>);
+
+impl signals::Operated for Operated {
+    const NAME: &'static str = "plainweave cache";
+
+    fn reopen_logs(&self) -> bool {
+        false // Messages go to standard error, logs to clients that watch.
+    }
+
+    fn counts(&self) -> String {
+        let (clients, stored) = (&self.0.clients, self.0.store.stats());
+        let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
+        format!("{now} connections, {accepted} accepted, {} items of {} bytes", stored.items, stored.bytes)
     }
 }
 

@@ -4,10 +4,10 @@
 //! times a second while there is something to write, sooner when one fills up, and sleeps otherwise. When the disk
 //! cannot take the lines (it is full, or slow), buffers fill up to a bound, further lines are dropped **whole** and
 //! counted, and reported on standard error once a minute; requests are served as before. A thread that is blocked in a
-//! write cannot report it: the thread that drops a line does. SIGUSR1 opens the file anew, after it was moved away.
+//! write cannot report it: the thread that drops a line does.
 //!
-//! The thread sleeps in a read from a socket: a byte there wakes it, which a signal handler can send too. A thread
-//! that has something for it sets a flag first; it checks the flags after each read.
+//! The thread sleeps in a read from a socket: a byte there wakes it. A thread that has something for it sets a flag
+//! first; it checks the flags after each read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,8 +21,6 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use plainweave_http::Exchange;
 use rustix::time::{ClockId, clock_gettime};
-use signal_hook::consts::SIGUSR1;
-use signal_hook::{flag, low_level};
 
 use super::faults::Faults;
 use super::line::{self, Format};
@@ -53,7 +51,7 @@ pub(super) struct AccessLog {
     failing: AtomicBool,
     ended: AtomicBool,
     /// The file is to be opened anew.
-    reopen: Arc<AtomicBool>,
+    reopen: AtomicBool,
     wake: UnixStream,
 }
 
@@ -80,10 +78,6 @@ impl AccessLog {
         })?;
         let (asleep, wake) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let reopen = Arc::new(AtomicBool::new(false));
-        // In this order: the flag is there when the writer wakes.
-        flag::register(SIGUSR1, reopen.clone()).context("SIGUSR1 could not be caught")?;
-        low_level::pipe::register(SIGUSR1, wake.try_clone()?).context("SIGUSR1 could not be caught")?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let log = Arc::new(Self {
             buffers: (0..cpus).map(|_| Mutex::default()).collect(),
@@ -95,12 +89,18 @@ impl AccessLog {
             pressing: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            reopen,
+            reopen: AtomicBool::new(false),
             wake,
         });
         let mut out = Out { log: log.clone(), asleep, target, left: Vec::new() };
         let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || out.run())?;
         Ok((log.clone(), Writer { log, thread: Some(thread) }))
+    }
+
+    /// Opens the file anew, after it was moved away.
+    pub(super) fn reopen(&self) {
+        self.reopen.store(true, Ordering::Release);
+        self.wake();
     }
 
     /// Lines that the disk was too slow or too full for.

@@ -14,8 +14,10 @@ use super::line::Format;
 
 use crate::engine::{self, Io};
 use crate::flag::time;
+use crate::signals;
 
-const EXAMPLES: &str = "\
+const AFTER_HELP: &str = concat!(
+    "\
 Examples:
   plainweave web                                    the current directory on http://127.0.0.1:8080
   plainweave web site --listen 8000                 another directory, another port
@@ -25,11 +27,13 @@ Examples:
   plainweave web --io epoll --workers 1             one worker, without io_uring
   plainweave web --header-timeout 5s --idle-timeout 2m
 
-SIGTERM or SIGINT stops the server gracefully; a second one stops it at once.";
+",
+    signals::help!()
+);
 
 /// Serve the files of a directory over HTTP.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {
     /// Directory whose files are served; dotfiles are hidden, except /.well-known
     #[arg(value_name = "DIR", default_value = ".", help_heading = "What to serve")]
@@ -90,7 +94,7 @@ pub(super) struct RuntimeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Logs and metrics")]
 pub(super) struct ObservationFlags {
-    /// File that gets a line for each request, or - for standard output; SIGUSR1 opens it anew
+    /// File that gets a line for each request, or - for standard output; HUP and USR1 open it anew
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 

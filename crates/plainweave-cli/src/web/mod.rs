@@ -16,16 +16,19 @@ mod serve;
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use anyhow::Context;
+use plainweave::Runtime;
 use plainweave_http::Server;
 use plainweave_http::files::StaticFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use crate::console::say;
-use crate::stop::Stop;
+use crate::signals::{self, Attention, Stop};
+use access::AccessLog;
 use connection_limit::ConnectionLimit;
 use faults::Faults;
 pub(crate) use flags::Flags;
@@ -57,15 +60,41 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         connection_limit.set_backlog(listener.local_addr()?, backlog::MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
+    let operated =
+        Operated { log: observers.access_log(), connection_limit: connection_limit.clone(), runtime: engine.runtime() };
+    let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &connection_limit, &observers)?);
     let observation = observers.open(&server, &connection_limit, engine.runtime())?;
     let finished = engine.run(&server, (&connection_limit, &faults), listeners, stop, flags.grace)?;
+    drop(attention);
     drop(observation);
     engine.end();
     if !finished {
         say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// What signals reach.
+struct Operated {
+    log: Option<Arc<AccessLog>>,
+    connection_limit: Arc<ConnectionLimit>,
+    runtime: Weak<Runtime>,
+}
+
+impl signals::Operated for Operated {
+    const NAME: &'static str = "plainweave web";
+
+    fn reopen_logs(&self) -> bool {
+        self.log.as_ref().map(|log| log.reopen()).is_some()
+    }
+
+    fn counts(&self) -> String {
+        let limit = &self.connection_limit;
+        let (now, accepted) = (limit.connections(), limit.accepted.load(Relaxed));
+        let fibers = self.runtime.upgrade().map_or(0, |runtime| runtime.metrics().live_fibers);
+        format!("{now} connections of at most {}, {accepted} accepted, {fibers} fibers", limit.max())
+    }
 }
 
 /// Raises the limit on descriptors as far as it may be raised, and leaves room for files.

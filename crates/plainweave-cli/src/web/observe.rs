@@ -62,6 +62,11 @@ impl Observers {
         }
     }
 
+    /// Returns the access log, for signals.
+    pub(super) fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.log.as_ref().map(|(log, _)| log.clone())
+    }
+
     /// Returns where the admin address listens, for the start-up line.
     pub(super) fn admin_url(&self) -> Option<String> {
         let address = self.listener.as_ref()?.local_addr().ok()?;

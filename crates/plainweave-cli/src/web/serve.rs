@@ -19,7 +19,7 @@ use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use crate::engine::{self, Described};
-use crate::stop::Stop;
+use crate::signals::Stop;
 
 type WebServer = Server<StaticFiles<Pool>>;
 

@@ -1,9 +1,10 @@
 //! Connections: many, idle, leaving, too many, too slow; and the end of the server.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::time::Duration;
 
 use super::child;
 use super::running::{Client, PATIENCE, Running, command, eventually};
@@ -239,5 +240,31 @@ fn wrong_usage_says_what_to_do() {
         let output = child::output(&mut command(args)).unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// Clients that have the next command ready at once do not keep the server, whoever waits for them.
+#[test]
+fn clients_that_are_never_idle_do_not_delay_a_stop() {
+    for way in WAYS {
+        let server = Running::start(&[way, &["--grace", "60"]].concat());
+        let hammering: Vec<_> = (0..4)
+            .map(|_| {
+                let Client(mut client) = server.connect();
+                std::thread::spawn(move || {
+                    let mut answers = 0;
+                    while client.write_all(b"mn\r\n").is_ok() && client.read_exact(&mut [0; 4]).is_ok() {
+                        answers += 1;
+                    }
+                    answers
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(100)); // They are at it.
+        server.signal();
+        assert_eq!(server.end(), (Some(0), String::new()), "{way:?}");
+        for client in hammering {
+            assert!(client.join().unwrap() > 0);
+        }
     }
 }

@@ -1,0 +1,104 @@
+//! What signals mean to the servers; `docs/signals.md` has the same table.
+//!
+//! TERM and INT end the server: the first asks it to stop, the second ends the process ([`Stop`]). The others never do;
+//! a thread attends to them ([`Attention`]).
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::{flag, low_level};
+
+use crate::console::say;
+
+/// The table, for `--help`.
+macro_rules! help {
+    () => {
+        "\
+Signals:
+  TERM, INT   stop gracefully, see --grace; a second one stops at once
+  HUP         open log files anew; once there is a configuration, load it again
+  USR1        open log files anew
+  USR2        nothing yet: a trace will be turned on and off
+  QUIT        write counts to standard error; the server goes on"
+    };
+}
+pub(crate) use help;
+
+/// The wish to stop, once installed.
+#[derive(Debug)]
+pub(crate) struct Stop(UnixStream);
+
+impl Stop {
+    /// Takes both signals over.
+    pub(crate) fn install() -> io::Result<Self> {
+        let (receiver, sender) = UnixStream::pair()?;
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // In this order: the first signal arms what the second one sets off.
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+            low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        Ok(Self(receiver))
+    }
+
+    /// Blocks the thread until a signal comes.
+    pub(crate) fn wait(mut self) -> io::Result<()> {
+        self.0.read_exact(&mut [0])
+    }
+}
+
+/// How a server answers an operator's signals.
+pub(crate) trait Operated: Send + 'static {
+    /// As messages begin.
+    const NAME: &'static str;
+
+    /// Opens log files anew. Returns false if there are none.
+    fn reopen_logs(&self) -> bool;
+
+    /// Returns what SIGQUIT is answered with, in a line.
+    fn counts(&self) -> String;
+}
+
+/// A thread that attends to the signals until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attention {
+    /// Takes the signals over.
+    pub(crate) fn pay<S: Operated>(server: S) -> io::Result<Self> {
+        let mut signals = Signals::new([SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT])?;
+        let handle = signals.handle();
+        let attend = move || signals.forever().for_each(|signal| answer(&server, signal));
+        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(attend)?;
+        Ok(Self { handle, thread: Some(thread) })
+    }
+}
+
+impl Drop for Attention {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer<S: Operated>(server: &S, signal: i32) {
+    let name = low_level::signal_name(signal).unwrap_or("a signal");
+    let done = match signal {
+        SIGQUIT => format!("{}; the server goes on", server.counts()),
+        SIGUSR2 => "there is no trace to turn on yet".to_owned(),
+        _ if server.reopen_logs() => "the log is opened anew".to_owned(),
+        _ => "there is no log to open anew".to_owned(),
+    };
+    say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
+}
