@@ -22,6 +22,27 @@ fn serves_and_says_what() {
     assert_eq!(server.end(), (Some(0), String::new()));
 }
 
+/// Whoever can reach only this machine's own address may see what there is.
+#[test]
+fn directories_are_listed_on_loopback() {
+    for (args, listed) in [
+        (&[][..], true),
+        (&["--listen", "[::1]:0"], true),
+        (&["--no-listing"], false),
+        (&["--fallback", "/Cargo.toml"], false),
+        (&["--listen", "0.0.0.0:0"], false),
+        (&["--listen", "0.0.0.0:0", "--listing"], true),
+    ] {
+        let server = Running::start(args);
+        assert_eq!(server.line.contains("directories are listed"), listed, "{}", server.line);
+        let mut stream = server.connect();
+        stream.write_all(b"GET /src/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        let (text, status) = (rest(stream), if listed { "200 OK" } else { "404 Not Found" });
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{args:?}: {text}");
+        assert_eq!(text.contains("main.rs"), listed, "{args:?}: {text}");
+    }
+}
+
 #[test]
 fn sends_what_the_flags_say() {
     let server = Running::start(&["--listing", "--fallback", "/Cargo.toml", "--error-page", "405=/src/main.rs"]);

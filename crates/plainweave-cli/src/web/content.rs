@@ -1,5 +1,7 @@
 //! What is sent beside the files as they are: the flags, and what they make of the library's handler.
 
+use std::net::SocketAddr;
+
 use anyhow::Context;
 use clap::Args;
 use plainweave_http::StatusCode;
@@ -9,9 +11,14 @@ use plainweave_http::files::{Blocking, PAGED, StaticFiles};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "What to serve")]
 pub(super) struct ContentFlags {
-    /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept)
-    #[arg(long)]
+    /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept); the default on
+    /// loopback addresses without --fallback
+    #[arg(long, overrides_with = "no_listing")]
     listing: bool,
+
+    /// Do not list directories, behind a proxy on this machine for instance
+    #[arg(long)]
+    no_listing: bool,
 
     /// For NAME, send NAME.br, NAME.zst or NAME.gz where there is such a file and the client accepts it
     #[arg(long)]
@@ -28,9 +35,19 @@ pub(super) struct ContentFlags {
 }
 
 impl ContentFlags {
+    /// Returns whether directories are listed by a server on these addresses.
+    pub(super) fn lists(&self, listen: &[SocketAddr]) -> bool {
+        let private = || listen.iter().all(|address| address.ip().to_canonical().is_loopback());
+        self.listing || (!self.no_listing && self.fallback.is_none() && private())
+    }
+
     /// Fails when a page is not there.
-    pub(super) fn apply<B: Blocking>(&self, mut files: StaticFiles<B>) -> anyhow::Result<StaticFiles<B>> {
-        if self.listing {
+    pub(super) fn apply<B: Blocking>(
+        &self,
+        mut files: StaticFiles<B>,
+        listen: &[SocketAddr],
+    ) -> anyhow::Result<StaticFiles<B>> {
+        if self.lists(listen) {
             files = files.with_listings();
         }
         if self.precompressed {

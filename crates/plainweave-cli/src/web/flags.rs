@@ -21,7 +21,7 @@ const AFTER_HELP: &str = concat!(
 Examples:
   plainweave web                                    the current directory on http://127.0.0.1:8080
   plainweave web site --listen 8000                 another directory, another port
-  plainweave web --listing                          directories are listed
+  plainweave web --listen 0.0.0.0:8080 --listing    for other machines, and they may list directories
   plainweave web dist --fallback /index.html --precompressed --error-page 500=/500.html
   plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
   plainweave web --io epoll --workers 1             one worker, without io_uring

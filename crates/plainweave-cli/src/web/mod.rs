@@ -48,7 +48,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
-    let files = flags.content.apply(files)?;
+    let files = flags.content.apply(files, &flags.listen)?;
     let server = Server::new(files).with_limits(flags.limits.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
@@ -125,6 +125,9 @@ fn start_line(
     let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
     let mut line = format!("plainweave web: serving {} on {urls} ({engine}", root.display());
     line.push_str(&format!(", up to {} connections", connection_limit.max()));
+    if flags.content.lists(&flags.listen) {
+        line.push_str(", directories are listed");
+    }
     if let Some(path) = &flags.observation.access_log {
         line.push_str(&format!(", access log {}", path.display()));
     }
