@@ -133,8 +133,8 @@ fn urls_and_fields_are_sent_as_given() {
 #[test]
 fn failures_are_counted_by_kind() {
     for (answer, args, kind) in [
-        ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", &[][..], "bad status"),
-        (OK, &["--status", "404"], "bad status"),
+        ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", &[][..], "status 503"),
+        (OK, &["--status", "404"], "status 200"),
         (OK, &["--body-length", "6"], "wrong length"),
         ("SSH-2.0-OpenSSH_9.2\r\n", &[], "garbage"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz", &[], "garbage"),
@@ -143,6 +143,27 @@ fn failures_are_counted_by_kind() {
         for result in on_drivers(always(answer), 1, &[&["-c", "2", "-n", "6"], args].concat()) {
             assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 6), "{kind}: {}", result.0);
         }
+    }
+}
+
+/// One in ten is not found.
+#[test]
+fn too_many_errors_fail_a_run() {
+    let address = server(|mut stream, _| {
+        for number in 1.. {
+            let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+            let answer = if number % 10 == 0 { missing } else { OK };
+            if request(&mut stream).is_none() || stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    let url = format!("http://{address}/");
+    for (allowed, expected) in [(&[][..], 1), (&["--max-errors", "0.09"], 1), (&["--max-errors", "0.1"], 0)] {
+        let (code, out, error) = load(&[&["http", &url, "-c", "1", "-n", "20"], allowed].concat());
+        assert_eq!(code, Some(expected), "{allowed:?}: {error}");
+        assert!(out.contains("errors    2: status 404 2"), "{out}");
+        assert_eq!(error.contains("10.0 % of the requests failed"), expected == 1, "{error}");
     }
 }
 
@@ -213,7 +234,7 @@ fn a_target_that_goes_away_ends_a_run_of_so_many_requests() {
         stream.write_all(OK.as_bytes()).unwrap();
     });
     let url = format!("http://{address}/");
-    let result = Figures::of(0, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
+    let result = Figures::of(1, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
     assert!(result.figure("ok") == 1.0 && result.errors("connection refused") > 1, "{}", result.0);
 }
 

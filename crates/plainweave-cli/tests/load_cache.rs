@@ -123,7 +123,7 @@ fn all_servers_are_loaded() {
 #[test]
 fn failures_are_counted_by_kind() {
     for (answer, kind) in [
-        ("SERVER_ERROR out of memory\r\n", "bad status"),
+        ("SERVER_ERROR out of memory\r\n", "error reply"),
         ("HTTP/1.1 400 Bad Request\r\n", "garbage"),
         ("VALUE another 0 1\r\nx\r\nEND\r\n", "garbage"),
         ("VALUE 00", "closed within an answer"),

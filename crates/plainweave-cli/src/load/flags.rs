@@ -171,6 +171,10 @@ pub(super) struct Common {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How much")]
     pub(super) timeout: Duration,
 
+    /// Exit with 1 if a greater share of the requests failed; always if all did
+    #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = share, help_heading = "What to expect")]
+    pub(super) max_errors: f64,
+
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]
     pub(super) seed: u64,

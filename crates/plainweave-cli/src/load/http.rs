@@ -76,7 +76,7 @@ impl Http {
         let accepted =
             if self.status.is_empty() { (200..400).contains(&head.status) } else { self.status.contains(&head.status) };
         match self.body_length {
-            _ if !accepted => Err(Failure::Refusal),
+            _ if !accepted => Err(Failure::Status(head.status)),
             Some(length) if length != body => Err(Failure::WrongLength),
             _ => Ok(()),
         }

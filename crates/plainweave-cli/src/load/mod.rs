@@ -35,6 +35,7 @@ pub(crate) use flags::Flags;
 use flags::{Common, What};
 use plan::Plan;
 use report::Report;
+use tally::Tally;
 use target::Target;
 
 /// Runs the load and prints the result.
@@ -70,8 +71,14 @@ fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P) -> anyho
     let outcome = engine::run(&plan, &Arc::new(protocol), &addresses, &stop)?;
     let report = Report::new(&name, &addresses, &plan, &outcome);
     report.publish(common)?;
-    if outcome.tally.ok == 0 {
-        bail!("no request to {} succeeded: {}", name, outcome.tally.failures);
+    let Tally { ok, ref failures, .. } = outcome.tally;
+    if ok == 0 {
+        bail!("no request to {name} succeeded: {failures}");
+    }
+    let share = failures.total() as f64 / (ok + failures.total()) as f64;
+    if share > common.max_errors {
+        let most = common.max_errors * 100.0;
+        bail!("{:.1} % of the requests failed, and --max-errors allows {most} %: {failures}", share * 100.0);
     }
     Ok(())
 }

@@ -31,11 +31,11 @@ pub(super) fn parse(bytes: &[u8], expected: Expected<'_>) -> Parsed {
     let whole = |outcome| Ok(Some((end + 1, outcome)));
     match (expected, line) {
         (Expected::Stored, b"STORED") => whole(Ok(true)),
-        (Expected::Stored, b"NOT_STORED") => whole(Err(Failure::Refusal)),
+        (Expected::Stored, b"NOT_STORED") => whole(Err(Failure::ErrorReply)),
         (Expected::Value { .. }, b"END") => whole(Ok(false)),
         (Expected::Value { key, len }, _) if line.starts_with(b"VALUE ") => value(bytes, end + 1, &line[6..], key, len),
         _ if [&b"ERROR"[..], b"SERVER_ERROR", b"CLIENT_ERROR"].iter().any(|e| line.starts_with(e)) => {
-            whole(Err(Failure::Refusal))
+            whole(Err(Failure::ErrorReply))
         }
         _ => Err(Failure::Garbage),
     }
@@ -75,7 +75,7 @@ mod tests {
             assert_eq!(get(&hit[..end]), Ok(None), "{end}");
         }
         assert_eq!(get("END\r\n"), Ok(Some((5, Ok(false)))));
-        assert_eq!(get("SERVER_ERROR out of memory\r\n"), Ok(Some((28, Err(Failure::Refusal)))));
+        assert_eq!(get("SERVER_ERROR out of memory\r\n"), Ok(Some((28, Err(Failure::ErrorReply)))));
         assert_eq!(get("VALUE k 0 1\r\na\r\nEND\r\n"), Ok(Some((21, Err(Failure::WrongLength)))));
         assert_eq!(parse(b"STORED\r\n", Expected::Stored), Ok(Some((8, Ok(true)))));
     }

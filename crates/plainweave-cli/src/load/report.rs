@@ -148,7 +148,7 @@ impl<'a> Report<'a> {
     fn json(&self) -> String {
         let plan = self.plan;
         let errors = self.outcome.tally.failures.by_kind();
-        let errors: serde_json::Map<_, _> = errors.map(|(f, n)| (f.name().to_owned(), json!(n))).collect();
+        let errors: serde_json::Map<_, _> = errors.map(|(f, n)| (f.name().into_owned(), json!(n))).collect();
         let figures = self.figures().into_iter().map(|figure| {
             let whole = figure.value.fract() == 0.0 && figure.unit == "1";
             let value = if whole { json!(figure.value as u64) } else { json!(figure.value) };

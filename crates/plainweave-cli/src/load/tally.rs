@@ -1,5 +1,7 @@
 //! What came of the requests: counts, a histogram of latencies, failures by kind.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
@@ -7,7 +9,7 @@ use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
 /// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Failure {
     /// Nobody listens there.
     Refused,
@@ -21,8 +23,10 @@ pub(super) enum Failure {
     Short,
     /// No whole answer in time, or the request's turn did not come in time.
     TimedOut,
-    /// The status, or the cache's reply, says that it did not do as asked.
-    Refusal,
+    /// HTTP: a status that does not count as a success.
+    Status(u16),
+    /// A cache's reply says that it did not do as asked.
+    ErrorReply,
     /// The answer breaks the protocol.
     Garbage,
     /// A well-formed answer of another length than expected.
@@ -36,37 +40,23 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) const ALL: [Failure; 12] = [
-        Failure::Refused,
-        Failure::Unreachable,
-        Failure::Reset,
-        Failure::Closed,
-        Failure::Short,
-        Failure::TimedOut,
-        Failure::Refusal,
-        Failure::Garbage,
-        Failure::WrongLength,
-        Failure::Descriptors,
-        Failure::Ports,
-        Failure::Other,
-    ];
-
-    /// Its name in tables and files.
-    pub(super) fn name(self) -> &'static str {
-        match self {
+    /// Returns its name in tables and files.
+    pub(super) fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Failure::Status(status) => return format!("status {status}").into(),
             Failure::Refused => "connection refused",
             Failure::Unreachable => "unreachable",
             Failure::Reset => "reset",
             Failure::Closed => "closed without an answer",
             Failure::Short => "closed within an answer",
             Failure::TimedOut => "timeout",
-            Failure::Refusal => "bad status",
+            Failure::ErrorReply => "error reply",
             Failure::Garbage => "garbage",
             Failure::WrongLength => "wrong length",
             Failure::Descriptors => "out of descriptors",
             Failure::Ports => "out of local ports",
             Failure::Other => "other",
-        }
+        })
     }
 }
 
@@ -87,21 +77,23 @@ impl From<io::Error> for Failure {
 }
 
 /// Counts by kind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Failures([u64; Failure::ALL.len()]);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures(BTreeMap<Failure, u64>);
 
 impl Failures {
     pub(super) fn add(&mut self, failure: Failure, count: u64) {
-        self.0[failure as usize] += count;
+        if count > 0 {
+            *self.0.entry(failure).or_default() += count;
+        }
     }
 
     /// Returns the kinds that occurred.
     pub(super) fn by_kind(&self) -> impl Iterator<Item = (Failure, u64)> {
-        Failure::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+        self.0.iter().map(|(failure, count)| (*failure, *count))
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.values().sum()
     }
 }
 
@@ -188,17 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_place_and_name() {
+    fn failures_are_counted_by_kind_and_status() {
         let mut failures = Failures::default();
-        for (n, failure) in Failure::ALL.into_iter().enumerate() {
-            assert_eq!(failure as usize, n);
-            failures.add(failure, n as u64);
+        assert_eq!(failures.to_string(), "none");
+        for status in [503, 404, 503] {
+            failures.add(Failure::Status(status), 2);
         }
-        assert_eq!(failures.total(), 66);
-        let mut names: Vec<_> = Failure::ALL.iter().map(|failure| failure.name()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), Failure::ALL.len());
-        assert_eq!(Failures::default().to_string(), "none");
+        failures.add(Failure::TimedOut, 1);
+        failures.add(Failure::Reset, 0);
+        assert_eq!((failures.total(), failures.to_string().as_str()), (7, "timeout 1, status 404 2, status 503 4"));
     }
 }
