@@ -42,7 +42,7 @@ impl Mode {
 
     /// Returns a runtime's settings in this mode.
     pub(crate) fn builder(self) -> RuntimeBuilder {
-        let builder = Runtime::builder();
+        let builder = Runtime::builder().report_stalls(false);
         match (self.movement, self.own) {
             (movement, true) => builder.own_storage().movement(movement),
             // SAFETY: no fiber of the benches holds a guard of scoped thread-local storage; they use no thread-locals.

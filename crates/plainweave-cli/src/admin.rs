@@ -32,7 +32,7 @@ impl Admin {
         listener: TcpListener,
         page: impl Fn(&str) -> Page + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        let runtime = Runtime::builder().workers(1).thread_name("admin").build();
+        let runtime = Runtime::builder().workers(1).thread_name("admin").report_stalls(false).build();
         let runtime = runtime.context("cannot start the runtime of the admin address")?;
         let limits = Limits { idle_timeout: Duration::from_secs(300), ..Limits::default() };
         let server = Arc::new(Server::new(move |request: &mut Request<'_>| answer(&page, request)).with_limits(limits));

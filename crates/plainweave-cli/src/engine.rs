@@ -63,7 +63,8 @@ fn builder(name: &str, workers: Option<NonZeroUsize>, io: Option<Io>, policy: Op
     // `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is used within calls
     // that do not suspend.
     let builder = unsafe { Runtime::builder().shared_storage() };
-    let mut builder = builder.thread_name(name).io(match io {
+    // Reports are a flag's business: names take memory, and standard error is for the operator.
+    let mut builder = builder.thread_name(name).report_stalls(false).io(match io {
         None => plainweave::Io::Auto,
         Some(Io::Uring) => plainweave::Io::Uring,
         Some(Io::Epoll) => plainweave::Io::Epoll,

@@ -15,6 +15,12 @@ pub(crate) fn warn(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "plainweave: {what}.");
 }
 
+/// Prints a report of one or more lines.
+pub(crate) fn report(text: &str) {
+    // In one call, so that lines of other threads do not come between. Nobody is left to be told that it failed.
+    let _ = std::io::stderr().write_all(format!("plainweave: {text}\n").as_bytes());
+}
+
 /// Calls `section`; if that unwinds, prints `why` and aborts. Costs nothing otherwise.
 #[inline(always)]
 pub(crate) fn no_unwind<R>(why: &'static str, section: impl FnOnce() -> R) -> R {

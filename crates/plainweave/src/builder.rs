@@ -49,6 +49,7 @@ pub struct RuntimeBuilder {
     shutdown: Duration,
     stall_after: Option<Duration>,
     on_stall: Option<OnStall>,
+    report_stalls: Option<bool>,
     seed: u64,
     name: String,
 }
@@ -68,6 +69,7 @@ impl RuntimeBuilder {
             shutdown: SHUTDOWN,
             stall_after: Some(stalls::STALL_AFTER),
             on_stall: None,
+            report_stalls: None,
             seed: 0,
             name: "plainweave".to_owned(),
         }
@@ -148,7 +150,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// A setting is out of range (the message says which and what is valid); a driver requested by name is unavailable;
-    /// threads, descriptors or memory are exhausted; [`Self::on_stall`] is set and SIGURG already has a handler.
+    /// threads, descriptors or memory are exhausted; [`Self::on_stall`] or [`Self::report_stalls`] is set and SIGURG
+    /// already has a handler.
     pub fn build(self) -> io::Result<Runtime> {
         let choice = Choice::parse(&self.policy).map_err(invalid)?;
         choice.visit(Named(self))

@@ -56,7 +56,9 @@ impl Library {
 }
 
 fn runtime(io: Io) -> Runtime {
-    Runtime::builder().io(io).workers(2).own_storage().movement(Movement::Anytime).build().expect("a runtime")
+    // No spare workers: each keeps free blocks, which are counted here.
+    let builder = Runtime::builder().io(io).workers(2).max_workers(2).report_stalls(false);
+    builder.own_storage().movement(Movement::Anytime).build().expect("a runtime")
 }
 
 /// Far more fibers than blocks.

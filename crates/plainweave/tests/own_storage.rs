@@ -404,7 +404,7 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
         return;
     }
     let round = || {
-        let builder = Runtime::builder().workers(2).own_storage().movement(Movement::Anytime);
+        let builder = Runtime::builder().workers(2).report_stalls(false).own_storage().movement(Movement::Anytime);
         let runtime = builder.build().expect("a runtime");
         runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
         let blocks = runtime.metrics().storage_blocks;
@@ -444,7 +444,13 @@ fn a_hundred_with_thread_locals() {
 #[test]
 fn a_waiting_fiber_keeps_no_freed_memory() {
     const COUNT: usize = 300;
-    let runtime = Runtime::builder().workers(2).own_storage().movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(2)
+        .report_stalls(false)
+        .own_storage()
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     // SAFETY: no preconditions.
     let in_use = || unsafe { libc::mallinfo2() }.uordblks;
     let before = in_use();
@@ -543,7 +549,8 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
     const NAME: &str = "shared_storage_mixes_up_what_own_storage_keeps";
     if is_child("own") {
         // Two workers: one may have to wait for the lock, as a thread would.
-        let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+        let runtime =
+            Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
         assert_eq!(what_was_not_kept(&runtime), 0);
         return;
     }
@@ -563,7 +570,8 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
 #[test]
 fn a_fiber_forks_and_starts_programs() {
     use std::os::unix::process::CommandExt;
-    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime =
+        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
     let fibers: Vec<_> = (0..8)
         .map(|n| {
             runtime.spawn(move || {
@@ -609,7 +617,8 @@ fn signal_handlers_find_whole_storage() {
     let _alone = alone();
     // SAFETY: a handler that is safe to run anywhere.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) };
-    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime =
+        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
     let fibers: Vec<_> = (0..20i32)
         .map(|n| {
             runtime.spawn(move || {
@@ -634,7 +643,8 @@ fn signal_handlers_find_whole_storage() {
 #[test]
 fn fibers_look_names_up_at_once() {
     use std::net::ToSocketAddrs;
-    let runtime = Runtime::builder().workers(2).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime =
+        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
     let fibers: Vec<_> = (0..50)
         .map(|_| {
             runtime.spawn(|| {

@@ -16,6 +16,7 @@ on_every_driver!(
     the_culprit_is_named_with_what_it_does,
     a_worker_alone_is_watched_too,
     a_panic_of_who_is_told_ends_one_call,
+    what_blocks_in_std_is_reported_with_its_caller,
     signals_break_no_call_that_blocks,
     a_storm_of_reports,
 );
@@ -59,7 +60,7 @@ fn every_mode(setup: Setup) -> impl Iterator<Item = RuntimeBuilder> {
 
 /// Computes, and calls nothing, until it is let go.
 #[inline(never)]
-extern "C" fn weave_without_end(go_on: &AtomicBool) -> u64 {
+fn weave_without_end(go_on: &AtomicBool) -> u64 {
     let mut turns = 0;
     while !go_on.load(Ordering::SeqCst) {
         turns += 1;
@@ -67,16 +68,10 @@ extern "C" fn weave_without_end(go_on: &AtomicBool) -> u64 {
     turns
 }
 
-/// Calls `f` and keeps a frame pointer meanwhile, however this program was compiled.
-#[unsafe(naked)]
-extern "C" fn with_a_frame(f: extern "C" fn(&AtomicBool) -> u64, go_on: &AtomicBool) -> u64 {
-    std::arch::naked_asm!("push rbp", "mov rbp, rsp", "mov rax, rdi", "mov rdi, rsi", "call rax", "pop rbp", "ret")
-}
-
 /// A caller to be found.
 #[inline(never)]
 fn hold_up(go_on: &AtomicBool) -> u64 {
-    std::hint::black_box(with_a_frame(weave_without_end, go_on)) + 1
+    std::hint::black_box(weave_without_end(go_on)) + 1
 }
 
 /// Until all workers sleep: what comes next is a stall of its own.
@@ -116,6 +111,10 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
         assert!(names.iter().any(|name| name.ends_with("weave_without_end")), "{report}");
         let mut callers = frames.iter().filter_map(|frame| frame.function.as_deref());
         assert!(callers.any(|name| name.ends_with("hold_up")), "{report}");
+        // To the closure that was spawned, and beyond, without frame pointers.
+        assert!(callers.any(|name| name.contains("{closure")), "{report}");
+        let own = stall.own_frame().expect("this file is the program's own");
+        assert!(own.file.as_ref().is_some_and(|file| file.ends_with("stall_reports.rs")), "{report}");
         assert!(report.contains(&format!("by fiber #{id} \"culprit\"\n")), "{report}");
         assert!(report.contains("stall_reports.rs:"), "{report}");
         assert!(runtime.metrics().stalls >= 1);
@@ -221,17 +220,76 @@ fn disposition() -> usize {
     }
 }
 
+/// Fibers that block in `std`: their report leads to this file, through functions of `std` and the C library.
+fn what_blocks_in_std_is_reported_with_its_caller(setup: Setup) {
+    let told = Told::default();
+    let tell = told.clone();
+    let builder = setup.builder().stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    let runtime = setup.check(builder.build().expect("a runtime"));
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.lock().expect("not poisoned");
+    let waits = lock.clone();
+    let waiting = runtime.spawn(move || drop(waits.lock()));
+    let id = waiting.fiber().id();
+    eventually("it is reported", || told.of(id).is_some());
+    drop(held);
+    waiting.join().expect("no panic");
+    let stall = told.of(id).expect("as before");
+    let own = stall.own_frame().unwrap_or_else(|| panic!("no own frame in {stall}"));
+    assert!(own.file.as_ref().is_some_and(|file| file.ends_with("stall_reports.rs")), "{stall}");
+}
+
+/// Computes until the runtime has counted a stall more.
+#[inline(never)]
+fn stall_once(runtime: &'static Runtime) {
+    let before = runtime.metrics().stalls;
+    while runtime.metrics().stalls == before {}
+}
+
+/// What a build with debug assertions says without being asked, and each place once.
+#[test]
+fn stalls_are_reported_by_default_where_assertions_are() {
+    const NAME: &str = "stalls_are_reported_by_default_where_assertions_are";
+    if is_child("child") {
+        let builder = Runtime::builder().workers(2).stall_after(Some(STALL));
+        let runtime: &Runtime = Box::leak(Box::new(builder.build().expect("a runtime")));
+        for _ in 0..20 {
+            rest(runtime);
+            runtime
+                .spawn_with(Builder::new().name("slow"), || stall_once(runtime))
+                .expect("spawned")
+                .join()
+                .expect("ended");
+        }
+        // The reporter's thread may be some way behind.
+        std::thread::sleep(Duration::from_millis(500));
+        return;
+    }
+    let child = in_child(NAME, "child", &[]);
+    assert!(child.status.success(), "{}", stderr_of(&child));
+    let text = stderr_of(&child);
+    let reports: Vec<_> = text.lines().filter(|line| line.starts_with("plainweave: worker")).collect();
+    if cfg!(debug_assertions) {
+        assert!(!reports.is_empty() && reports.len() < 20, "{text}");
+        assert!(reports.iter().all(|line| line.contains("\"slow\"")) && text.contains("stall_reports.rs:"), "{text}");
+        assert_eq!(text.matches("report_stalls(false)").count(), 1, "{text}");
+    } else {
+        assert!(reports.is_empty(), "{text}");
+    }
+}
+
 /// In a process of its own: the others install it.
 #[test]
-fn without_on_stall_sigurg_is_left_alone() {
-    const NAME: &str = "without_on_stall_sigurg_is_left_alone";
+fn without_reports_sigurg_is_left_alone() {
+    const NAME: &str = "without_reports_sigurg_is_left_alone";
     if !is_child("child") {
         let child = in_child(NAME, "child", &[]);
         assert!(child.status.success(), "{}", stderr_of(&child));
         return;
     }
     let before = disposition();
-    let runtime = Runtime::builder().workers(2).stall_after(Some(STALL)).build().expect("a runtime");
+    let builder = Runtime::builder().workers(2).stall_after(Some(STALL)).report_stalls(false);
+    let runtime = builder.build().expect("a runtime");
     runtime.run(|| std::thread::sleep(ms(20)));
     assert_eq!((before, disposition()), (libc::SIG_DFL, libc::SIG_DFL));
 }
@@ -249,7 +307,9 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
     unsafe { libc::signal(libc::SIGURG, foreign as *const () as usize) };
     let error = Runtime::builder().workers(2).on_stall(|_| ()).build().expect_err("refused");
     assert!(error.to_string().contains("SIGURG has a handler already"), "{error}");
-    Runtime::builder().workers(2).build().expect("without on_stall").run(|| ());
+    let error = Runtime::builder().workers(2).report_stalls(true).build().expect_err("refused");
+    assert!(error.to_string().contains("SIGURG has a handler already"), "{error}");
+    Runtime::builder().workers(2).build().expect("without reports").run(|| ());
     // One that is installed later, and calls the one before it, is welcome.
     // SAFETY: the default action.
     unsafe { libc::signal(libc::SIGURG, libc::SIG_DFL) };

@@ -44,20 +44,21 @@ const ANSWERED: u32 = 3;
 /// The bits of the phase; the number is above them.
 const PHASE: u32 = 3;
 
-/// The slot: one question and its answer of `N` words.
-pub(crate) struct SignalSlot<const N: usize> {
+/// The slot: one question and its answer.
+pub(crate) struct SignalSlot {
     state: AtomicU32,
     target: AtomicU32,
-    words: [AtomicUsize; N],
+    words: Box<[AtomicUsize]>,
 }
 
 /// The number of a question, shifted as it is in `state`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question(u32);
 
-impl<const N: usize> SignalSlot<N> {
-    pub(crate) fn new() -> Self {
-        let words = std::array::from_fn(|_| AtomicUsize::new(0));
+impl SignalSlot {
+    /// Creates a slot for answers of this many words.
+    pub(crate) fn new(words: usize) -> Self {
+        let words = (0..words).map(|_| AtomicUsize::new(0)).collect();
         Self { state: AtomicU32::new(IDLE), target: AtomicU32::new(0), words }
     }
 
@@ -74,12 +75,12 @@ impl<const N: usize> SignalSlot<N> {
     }
 
     /// Returns the answer, or the state to wait on until it changes.
-    pub(crate) fn answer(&self, question: Question) -> Result<[usize; N], u32> {
+    pub(crate) fn answer(&self, question: Question) -> Result<Vec<usize>, u32> {
         let state = self.state.load(Ordering::Acquire);
         if state != question.0 | ANSWERED {
             return Err(state);
         }
-        Ok(std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed)))
+        Ok(self.words.iter().map(|word| word.load(Ordering::Relaxed)).collect())
     }
 
     /// Gives a question up; if it has been answered by then, the answer can still be read.
@@ -96,7 +97,7 @@ impl<const N: usize> SignalSlot<N> {
     /// Returns the right to answer, if the question is for the thread `me`.
     ///
     /// Context: a signal handler.
-    pub(crate) fn take(&self, me: u32) -> Option<Answer<'_, N>> {
+    pub(crate) fn take(&self, me: u32) -> Option<Answer<'_>> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE != ASKED || self.target.load(Ordering::Relaxed) != me {
             return None;
@@ -108,12 +109,12 @@ impl<const N: usize> SignalSlot<N> {
 }
 
 /// The handler's hold on the words. Dropping it publishes them.
-pub(crate) struct Answer<'a, const N: usize> {
-    slot: &'a SignalSlot<N>,
+pub(crate) struct Answer<'a> {
+    slot: &'a SignalSlot,
     number: u32,
 }
 
-impl<const N: usize> Answer<'_, N> {
+impl Answer<'_> {
     /// Writes one word; does nothing beyond the last.
     pub(crate) fn put(&self, at: usize, word: usize) {
         if let Some(place) = self.slot.words.get(at) {
@@ -122,7 +123,7 @@ impl<const N: usize> Answer<'_, N> {
     }
 }
 
-impl<const N: usize> Drop for Answer<'_, N> {
+impl Drop for Answer<'_> {
     fn drop(&mut self) {
         self.slot.state.store(self.number | ANSWERED, Ordering::Release);
     }
@@ -134,30 +135,30 @@ mod tests {
 
     #[test]
     fn only_the_thread_that_is_asked_answers_and_once() {
-        let slot = SignalSlot::<2>::new();
+        let slot = SignalSlot::new(2);
         assert!(slot.take(7).is_none());
         let question = slot.ask(7).expect("nobody writes");
         assert!(slot.take(8).is_none());
         slot.take(7).expect("asked").put(1, 42);
         assert!(slot.take(7).is_none());
-        assert_eq!(slot.answer(question), Ok([0, 42]));
+        assert_eq!(slot.answer(question), Ok(vec![0, 42]));
     }
 
     #[test]
     fn who_gives_up_is_not_answered_and_the_next_is() {
-        let slot = SignalSlot::<1>::new();
+        let slot = SignalSlot::new(1);
         let first = slot.ask(7).expect("nobody writes");
         slot.withdraw(first);
         assert!(slot.take(7).is_none());
         let second = slot.ask(7).expect("nobody writes");
         slot.take(7).expect("asked").put(0, 2);
         assert!(slot.answer(first).is_err());
-        assert_eq!(slot.answer(second), Ok([2]));
+        assert_eq!(slot.answer(second), Ok(vec![2]));
     }
 
     #[test]
     fn nobody_asks_while_an_answer_that_was_given_up_is_written() {
-        let slot = SignalSlot::<1>::new();
+        let slot = SignalSlot::new(1);
         let first = slot.ask(7).expect("nobody writes");
         let answer = slot.take(7).expect("asked");
         slot.withdraw(first);
@@ -165,7 +166,7 @@ mod tests {
         answer.put(0, 1);
         answer.put(1, 1);
         drop(answer);
-        assert_eq!(slot.answer(first), Ok([1]));
+        assert_eq!(slot.answer(first), Ok(vec![1]));
         assert!(slot.ask(8).is_some());
     }
 }
@@ -180,7 +181,7 @@ mod loom_models {
     #[test]
     fn loom_late_answers_spoil_no_question() {
         loom::model(|| {
-            let slot = Arc::new(SignalSlot::<2>::new());
+            let slot = Arc::new(SignalSlot::new(2));
             let handlers: Vec<_> = (1..=2)
                 .map(|me| {
                     let slot = slot.clone();

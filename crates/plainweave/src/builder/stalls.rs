@@ -41,8 +41,8 @@ impl RuntimeBuilder {
     /// Calls `f` for each stall ([`Self::stall_after`]) with the worker, the fiber, and where in its code it is, and
     /// again when the stall lasts ten times as long, a hundred times, and so on. `f` runs on a thread of its own and
     /// may take its time; reports that it was too busy for are counted in the next [`Stall::missed`]. A panic of `f`
-    /// ends that call only. The runtime's end waits for a call in progress, at most a second. By default, and on
-    /// virtual time, stalls are not reported and no signal is sent.
+    /// ends that call only. The runtime's end waits for a call in progress, at most a second. Without it, stalls go to
+    /// standard error in some builds ([`Self::report_stalls`]). On virtual time there are none.
     ///
     /// The worker is queried with SIGURG; [`crate::stall`] describes what that means for the program, and what is
     /// needed to see callers and lines.
@@ -51,13 +51,24 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether stalls are reported on standard error: the worker, the fiber and the program's own functions that
+    /// it was in, each place in the code once. Default: in builds with debug assertions, if SIGURG has no handler. A
+    /// function set by [`Self::on_stall`] gets the reports instead.
+    ///
+    /// The worker is queried with SIGURG ([`crate::stall`]); without reports no signal is sent.
+    pub fn report_stalls(mut self, on: bool) -> Self {
+        self.report_stalls = Some(on);
+        self
+    }
+
     /// Checks that the settings are in range and go together.
     pub(super) fn check_stalls(&self) -> io::Result<()> {
         if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
             return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
         }
-        if self.on_stall.is_some() && self.stall_after.is_none() {
-            return Err(invalid("on_stall: without a limit (stall_after) there are no stalls to report".to_owned()));
+        let reports = if self.on_stall.is_some() { "on_stall" } else { "report_stalls" };
+        if (self.on_stall.is_some() || self.report_stalls == Some(true)) && self.stall_after.is_none() {
+            return Err(invalid(format!("{reports}: without a limit (stall_after) there are no stalls to report")));
         }
         Ok(())
     }
@@ -71,13 +82,21 @@ impl RuntimeBuilder {
 
     /// Starts the watchdog, if it is of use: with other workers, or with a callback for stalls.
     pub(super) fn start_watchdog(self, runtime: &mut Runtime, start: watchdog::Start) -> io::Result<()> {
-        let reports = self.on_stall.is_some();
+        let on_stall = match (self.on_stall, self.report_stalls) {
+            (Some(on_stall), _) => watchdog::install().map(|()| Some(on_stall))?,
+            (None, Some(true)) => watchdog::install().map(|()| Some(watchdog::once_for_each_place()))?,
+            // Nobody asked for it: where it cannot be had, it is left out.
+            (None, None) if cfg!(debug_assertions) && self.stall_after.is_some() => {
+                watchdog::install().ok().map(|()| watchdog::once_for_each_place())
+            }
+            _ => None,
+        };
+        let reports = on_stall.is_some();
         let most = runtime.pool.workers.len();
         let Some(limit) = self.stall_after.filter(|_| reports || most > 1) else { return Ok(()) };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
         let mut notes = None;
-        if let Some(on_stall) = self.on_stall {
-            watchdog::install()?;
+        if let Some(on_stall) = on_stall {
             let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
             runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
             notes = Some(sender);

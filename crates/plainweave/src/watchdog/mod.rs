@@ -49,11 +49,13 @@
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
 mod delay;
+mod print;
 pub mod report;
 mod reporter;
 mod sample;
 mod spares;
 pub(crate) mod timeslice;
+mod unwind;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -68,6 +70,7 @@ use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{Beat, PoolShared, RemoteIo};
 use crate::sched::worker_io::IoCx;
 use crate::sys::{self, PollEntry, PollFlags};
+pub(crate) use print::once_for_each_place;
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;

@@ -20,13 +20,16 @@
 //! ```
 //!
 //! # Requirements
-//! The worker is sampled by a signal, SIGURG, once for each report; without `on_stall` no signal is used. It interrupts
+//! The worker is sampled by a signal, SIGURG, once for each report; without reports no signal is used. It interrupts
 //! system calls of the fiber as any signal does. Most are restarted (`SA_RESTART`); some return `EINTR` in any case
 //! (`nanosleep`, `poll`, `epoll_wait`; signal(7) lists them), which `std` and this crate handle.
 //!
 //! Function names come from the program's symbols, lines from its debug information (`debug = "line-tables-only"` in
-//! the profile), callers from frame pointers: `RUSTFLAGS="-C force-frame-pointers=yes"`. Without frame pointers the
-//! innermost function is right, and some or all of its callers are missing.
+//! the profile), callers from the tables that panics use, which `panic = "abort"` keeps too. They reach as far up as
+//! 32 KiB of stack do.
+//!
+//! Without `on_stall`, a build with debug assertions reports each place once on standard error
+//! ([`RuntimeBuilder::report_stalls`](crate::RuntimeBuilder::report_stalls)).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,7 +65,8 @@ pub enum Culprit {
         id: u64,
         /// Its name, if it has one; cut after 128 bytes.
         name: Option<String>,
-        /// Where it was, innermost function first: up to 64 calls, and the functions inlined into them.
+        /// Where it was, innermost function first: up to 64 calls, and the functions inlined into them;
+        /// [`Stall::own_frame`] finds the program's own.
         frames: Vec<Frame>,
     },
     /// It ran runtime code, or a stack that is no fiber's: then it had no processor, or the program switches stacks

@@ -5,7 +5,6 @@
 //! program's function. The watchdog only leaves a note in a bounded queue; notes that find it full are only counted.
 
 use std::fmt;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::delay::Delays;
 use super::report::{Culprit, Frame, Stall};
 use super::sample;
+use super::unwind::Tables;
 use crate::policy::WorkerId;
 use crate::sched::pool::{Beat, PoolShared};
 
@@ -72,6 +72,7 @@ pub(crate) struct Reporter {
     missed: Arc<AtomicU64>,
     delays: Arc<Delays>,
     on_stall: OnStall,
+    tables: Tables,
 }
 
 impl Reporter {
@@ -81,23 +82,24 @@ impl Reporter {
         let missed = Arc::<AtomicU64>::default();
         let delays = Arc::new(Delays::of(&pool));
         let notes = Notes { queue: sender, missed: missed.clone(), delays: delays.clone() };
-        (notes, Self { pool, queue, missed, delays, on_stall })
+        (notes, Self { pool, queue, missed, delays, on_stall, tables: Tables::default() })
     }
 
     /// Reports stalls until the watchdog has ended.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(mut self) {
         while let Ok(note) = self.queue.recv() {
             if self.pool.is_stopping() {
                 return;
             }
             // The panic hook has reported a panic. The next stall may well be another one.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.on_stall.0)(&self.look(&note)))) {
+            let on_stall = self.on_stall.clone();
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (on_stall.0)(&self.look(&note)))) {
                 crate::sched::closure::drop_contained(payload);
             }
         }
     }
 
-    fn look(&self, note: &Note) -> Stall {
+    fn look(&mut self, note: &Note) -> Stall {
         let worker = &self.pool.workers[note.worker];
         let sample = sample::ask(worker.thread(), PATIENCE);
         let held = note.since.elapsed();
@@ -107,7 +109,7 @@ impl Reporter {
             _ if worker.beat() != note.beat => Culprit::Gone,
             None => Culprit::Silent,
             Some(sample) => {
-                let frames = frames(&sample.addresses);
+                let frames = frames(&self.tables.addresses(&sample));
                 match sample.fiber {
                     Some((id, name)) => Culprit::Fiber { id, name, frames },
                     None => Culprit::Elsewhere { frames },
@@ -118,12 +120,10 @@ impl Reporter {
     }
 }
 
-/// Resolves the functions at these addresses, including inlined ones, up to the first address that is not in code.
-/// (There may be one where frame pointers are missing.)
+/// Resolves the functions at these addresses, including inlined ones.
 fn frames(addresses: &[usize]) -> Vec<Frame> {
-    let (code, mut frames) = (code(), Vec::new());
-    let is_code = |address: &usize| code.is_empty() || code.iter().any(|range| range.contains(address));
-    for (at, &address) in addresses.iter().enumerate().take_while(|(at, address)| *at == 0 || is_code(address)) {
+    let mut frames = Vec::new();
+    for (at, &address) in addresses.iter().enumerate() {
         // The lookup takes a return address, and goes back by one, into the call. Only the first address is not a
         // return address.
         let looked_up = std::ptr::without_provenance_mut(address + usize::from(at == 0));
@@ -147,34 +147,4 @@ fn frames(addresses: &[usize]) -> Vec<Frame> {
         }
     }
     frames
-}
-
-/// Returns where this process has executable memory; nothing if the system does not say.
-fn code() -> Vec<Range<usize>> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.lines().filter_map(executable).collect()
-}
-
-/// Returns the addresses of a line of `maps` in proc(5), if they can be executed.
-fn executable(line: &str) -> Option<Range<usize>> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    fields.next()?.contains('x').then_some(address(start)?..address(end)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_process_s_code_is_found() {
-        let code = code();
-        let function = executable as *const () as usize;
-        assert!(code.iter().any(|range| range.contains(&function)));
-        let data = (&raw const code).addr();
-        assert!(!code.iter().any(|range| range.contains(&data)));
-        assert_eq!(executable("7f00-8f00 r-xp 00000000 00:00 0 /lib/x"), Some(0x7f00..0x8f00));
-        assert_eq!(executable("7f00-8f00 r--p 00000000 00:00 0"), None);
-    }
 }

@@ -1,7 +1,8 @@
-//! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and who called.
+//! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and what that stack holds.
 //!
 //! The asker sends SIGURG to the one thread (`tgkill`). The handler, on that thread's alternate stack, inspects what it
-//! has interrupted and writes raw addresses to a [`SignalSlot`]. The asker looks up their names.
+//! has interrupted and writes registers and a copy of the stack to a [`SignalSlot`]. The asker finds the callers
+//! (`watchdog/unwind`) and their names.
 //!
 //! # Why it is hard
 //! Anything may be half done at that point: the allocator's lock may be held, the thread-local base may be on its way
@@ -12,13 +13,9 @@
 //!    the asker has given up), it returns.
 //! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack the owner word leads to the
 //!    fiber's number and name. The fiber has not ended, because it is what was interrupted.
-//! 3. The instruction pointer is the first address. From there on each frame pointer is trusted if it lies on that
-//!    stack, above the previous one, and aligned: then it and the return address above it can be read, whatever they
-//!    hold. On any other stack there are no bounds, so one address is all.
+//! 3. The registers that unwinding starts from are stored. On a fiber's stack, whose bounds are known, what lies above
+//!    the stack pointer is copied, 32 KiB at most; on any other stack nothing.
 //! 4. The answer is published, and the asker woken.
-//!
-//! Code without frame pointers uses the register for something else. Then the walk ends at once, or goes on with a
-//! caller left out. A false return address can only come from a number that looks like a frame of this stack.
 //!
 //! SIGURG is used because its default action is to ignore it, and almost no program uses it (out-of-band data, for
 //! processes that ask for it; Go's runtime, for the same purpose). If it has a handler already, the result is an error.
@@ -26,14 +23,11 @@
 //!
 //! # Rejected
 //! * *Unwinding in the handler* with the tables that panics use: it takes locks and allocates.
-//! * *Copying the stack and unwinding with the tables later*: exact without frame pointers, but it takes a copy of up
-//!   to 256 KiB in a handler and an unwinder of our own.
+//! * *Following frame pointers in the handler*, which we did: most programs have none, and then callers were missing.
 //! * *ptrace*: a thread cannot trace threads of its own process.
 //! * */proc/self/task/TID/syscall*: answers for blocked threads only.
 
 use std::io;
-use std::ops::Range;
-use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,42 +39,55 @@ use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
 use crate::sys;
 
-/// Limit on the addresses of a sample.
-const MOST_FRAMES: usize = 64;
+/// Limit on the words of a stack that are copied, 32 KiB.
+const MOST_STACK: usize = 4096;
 /// Limit on the bytes of a fiber's name; the rest is cut.
 const MOST_NAME: usize = 128;
 
-/// Indices of an answer's words: number of addresses, whether on a fiber's stack, its number, length of its name.
-const COUNT: usize = 0;
-const ON_FIBER: usize = 1;
-const NUMBER: usize = 2;
-const NAME_LEN: usize = 3;
+/// Indices of an answer's words: three registers, number of words copied, whether on a fiber's stack, its number,
+/// length of its name.
+const INSTRUCTION: usize = 0;
+const STACK: usize = 1;
+const FRAME: usize = 2;
+const COUNT: usize = 3;
+const ON_FIBER: usize = 4;
+const NUMBER: usize = 5;
+const NAME_LEN: usize = 6;
 /// Index of the name, eight bytes a word.
-const NAME: usize = 4;
-/// Index of the first address.
-const FRAMES: usize = NAME + MOST_NAME / size_of::<usize>();
-const WORDS: usize = FRAMES + MOST_FRAMES;
+const NAME: usize = 7;
+/// Index of the copy's first word.
+const COPY: usize = NAME + MOST_NAME / size_of::<usize>();
+const WORDS: usize = COPY + MOST_STACK;
 
 /// Set before the handler is installed.
-static SLOT: OnceLock<SignalSlot<WORDS>> = OnceLock::new();
+static SLOT: OnceLock<SignalSlot> = OnceLock::new();
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     /// The fiber on whose stack it was: number and name. `None` if it was on no fiber's.
     pub(super) fiber: Option<(u64, Option<String>)>,
-    /// Where it was, then the return addresses, innermost first.
-    pub(super) addresses: Vec<usize>,
+    /// The instruction pointer.
+    pub(super) instruction: usize,
+    /// The stack pointer.
+    pub(super) stack: usize,
+    /// The frame pointer's register, which may hold anything.
+    pub(super) frame: usize,
+    /// The words from `stack` on; none if it was on no fiber's.
+    pub(super) copy: Vec<usize>,
 }
 
 impl Sample {
-    fn of(words: &[usize; WORDS]) -> Self {
-        let name: Vec<u8> = words[NAME..FRAMES].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    fn of(words: &[usize]) -> Self {
+        let name: Vec<u8> = words[NAME..COPY].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let name = &name[..words[NAME_LEN].min(MOST_NAME)];
         let name = (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned());
         Self {
             fiber: (words[ON_FIBER] != 0).then_some((words[NUMBER] as u64, name)),
-            addresses: words[FRAMES..][..words[COUNT].min(MOST_FRAMES)].to_vec(),
+            instruction: words[INSTRUCTION],
+            stack: words[STACK],
+            frame: words[FRAME],
+            copy: words[COPY..][..words[COUNT].min(MOST_STACK)].to_vec(),
         }
     }
 }
@@ -96,14 +103,14 @@ pub(crate) fn install() -> io::Result<()> {
         return Ok(());
     }
     if !cfg!(target_arch = "x86_64") {
-        let message = "on_stall: what a worker does can be looked at on x86-64 only; build without it";
+        let message = "on_stall, report_stalls: what a worker does can be looked at on x86-64 only; build without them";
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
-    SLOT.get_or_init(SignalSlot::new);
+    SLOT.get_or_init(|| SignalSlot::new(WORDS));
     if !matches!(sys::signal_action(libc::SIGURG)?.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-        let message = "on_stall: SIGURG has a handler already, and a worker is asked what it does by that signal; \
-                       install the handler after the runtime is built, such that it calls the one before it (as \
-                       signal-hook does), or build without on_stall";
+        let message = "on_stall, report_stalls: SIGURG has a handler already, and a worker is asked what it does by \
+                       that signal; install the handler after the runtime is built, such that it calls the one before \
+                       it (as signal-hook does), or build without them";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
     }
     // SAFETY: `on_signal` keeps to what the head of this file says of it.
@@ -131,7 +138,7 @@ pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !sent {
             slot.withdraw(question);
-            return slot.answer(question).ok().as_ref().map(Sample::of);
+            return slot.answer(question).ok().as_deref().map(Sample::of);
         }
         // An error means that the word has changed, time is up, or a signal came: check again in each case.
         let left = Timespec::try_from(left).ok();
@@ -156,12 +163,10 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     // use.
     let hit = unsafe { lookup(registers.stack) };
     answer.put(ON_FIBER, usize::from(hit.is_some()));
+    answer.put(INSTRUCTION, registers.instruction);
+    answer.put(STACK, registers.stack);
+    answer.put(FRAME, registers.frame);
     let mut count = 0;
-    let mut put = |address| {
-        answer.put(FRAMES + count, address);
-        count += 1;
-    };
-    put(registers.instruction);
     if let Some(hit) = hit {
         let (number, name) = owner(&hit);
         answer.put(NUMBER, number as usize);
@@ -171,8 +176,14 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
             word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             answer.put(NAME + at, usize::from_ne_bytes(word));
         }
-        // SAFETY: the slot of a running fiber: mapped above its guard.
-        unsafe { walk(&registers, hit.slot_base + GUARD_SIZE..hit.slot_base + GUARD_SIZE + hit.size, put) };
+        let stack = hit.slot_base + GUARD_SIZE..hit.slot_base + GUARD_SIZE + hit.size;
+        if registers.stack >= stack.start && registers.stack.is_multiple_of(size_of::<usize>()) {
+            count = ((stack.end - registers.stack) / size_of::<usize>()).min(MOST_STACK);
+            for at in 0..count {
+                // SAFETY: a word of the slot of a running fiber, mapped above its guard; aligned.
+                answer.put(COPY + at, unsafe { word(registers.stack + at * size_of::<usize>()) });
+            }
+        }
     }
     answer.put(COUNT, count);
     drop(answer);
@@ -188,29 +199,30 @@ fn owner(hit: &SlotHit) -> (u64, &[u8]) {
     (info.id, unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME)) })
 }
 
-/// Passes the return addresses of the frames on a stack to `put`, innermost first.
+/// Reads a word of the interrupted stack. By an instruction of its own, because AddressSanitizer would object to what
+/// lies between variables.
 ///
 /// # Safety
-/// The stack must be readable.
-unsafe fn walk(registers: &Registers, stack: Range<usize>, mut put: impl FnMut(usize)) {
-    const WORD: usize = size_of::<usize>();
-    let (mut frame, mut lowest) = (registers.frame, registers.stack.max(stack.start));
-    for _ in 1..MOST_FRAMES {
-        if frame < lowest || frame > stack.end - 2 * WORD || !frame.is_multiple_of(WORD) {
-            return;
-        }
-        let at = ptr::with_exposed_provenance::<usize>(frame);
-        // SAFETY: both words lie on the stack, by the caller's promise readable; aligned.
-        let (caller, back) = unsafe { (at.read_volatile(), at.add(1).read_volatile()) };
-        if back == 0 {
-            return;
-        }
-        put(back);
-        (frame, lowest) = (caller, frame + 2 * WORD);
+/// The word must be readable, and `address` aligned.
+#[cfg(target_arch = "x86_64")]
+unsafe fn word(address: usize) -> usize {
+    let word;
+    // SAFETY: the caller's promise; the instruction only reads.
+    unsafe {
+        std::arch::asm!("mov {0}, qword ptr [{1}]", out(reg) word, in(reg) address,
+            options(nostack, readonly, preserves_flags));
     }
+    word
 }
 
-/// The registers that the walk starts from.
+/// # Safety
+/// None is needed.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn word(_: usize) -> usize {
+    0
+}
+
+/// The registers that unwinding starts from.
 struct Registers {
     instruction: usize,
     frame: usize,

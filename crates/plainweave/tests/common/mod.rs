@@ -30,7 +30,7 @@ pub struct Setup {
 
 impl Setup {
     pub fn builder(self) -> RuntimeBuilder {
-        Runtime::builder().io(self.io).policy(self.policy).workers(2)
+        Runtime::builder().io(self.io).policy(self.policy).workers(2).report_stalls(false)
     }
 
     /// A runtime of that many workers, which really has the driver and the policy asked for.
