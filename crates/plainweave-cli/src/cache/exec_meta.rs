@@ -10,10 +10,8 @@ impl Exec<'_> {
         self.note(Kind::MetaGet, meta.key.bytes());
         let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
         let recache = expiry(meta.recache).and_then(Expiry::time).map(|end| end.since(self.now));
-        // Without a trace also means without a token, so only requests that ask for none can peek.
-        let peek = meta.no_update && meta.vivify.is_none() && recache.is_none();
         let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
-        let lookup = Lookup { touch, vivify, cas: meta.new_cas, recache, peek };
+        let lookup = Lookup { touch, vivify, cas: meta.new_cas, recache, no_update: meta.no_update, peek: false };
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), hit.as_ref().map(|hit| hit.item.len()));
         match hit {

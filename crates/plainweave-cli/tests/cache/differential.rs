@@ -144,6 +144,31 @@ fn replies_are_those_of_memcached() {
     }
 }
 
+/// The list whose other player is `cache::tests::script`, which needs no memcached.
+#[test]
+fn conversations_go_alike() {
+    let rounded = |replies: &str| {
+        // Each clock may tick between two commands.
+        let word = |word: &str| match word.trim_end().strip_prefix('t').and_then(|left| left.parse::<u32>().ok()) {
+            Some(left) => format!("t{}{}", left.next_multiple_of(10), &word[word.trim_end().len()..]),
+            None => word.to_owned(),
+        };
+        replies.split_inclusive([' ', '\r']).map(word).collect::<String>()
+    };
+    for block in include_str!("../../src/cache/tests/same_as_memcached.txt").split("\n\n") {
+        let lines = |mark| block.lines().filter_map(move |line| line.strip_prefix(mark));
+        let text = |mark| lines(mark).map(|line| format!("{line}\r\n")).collect::<String>();
+        let (sent, received) = (text("> "), text("< ") + "MN\r\n");
+        let Some(reference) = Reference::start() else {
+            return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        };
+        let mut theirs = Client::to(reference.address);
+        assert_eq!(rounded(&replies(&mut theirs, &sent)), received, "memcached on {sent:?}");
+        let ours = Running::start(&["-t", "1"]);
+        assert_eq!(rounded(&replies(&mut ours.connect(), &sent)), received, "{sent:?}");
+    }
+}
+
 #[test]
 fn limits_of_whole_and_joined_values_are_those_of_memcached() {
     let Some(reference) = Reference::start() else {

@@ -137,12 +137,13 @@ impl Shard {
             entry.expiry = expiry.0;
         }
         let item = self.item(self.index.entry(place));
-        let sends = if won { SENT } else { 0 };
-        match (lookup.peek, created) {
-            (true, _) => {}
-            // The client that created it has seen it.
-            (false, true) => self.index.entry_mut(place).set_marks(marks | sends | FETCHED),
-            (false, false) => self.note(place, FETCHED | sends),
+        let fetched = if lookup.peek || lookup.no_update { 0 } else { FETCHED };
+        let gains = fetched | if won { SENT } else { 0 };
+        if fetched != 0 && !created {
+            self.note(place, gains);
+        } else if gains != 0 {
+            // Also for the client that created the item and has seen it: the creation is no access.
+            self.index.entry_mut(place).set_marks(marks | gains);
         }
         Some(Hit { item, token: Token { won, stale, sent }, created })
     }

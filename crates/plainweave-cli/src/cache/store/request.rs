@@ -79,6 +79,8 @@ pub struct Lookup {
     pub cas: Option<u64>,
     /// Hands out the token if the item expires in fewer seconds than this: `R` of `mg`.
     pub recache: Option<u32>,
+    /// Notes no access, so that the item counts as unread and as old as before: `u` of `mg`.
+    pub no_update: bool,
     /// Looks without a trace: no access is noted and no token handed out.
     pub peek: bool,
 }

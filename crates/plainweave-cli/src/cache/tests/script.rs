@@ -9,14 +9,15 @@ fn long(n: usize) -> String {
     "k".repeat(n)
 }
 
-/// What a client sends, and all that it receives: those of the file, and some whose line ends or lengths are special.
+/// What a client sends, and all that it receives: those of the files, and some whose line ends or lengths are special.
 fn conversations() -> Vec<(String, String)> {
     let block = |text: &str| {
         let lines =
             |mark| text.lines().filter_map(move |line| line.strip_prefix(mark)).map(|line| format!("{line}\r\n"));
         (lines("> ").collect::<String>(), lines("< ").collect::<String>())
     };
-    let mut all: Vec<_> = include_str!("conversations.txt").split("\n\n").map(block).collect();
+    let files = [include_str!("conversations.txt"), include_str!("same_as_memcached.txt")];
+    let mut all: Vec<_> = files.iter().flat_map(|file| file.split("\n\n")).map(block).collect();
     let odd = [
         ("set a 5 0 3\nabc\r\nget a\n", "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n"),
         ("nonsense\r\n\r\n\n x\r\nx\r\n", "ERROR\r\nERROR\r\nERROR\r\nERROR\r\nERROR\r\n"),

@@ -101,7 +101,7 @@ impl Model {
         }
         let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
         let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
-        if !lookup.peek {
+        if !lookup.peek && !lookup.no_update {
             entry.access = now;
             entry.fetched = true;
         }
