@@ -62,8 +62,8 @@ const NUMBERS: &[&str] =
 /// Seconds to live: none that passes while the test runs.
 const ENDS: &[&str] = &["0", "900", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+500", "1x"];
 const FLAGS: &[&str] = &[
-    "v", "s", "c", "k", "q", "f", "h", "O7", "N300", "T600", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS",
-    "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
+    "v", "s", "c", "k", "q", "f", "h", "u", "O7", "N300", "T600", "R500", "F5", "C1", "C7", "MA", "MI", "ME", "MP",
+    "MR", "MS", "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
 ];
 const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
 

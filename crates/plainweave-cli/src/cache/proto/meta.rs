@@ -182,6 +182,12 @@ impl<'a> Meta<'a> {
         self.words
     }
 
+    /// Returns whether flag `first` was sent, and flag `second` behind it.
+    pub(crate) fn in_order(&self, first: u8, second: u8) -> bool {
+        let mut rest = self.words.skip_while(|word| word[0] != first);
+        rest.any(|word| word[0] == second)
+    }
+
     /// Returns what `M` asks for, if it is known.
     pub(crate) fn mode(&self) -> Option<Mode> {
         Some(match self.mode? {

@@ -95,10 +95,10 @@ impl Shard {
             self.find(hash, key, now);
             return None;
         }
+        let before = *entry;
         if let Some(expiry) = touch {
             entry.expiry = expiry.0;
         }
-        let before = *entry;
         entry.note(now, FETCHED);
         Some(before)
     }
@@ -127,16 +127,16 @@ impl Shard {
                 (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
             }
         };
-        let entry = self.index.entry_mut(place);
+        let entry = self.index.entry(place);
+        let item = self.item(entry);
         let marks = entry.marks();
         let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
-        let recache =
-            lookup.recache.zip(Expiry(entry.expiry).time()).is_some_and(|(least, end)| end.since(now) < least);
+        let judged = lookup.touch.filter(|_| lookup.touch_first).unwrap_or(item.expiry());
+        let recache = lookup.recache.zip(judged.time()).is_some_and(|(least, end)| end.since(now) < least);
         let won = !lookup.peek && !sent && (created || stale || recache);
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
-            entry.expiry = expiry.0;
+            self.index.entry_mut(place).expiry = expiry.0;
         }
-        let item = self.item(self.index.entry(place));
         let fetched = if lookup.peek || lookup.no_update { 0 } else { FETCHED };
         let gains = fetched | if won { SENT } else { 0 };
         if fetched != 0 && !created {
@@ -321,7 +321,7 @@ impl Shard {
             self.no_room(text.len());
             return Counted::OutOfMemory;
         }
-        Counted::Value { value, cas, expiry, created: false }
+        Counted::Value { value, cas, expiry: Expiry(entry.expiry), created: false }
     }
 
     pub(super) fn dump(

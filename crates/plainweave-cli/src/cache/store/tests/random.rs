@@ -89,9 +89,11 @@ fn compares() -> impl Strategy<Value = Compare> {
 fn lookups() -> impl Strategy<Value = Lookup> {
     let recache = proptest::option::weighted(0.2, 0..60_u32);
     let rarely = || proptest::bool::weighted(0.2);
-    (sometimes(), sometimes(), numbers(), recache, rarely(), rarely()).prop_map(
-        |(touch, vivify, cas, recache, no_update, peek)| Lookup { touch, vivify, cas, recache, no_update, peek },
-    )
+    let expiries = (sometimes(), sometimes(), recache, any::<bool>());
+    (expiries, numbers(), rarely(), rarely()).prop_map(|(expiries, cas, no_update, peek)| {
+        let (touch, vivify, recache, touch_first) = expiries;
+        Lookup { touch, vivify, cas, recache, touch_first, no_update, peek }
+    })
 }
 
 fn counts() -> impl Strategy<Value = Count> {
