@@ -315,7 +315,9 @@ impl Shard {
         text.resize(text.len().max(head.payload_len), b' ');
         let cas = count.cas.unwrap_or_else(next_cas);
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
-        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() };
+        // As there: a number that does not fit the old one's bytes is a new item, neither read nor stale.
+        let kept = if text.len() > head.payload_len { FREQUENCY } else { u8::MAX };
+        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() & kept };
         let written = self.write_over(place, &head, key, &text, facts);
         if !written && self.put(hash, key, &[&text], facts).is_err() {
             self.no_room(text.len());

@@ -187,6 +187,9 @@ impl Model {
         let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(entry.value.len()), b' ');
+        if text.len() > entry.value.len() {
+            (entry.fetched, entry.stale, entry.token_sent) = (false, false, false);
+        }
         entry.value = text;
         entry.cas = count.cas.unwrap_or_else(next_cas);
         let expiry = entry.expiry;
