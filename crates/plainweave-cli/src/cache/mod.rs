@@ -17,6 +17,7 @@ mod flags;
 mod hotkeys;
 mod listen;
 mod memory_budget;
+mod number;
 mod pidfile;
 mod proto;
 mod reply;

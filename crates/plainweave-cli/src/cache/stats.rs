@@ -4,7 +4,8 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::proto::{BAD_FORMAT, Tokens, number};
+use super::number;
+use super::proto::{BAD_FORMAT, Tokens};
 use super::reply::Replies;
 use super::shared::{Cache, VERSION};
 use super::store::{CLASSES, Time, class_size};

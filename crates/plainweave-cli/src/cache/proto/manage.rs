@@ -1,6 +1,6 @@
 //! Commands about the server rather than an item.
 
-use super::number;
+use super::super::number;
 use super::reject::{BAD_EXPTIME, BAD_FORMAT, ERROR, Reject};
 use super::tokens::Tokens;
 

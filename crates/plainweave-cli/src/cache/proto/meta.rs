@@ -3,8 +3,8 @@
 //! The flags are checked here, once; the answer repeats or fills in some of them in the order in which they were sent,
 //! so they are kept as words too.
 
+use super::super::number;
 use super::key::{KEY_BYTES, Key};
-use super::number;
 use super::reject::{BAD_FORMAT, Reject};
 use super::storage::{Verb, value_len};
 use super::tokens::{Keys, Tokens};

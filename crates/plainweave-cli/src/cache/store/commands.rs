@@ -1,5 +1,6 @@
 //! What the commands mean, over a shard's index and log. All of it runs under the shard's lock.
 
+use super::super::number;
 use super::config::item_size;
 use super::index::{Entry, FETCHED, FREQUENCY, Place, SENT, STALE};
 use super::item::{Bytes, Item};
@@ -13,6 +14,8 @@ use super::{
 
 /// Values up to this size are copied under the lock, which is cheaper than counting a reader.
 const SHORT: usize = 1 << 10;
+/// Longest value that is taken for a number. So long a value always lies in its record.
+const NUMBER_BYTES: usize = 1 << 10;
 /// Bytes of a record that are fetched in advance: most keys and short values.
 const PREFETCHED_BYTES: usize = 256;
 
@@ -350,13 +353,7 @@ impl Shard {
     }
 }
 
-/// Returns the number that a value spells for `incr` and `decr`: decimal digits, then nothing but spaces; at most 20
-/// bytes of digits and within 64 bits.
+/// Returns the number that a value spells for `incr` and `decr`.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
-    let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
-    let (digits, rest) = value.split_at(end);
-    if rest.iter().any(|&byte| byte != b' ') || value.len() > 20 {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    if value.len() > NUMBER_BYTES { None } else { number::unsigned64(value) }
 }

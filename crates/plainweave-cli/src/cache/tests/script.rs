@@ -38,6 +38,13 @@ fn conversations() -> Vec<(String, String)> {
         all.push((sent, format!("STORED\r\n{values}END\r\nMN\r\n{values}END\r\nMN\r\n")));
     }
     let flags = "s t c f l h k v O1 q u N1 T1 R1 b F1 C1 I";
+    // The longest value that is taken for a number.
+    let (number, more) = (format!("7{}", " ".repeat(1023)), " ".repeat(1024));
+    let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+    all.push((
+        format!("set n 0 0 1024\r\n{number}\r\nincr n 1\r\nset n 0 0 1025\r\n7{more}\r\nincr n 1\r\n"),
+        format!("STORED\r\n8\r\nSTORED\r\n{not_numeric}\r\n"),
+    ));
     all.push((format!("mg a {flags}\r\n"), "CLIENT_ERROR options flags are too long\r\n".to_owned()));
     all
 }
