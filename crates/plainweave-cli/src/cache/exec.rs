@@ -333,11 +333,14 @@ impl<'a> Exec<'a> {
             }
             Manage::MetaDump(b"all" | b"hash") => return After::Dump,
             Manage::MetaDump(_) => self.out.line("BADCLASS invalid class id"),
-            Manage::Watch(_) if !settings.watch => self.out.line("CLIENT_ERROR watch commands not allowed"),
-            Manage::Watch(_) if !self.out.is_empty() => {
-                self.out.line("ERROR cannot pipeline other commands before watch");
+            Manage::Watch { quiet, .. } if !settings.watch => {
+                self.say("CLIENT_ERROR watch commands not allowed", *quiet);
             }
-            Manage::Watch(kinds) => return After::Watch(*kinds),
+            Manage::Watch { quiet, .. } if !self.out.is_empty() => {
+                self.say("ERROR cannot pipeline other commands before watch", *quiet);
+            }
+            Manage::Watch { kinds: None, quiet } => self.say("ERROR", *quiet),
+            Manage::Watch { kinds: Some(kinds), .. } => return After::Watch(*kinds),
             Manage::Fine { quiet } => self.say("OK", *quiet),
         }
         After::Next
