@@ -15,7 +15,8 @@ impl Exec<'_> {
         let (cas, no_update) = (meta.new_cas, meta.no_update);
         let lookup = Lookup { touch, vivify, cas, recache, touch_first, no_update, peek: false };
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
-        self.count_get(meta.key.bytes(), meta.exptime.is_some(), hit.as_ref().map(|hit| hit.item.len()));
+        let lengths = hit.as_ref().map(|hit| (hit.item.len(), hit.item.size()));
+        self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
         match hit {
             Some(hit) => self.meta_hit(meta, hit),
             None if meta.quiet => {}
@@ -23,7 +24,7 @@ impl Exec<'_> {
         }
     }
 
-    /// Returns the expiry that `T` gives an item which is there, and the one that `N` and `T` leave one which they create.
+    /// Returns the expiry that `T` gives an item, and the one that `N` and `T` together give one that they create.
     fn ends(&self, meta: &Meta<'_>) -> (Option<Expiry>, Option<Expiry>) {
         let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
         let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));

@@ -7,5 +7,6 @@ mod connections;
 mod differential;
 mod files;
 mod memory;
+mod monitoring;
 mod running;
 mod telling;

@@ -7,7 +7,6 @@ use super::item::{Bytes, Item};
 use super::put::{Facts, NoRoom};
 use super::record::{self, Head, TABLE, VALUE};
 use super::shard::{Shard, Why, listed};
-use super::stats::class_of;
 use super::{
     Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
 };
@@ -75,7 +74,7 @@ impl Shard {
             return Some(Found::Long(self.item(&entry)));
         }
         copy(Short { flags: head.flags, cas: head.cas, value: &bytes[head.payload()..head.len()] });
-        Some(Found::Short(head.payload_len))
+        Some(Found::Short { len: head.payload_len, size: head.len() + size_of::<Entry>() })
     }
 
     /// Has what may be the record of a key with this hash fetched from memory.
@@ -103,6 +102,9 @@ impl Shard {
             entry.expiry = expiry.0;
         }
         entry.note(now, FETCHED);
+        if touch.is_some() {
+            self.count_touched(&before);
+        }
         Some(before)
     }
 
@@ -110,7 +112,19 @@ impl Shard {
         let Some(place) = self.find(hash, key, now) else { return false };
         self.index.entry_mut(place).expiry = expiry.0;
         self.note(place, FETCHED);
+        let entry = *self.index.entry(place);
+        self.count_touched(&entry);
         true
+    }
+
+    fn count_touched(&mut self, entry: &Entry) {
+        let size = self.size(entry);
+        self.class(size).touch_hits += 1;
+    }
+
+    /// Returns the number of bytes that an item takes.
+    fn size(&self, entry: &Entry) -> usize {
+        self.log.size(entry.loc()) + size_of::<Entry>()
     }
 
     pub(super) fn lookup(
@@ -140,6 +154,9 @@ impl Shard {
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             self.index.entry_mut(place).expiry = expiry.0;
         }
+        if lookup.touch.is_some() {
+            self.class(item.size()).touch_hits += 1;
+        }
         let fetched = if lookup.peek || lookup.no_update { 0 } else { FETCHED };
         let gains = fetched | if won { SENT } else { 0 };
         if fetched != 0 && !created {
@@ -152,6 +169,21 @@ impl Shard {
     }
 
     pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
+        let stored = self.write_item(hash, write, now, next_cas);
+        let (key_len, payload_len) = (write.key.len(), write.value.len());
+        let head = Head { kind: VALUE, cas: 0, flags: write.flags, key_len, payload_len };
+        let class = self.class(head.len() + size_of::<Entry>());
+        class.cmd_set += 1;
+        let is_cas = write.compare.is_some() && write.mode == Mode::Set;
+        match stored {
+            Stored::Stored(_) if is_cas => class.cas_hits += 1,
+            Stored::Exists if is_cas => class.cas_badval += 1,
+            _ => {}
+        }
+        stored
+    }
+
+    fn write_item(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
         let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
         let Some(place) = self.find(hash, key, now) else {
             match (compare, mode) {
@@ -181,6 +213,7 @@ impl Shard {
             Mode::Set | Mode::Replace => {
                 let facts = facts(flags, expiry);
                 if self.write_over(place, &old, key, value, facts) {
+                    self.stats.total_items += 1;
                     return Stored::Stored(facts.cas);
                 }
                 self.stored(hash, write, &[value], facts)
@@ -218,7 +251,6 @@ impl Shard {
         let entry = self.index.entry_mut(place);
         entry.set_marks(facts.marks);
         (entry.expiry, entry.access) = (facts.expiry.0, now);
-        self.stats.total_items += 1;
         true
     }
 
@@ -234,7 +266,7 @@ impl Shard {
     }
 
     fn no_room(&mut self, len: usize) {
-        self.stats.classes[class_of(len)].out_of_memory += 1;
+        self.class(len).out_of_memory += 1;
     }
 
     /// A plain set that could not be carried out must not leave an older value behind, which would be out of date. What
@@ -263,7 +295,8 @@ impl Shard {
             return Removed::Exists;
         }
         if !removal.invalidate {
-            self.discard(place, Why::Removed);
+            let size = self.discard(place, Why::Removed) + size_of::<Entry>();
+            self.class(size).delete_hits += 1;
             return Removed::Removed;
         }
         let cas = removal.cas.unwrap_or_else(next_cas);
@@ -313,6 +346,8 @@ impl Shard {
         }
         let number = (head.kind == VALUE).then(|| number(self.log.payload(entry.loc()))).flatten();
         let Some(old) = number else { return Counted::NotANumber };
+        let class = self.class(head.len() + size_of::<Entry>());
+        *if count.down { &mut class.decr_hits } else { &mut class.incr_hits } += 1;
         let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(head.payload_len), b' ');

@@ -101,8 +101,13 @@ pub struct Short<'a> {
 /// What [`super::Store::read`] has found.
 #[derive(Debug)]
 pub enum Found {
-    /// A value of this many bytes, which has been lent.
-    Short(usize),
+    /// A value that has been lent.
+    Short {
+        /// Bytes of the value.
+        len: usize,
+        /// Bytes that the item takes, as in [`Item::size`].
+        size: usize,
+    },
     /// A longer one.
     Long(Item),
 }
