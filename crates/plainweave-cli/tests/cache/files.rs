@@ -33,7 +33,7 @@ impl Drop for Directory {
 }
 
 /// Starts a server that is to fail, and gives what it says.
-fn refused(args: &[&str]) -> String {
+pub(crate) fn refused(args: &[&str]) -> String {
     let mut child = Kept::spawn(command(args).stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
     let end = Instant::now() + PATIENCE;
     let status = loop {

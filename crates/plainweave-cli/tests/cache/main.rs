@@ -8,5 +8,6 @@ mod differential;
 mod files;
 mod memory;
 mod monitoring;
+mod privileges;
 mod running;
 mod telling;
