@@ -17,6 +17,9 @@ Examples:
   plainweave cache -s /run/cache.sock -a 770    a Unix socket instead of a port
   plainweave cache --admin 127.0.0.1:9180       /metrics, /health and /hotkeys over HTTP
 
+Environment:
+  MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
+
 SIGTERM or SIGINT stops the server: no new connections, commands in progress are answered, then it ends; a second one
 stops it at once. docs/cache-compat.md of the sources lists every difference from memcached.";
 

@@ -19,6 +19,7 @@ mod listen;
 mod memory_budget;
 mod number;
 mod pidfile;
+mod port_file;
 mod privileges;
 mod proto;
 mod reply;
@@ -77,6 +78,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let listeners = listen::all(&flags.listen)?;
     privileges::warn_of_root(&listeners);
+    port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
     let extended = flags.limits.extended();
     for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
