@@ -134,33 +134,34 @@ impl<'a> Exec<'a> {
             self.out.push(value);
             self.out.push(b"\r\n");
         });
-        let len = match found {
+        let lengths = match found {
             None => None,
-            Some(Found::Short(len)) => Some(len),
+            Some(Found::Short { len, size }) => Some((len, size)),
             Some(Found::Long(item)) => {
-                let len = item.len();
-                self.out.found(key, item.flags(), len, cas.then_some(item.cas()));
+                let lengths = (item.len(), item.size());
+                self.out.found(key, item.flags(), lengths.0, cas.then_some(item.cas()));
                 self.out.value(item);
-                Some(len)
+                Some(lengths)
             }
         };
-        self.count_get(key, touch.is_some(), len);
+        self.count_get(key, touch.is_some(), lengths);
     }
 
-    /// `found`: the value's length.
-    pub(super) fn count_get(&mut self, key: &[u8], touched: bool, found: Option<usize>) {
-        let counts = match (touched, found.is_some()) {
-            (false, true) => [Stat::CmdGet, Stat::GetHits],
-            (false, false) => [Stat::CmdGet, Stat::GetMisses],
-            (true, true) => [Stat::CmdTouch, Stat::TouchHits],
-            (true, false) => [Stat::CmdTouch, Stat::TouchMisses],
-        };
-        counts.into_iter().for_each(|count| self.tally.count(count));
+    /// `found`: the bytes of the value, and of the item.
+    pub(super) fn count_get(&mut self, key: &[u8], touched: bool, found: Option<(usize, usize)>) {
+        self.tally.count(if touched { Stat::CmdTouch } else { Stat::CmdGet });
+        match (touched, found) {
+            (false, Some((_, size))) => self.tally.hit(size),
+            (false, None) => self.tally.count(Stat::GetMisses),
+            (true, Some(_)) => self.tally.count(Stat::TouchHits),
+            (true, None) => self.tally.count(Stat::TouchMisses),
+        }
         if self.cache.details.is_on() {
             self.cache.details.get(key, found.is_some());
         }
         if self.watched & watch::FETCHERS != 0 {
-            let event = Event::Get { key, found: found.is_some(), client: self.client, size: found.unwrap_or(0) };
+            let event =
+                Event::Get { key, found: found.is_some(), client: self.client, size: found.map_or(0, |(len, _)| len) };
             self.cache.watchers.send(watch::FETCHERS, &event);
         }
     }
@@ -333,11 +334,14 @@ impl<'a> Exec<'a> {
             }
             Manage::MetaDump(b"all" | b"hash") => return After::Dump,
             Manage::MetaDump(_) => self.out.line("BADCLASS invalid class id"),
-            Manage::Watch(_) if !settings.watch => self.out.line("CLIENT_ERROR watch commands not allowed"),
-            Manage::Watch(_) if !self.out.is_empty() => {
-                self.out.line("ERROR cannot pipeline other commands before watch");
+            Manage::Watch { quiet, .. } if !settings.watch => {
+                self.say("CLIENT_ERROR watch commands not allowed", *quiet);
             }
-            Manage::Watch(kinds) => return After::Watch(*kinds),
+            Manage::Watch { quiet, .. } if !self.out.is_empty() => {
+                self.say("ERROR cannot pipeline other commands before watch", *quiet);
+            }
+            Manage::Watch { kinds: None, quiet } => self.say("ERROR", *quiet),
+            Manage::Watch { kinds: Some(kinds), .. } => return After::Watch(*kinds),
             Manage::Fine { quiet } => self.say("OK", *quiet),
         }
         After::Next

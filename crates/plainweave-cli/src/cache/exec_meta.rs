@@ -1,4 +1,5 @@
-//! The meta commands. Flags are answered in the order in which they were sent.
+//! The meta commands. Flags take effect and are answered in the order in which they were sent: `t` between `N` and `T`
+//! answers with the end that `N` gives.
 
 use super::exec::{Exec, NOT_A_NUMBER, OUT_OF_MEMORY, TOO_LARGE, mode};
 use super::proto::{Key, Meta, Verb};
@@ -8,14 +9,14 @@ use super::tally::{Count as Stat, Kind};
 impl Exec<'_> {
     pub(super) fn meta_get(&mut self, meta: &Meta<'_>) {
         self.note(Kind::MetaGet, meta.key.bytes());
-        let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
-        let recache = expiry(meta.recache).and_then(Expiry::time).map(|end| end.since(self.now));
-        // Without a trace also means without a token, so only requests that ask for none can peek.
-        let peek = meta.no_update && meta.vivify.is_none() && recache.is_none();
-        let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
-        let lookup = Lookup { touch, vivify, cas: meta.new_cas, recache, peek };
+        let recache = meta.recache.and_then(|exptime| self.expiry(exptime).time()).map(|end| end.since(self.now));
+        let (touch, vivify) = self.ends(meta);
+        let touch_first = recache.is_some() && meta.in_order(b'T', b'R');
+        let (cas, no_update) = (meta.new_cas, meta.no_update);
+        let lookup = Lookup { touch, vivify, cas, recache, touch_first, no_update, peek: false };
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
-        self.count_get(meta.key.bytes(), meta.exptime.is_some(), hit.as_ref().map(|hit| hit.item.len()));
+        let lengths = hit.as_ref().map(|hit| (hit.item.len(), hit.item.size()));
+        self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
         match hit {
             Some(hit) => self.meta_hit(meta, hit),
             None if meta.quiet => {}
@@ -23,8 +24,17 @@ impl Exec<'_> {
         }
     }
 
+    /// Returns the expiry that `T` gives an item, and the one that `N` and `T` together give one that they create.
+    fn ends(&self, meta: &Meta<'_>) -> (Option<Expiry>, Option<Expiry>) {
+        let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
+        let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
+        let last = if vivify.is_some() && meta.in_order(b'N', b'T') { touch } else { vivify };
+        (touch, last)
+    }
+
     fn meta_hit(&mut self, meta: &Meta<'_>, hit: Hit) {
         let Hit { item, token, created } = hit;
+        let mut expiry = if created { Expiry::NEVER } else { item.expiry() };
         if meta.value {
             self.out.push(b"VA");
             self.out.field(item.len());
@@ -32,9 +42,10 @@ impl Exec<'_> {
             self.out.push(b"HD");
         }
         for word in meta.words() {
+            expiry = self.end_behind(word[0], meta, created).unwrap_or(expiry);
             match word[0] {
                 b's' => self.out.flag(b's', item.len()),
-                b't' => self.time_left(item.expiry()),
+                b't' => self.time_left(expiry),
                 b'c' => self.out.flag(b'c', item.cas()),
                 b'f' => self.out.flag(b'f', item.flags()),
                 b'l' => self.out.flag(b'l', self.now.since(item.access())),
@@ -51,6 +62,16 @@ impl Exec<'_> {
         if meta.value {
             self.out.value(item);
         }
+    }
+
+    /// Returns the item's end from this flag on, if the flag changes it.
+    fn end_behind(&self, flag: u8, meta: &Meta<'_>, created: bool) -> Option<Expiry> {
+        let exptime = match flag {
+            b'T' => meta.exptime,
+            b'N' if created => meta.vivify,
+            _ => None,
+        };
+        exptime.map(|exptime| self.expiry(exptime))
     }
 
     /// Flags that every answer repeats.
@@ -130,14 +151,16 @@ impl Exec<'_> {
     pub(super) fn meta_count(&mut self, meta: &Meta<'_>) {
         let key = meta.key.bytes();
         self.note(Kind::MetaCount, key);
-        let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
-        let create = expiry(meta.vivify).map(|end| (meta.initial, end));
+        let (touch, vivify) = self.ends(meta);
+        let create = vivify.map(|end| (meta.initial, end));
         let compare = meta.cas.filter(|cas| *cas != 0);
-        let touch = expiry(meta.exptime);
         let count = Count { delta: meta.delta, down: !meta.up(), create, touch, compare, cas: meta.new_cas };
         match self.counted(key, &count) {
             Counted::Value { created: false, .. } if meta.quiet => {}
-            Counted::Value { value, cas, expiry, .. } => self.meta_number(meta, value, cas, expiry),
+            Counted::Value { value, cas, expiry, created } => {
+                let found = if created { None } else { Some(expiry) };
+                self.meta_number(meta, value, cas, found);
+            }
             Counted::NotFound => self.status(b"NF", meta),
             Counted::Exists => self.status(b"EX", meta),
             Counted::NotANumber => self.out.line(NOT_A_NUMBER),
@@ -145,7 +168,9 @@ impl Exec<'_> {
         }
     }
 
-    fn meta_number(&mut self, meta: &Meta<'_>, value: u64, cas: u64, expiry: Expiry) {
+    /// `found`: the end of the item that was there.
+    fn meta_number(&mut self, meta: &Meta<'_>, value: u64, cas: u64, found: Option<Expiry>) {
+        let mut expiry = found.unwrap_or(Expiry::NEVER);
         let mut text = itoa::Buffer::new();
         let text = text.format(value);
         if meta.value {
@@ -155,6 +180,7 @@ impl Exec<'_> {
             self.out.push(b"HD");
         }
         for word in meta.words() {
+            expiry = self.end_behind(word[0], meta, found.is_none()).unwrap_or(expiry);
             match word[0] {
                 b'c' => self.out.flag(b'c', cas),
                 b't' => self.time_left(expiry),

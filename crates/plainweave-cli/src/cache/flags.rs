@@ -19,6 +19,9 @@ Examples:
   plainweave cache -s /run/cache.sock -a 770    a Unix socket instead of a port
   plainweave cache --admin 127.0.0.1:9180       /metrics, /health and /hotkeys over HTTP
 
+Environment:
+  MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
+
 ",
     signals::help!(),
     "
@@ -192,6 +195,10 @@ pub(super) struct EngineFlags {
     #[arg(long)]
     pub(super) fiber_per_connection: bool,
 
+    /// User to run as; root becomes it before any file or port is opened, others ignore it
+    #[arg(short = 'u', long, value_name = "USER")]
+    pub(super) user: Option<String>,
+
     /// Write the process's number into this file
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
@@ -232,9 +239,6 @@ pub(super) struct Absent {
     #[arg(short = 'd', long = "daemon", hide = true)]
     daemon: bool,
 
-    #[arg(short = 'u', long = "user", hide = true)]
-    user: Option<String>,
-
     #[arg(short = 'k', long = "lock-memory", hide = true)]
     lock_memory: bool,
 
@@ -265,7 +269,6 @@ impl Absent {
     pub(super) fn given(&self) -> Option<&'static str> {
         let all = [
             (self.daemon, "-d is not here: start it by the service manager, which also puts it in the background"),
-            (self.user.is_some(), "-u is not here: have the service manager start it as that user (User= of systemd)"),
             (self.lock_memory, "-k is not here: let the service manager lock memory, or switch swapping off"),
             (self.enable_coredumps, "-r is not here: use `ulimit -c unlimited`, or LimitCORE= of systemd"),
             (self.disable_cas, "-C is not here: items always have a CAS value"),
@@ -319,8 +322,10 @@ mod tests {
 
     #[test]
     fn a_line_for_memcached_is_understood() {
-        let flags = parse("cache -m 128 -p 11311 -l 127.0.0.1,::1 -c 2048 -t 2 -R 50 -I 2m -b 64 -vv -U 0 -o modern");
-        let flags = flags.unwrap();
+        let flags =
+            "cache -m 128 -p 11311 -u memcache -l 127.0.0.1,::1 -c 2048 -t 2 -R 50 -I 2m -b 64 -vv -U 0 -o modern";
+        let flags = parse(flags).unwrap();
+        assert_eq!(flags.engine.user.as_deref(), Some("memcache"));
         assert_eq!((flags.memory.memory_limit.get(), flags.listen.port), (128, 11311));
         assert_eq!(flags.listen.listen, ["127.0.0.1", "::1"]);
         assert_eq!((flags.memory.max_item_size, flags.verbose, flags.limits.conn_limit.get()), (2 << 20, 2, 2048));
@@ -340,9 +345,7 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_refused_with_a_remedy() {
-        for (flag, line) in
-            [("-d", "cache -d"), ("-u", "cache -m 64 -u memcache"), ("-Z", "cache -Z"), ("-S", "cache -S")]
-        {
+        for (flag, line) in [("-d", "cache -d"), ("-k", "cache -m 64 -k"), ("-Z", "cache -Z"), ("-S", "cache -S")] {
             let remedy = parse(line).unwrap().absent.given().unwrap();
             assert!(remedy.starts_with(flag) && remedy.contains(": "), "{line}: {remedy}");
         }

@@ -17,7 +17,10 @@ mod flags;
 mod hotkeys;
 mod listen;
 mod memory_budget;
+mod number;
 mod pidfile;
+mod port_file;
+mod privileges;
 mod proto;
 mod reply;
 mod scratch;
@@ -30,8 +33,9 @@ pub mod store;
 mod tally;
 mod watch;
 
-use std::io;
+use std::num::NonZeroUsize;
 use std::time::Duration;
+use std::{io, thread};
 
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -52,9 +56,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
+    // By the time that there is a thread, root may have been given up, which alone can raise some limits.
+    let workers = engine.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let connections = connections(flags.limits.conn_limit.get(), workers);
+    if let Some(user) = &engine.user {
+        privileges::assume(user)?;
+    }
     let runtime = crate::engine::start("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
-    let mut settings = Settings::of(flags, runtime.workers());
-    settings.connections = connections(settings.connections, runtime.workers());
+    let settings = Settings { connections, ..Settings::of(flags, runtime.workers()) };
     let config = store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
@@ -68,6 +77,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         cache.details = details::Details::new(delimiter, true);
     }
     let listeners = listen::all(&flags.listen)?;
+    privileges::warn_of_root(&listeners);
+    port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
     let extended = flags.limits.extended();
     for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {

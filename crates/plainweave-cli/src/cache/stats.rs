@@ -4,15 +4,18 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::proto::{BAD_FORMAT, Tokens, number};
+use super::number;
+use super::proto::{BAD_FORMAT, Tokens};
 use super::reply::Replies;
 use super::shared::{Cache, VERSION};
-use super::store::{CLASSES, Time, class_size};
+use super::store::{CLASSES, Record, Time, class_size};
 use super::tally::{KINDS, NAMES};
 use super::watch::Escaped;
 
 /// Hot keys that are listed.
 const HOT: usize = 20;
+/// Items that are looked at in a row, under a lock; and the most that `stats cachedump` lists.
+const LIMIT: usize = 1000;
 
 /// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes) must find room.
 pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
@@ -29,7 +32,7 @@ fn list(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
     match words.word(0) {
         b"" => general(cache, &mut list),
         b"settings" => settings(cache, &mut list),
-        b"items" => items(cache, &mut list),
+        b"items" => items(cache, now, &mut list),
         b"slabs" => slabs(cache, &mut list),
         b"sizes" => sizes(cache, &mut list),
         b"conns" => conns(cache, &mut list),
@@ -93,6 +96,8 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("memory_budget_used", cache.memory_budget.used());
     list.add("curr_items", stored.items);
     list.add("total_items", stored.total_items);
+    list.add("get_expired", stored.get_expired);
+    list.add("get_flushed", stored.get_flushed);
     list.add("expired_unfetched", stored.expired_unfetched);
     list.add("evicted_unfetched", stored.evicted_unfetched);
     list.add("evictions", stored.evictions);
@@ -139,10 +144,13 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
 }
 
 /// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`' `n:chunk_size` bytes.
-fn items(cache: &Cache, list: &mut List<'_>) {
-    let stats = cache.store.stats();
+fn items(cache: &Cache, now: Time, list: &mut List<'_>) {
+    let (stats, ages) = (cache.store.stats(), ages(cache, now));
     for (n, class) in (0..CLASSES).map(|n| (n + 1, stats.classes[n])).filter(|(_, class)| class.items > 0) {
         list.add(format_args!("items:{n}:number"), class.items);
+        if let Some(age) = ages[n - 1] {
+            list.add(format_args!("items:{n}:age"), age);
+        }
         list.add(format_args!("items:{n}:mem_requested"), class.bytes);
         list.add(format_args!("items:{n}:evicted"), class.evicted);
         list.add(format_args!("items:{n}:evicted_nonzero"), class.evicted_nonzero);
@@ -151,16 +159,45 @@ fn items(cache: &Cache, list: &mut List<'_>) {
         list.add(format_args!("items:{n}:outofmemory"), class.out_of_memory);
         list.add(format_args!("items:{n}:reclaimed"), class.reclaimed);
         list.add(format_args!("items:{n}:expired_unfetched"), class.expired_unfetched);
+        list.add(format_args!("items:{n}:crawler_reclaimed"), class.crawler_reclaimed);
     }
 }
 
+/// Returns the time since the last access of the item of each class that has waited longest, among the first of the
+/// index: those of a small cache, a sample of those of a large one, since the index is in the order of hashes.
+fn ages(cache: &Cache, now: Time) -> [Option<u32>; CLASSES] {
+    let mut ages = [None; CLASSES];
+    look(cache, now, |record| {
+        let age = &mut ages[record.class];
+        *age = (*age).max(Some(now.since(record.access)));
+        true
+    });
+    ages
+}
+
+/// A class is not memory that was set aside but a range of sizes. A page is a megabyte, as there: `total_pages` says
+/// how many the items of the class would fill, the last one in part.
 fn slabs(cache: &Cache, list: &mut List<'_>) {
-    let stats = cache.store.stats();
-    let used = (0..CLASSES).filter(|n| stats.classes[*n].items > 0);
+    const PAGE: u64 = 1 << 20;
+    let (stats, hits) = (cache.store.stats(), cache.scratch.sums().hits);
+    let used = (0..CLASSES).filter(|n| stats.classes[*n].items + stats.classes[*n].cmd_set + hits[*n] > 0);
     for n in used.clone() {
-        list.add(format_args!("{}:chunk_size", n + 1), class_size(n));
-        list.add(format_args!("{}:used_chunks", n + 1), stats.classes[n].items);
-        list.add(format_args!("{}:mem_requested", n + 1), stats.classes[n].bytes);
+        let class = &stats.classes[n];
+        for (name, value) in [
+            ("chunk_size", class_size(n) as u64),
+            ("total_pages", class.bytes.div_ceil(PAGE)),
+            ("used_chunks", class.items),
+            ("get_hits", hits[n]),
+            ("cmd_set", class.cmd_set),
+            ("delete_hits", class.delete_hits),
+            ("incr_hits", class.incr_hits),
+            ("decr_hits", class.decr_hits),
+            ("cas_hits", class.cas_hits),
+            ("cas_badval", class.cas_badval),
+            ("touch_hits", class.touch_hits),
+        ] {
+            list.add(format_args!("{}:{name}", n + 1), value);
+        }
     }
     list.add("active_slabs", used.count());
     list.add("total_malloced", stats.memory_used);
@@ -223,7 +260,6 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Replies) {
 
 /// What memcached lists by slab class is here by size; like there, it is a look at some items, not a full list.
 fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
-    const LIMIT: usize = 1000;
     const BYTES: usize = 2 << 20;
     if !cache.settings.dump {
         return out.line("CLIENT_ERROR stats cachedump not allowed");
@@ -237,24 +273,29 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
         return out.line("CLIENT_ERROR Illegal slab id");
     }
     let limit = if limit == 0 { LIMIT } else { (limit as usize).min(LIMIT) };
-    let (mut left, mut cursor) = (limit, super::store::Cursor::default());
+    let mut left = limit;
     let text = out.bytes_mut();
-    // Bounded, for others wait: a look at the first items only.
-    for _ in 0..16 {
-        let more = cache.store.dump(&mut cursor, LIMIT, now, |record| {
-            use std::io::Write;
-            if record.class + 1 != class as usize || left == 0 || text.len() > BYTES {
-                return;
-            }
+    look(cache, now, |record| {
+        use std::io::Write;
+        if record.class + 1 == class as usize && left > 0 && text.len() <= BYTES {
             left -= 1;
             let end = record.expiry.time().map_or(0, |end| cache.clock.unix(end));
             text.extend_from_slice(b"ITEM ");
             text.extend_from_slice(record.key);
             let _ = write!(text, " [{} b; {end} s]\r\n", record.size);
-        });
-        if !more || left == 0 || text.len() > BYTES {
-            break;
+        }
+        left > 0 && text.len() <= BYTES
+    });
+    out.push(b"END\r\n");
+}
+
+/// Has `visit` look at items until it returns `false`, at the first few thousand at most: others wait.
+fn look(cache: &Cache, now: Time, mut visit: impl FnMut(&Record<'_>) -> bool) {
+    let (mut cursor, mut wants) = (super::store::Cursor::default(), true);
+    for _ in 0..16 {
+        let more = cache.store.dump(&mut cursor, LIMIT, now, |record| wants = wants && visit(record));
+        if !more || !wants {
+            return;
         }
     }
-    out.push(b"END\r\n");
 }

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::store::{CLASSES, class_of};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// What is counted; the names are memcached's.
@@ -77,6 +79,8 @@ const BUCKETS: usize = POWERS * PARTS + 1;
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: [AtomicU64; NAMES.len()],
+    /// Gets that found an item, by its size class. What else there is by class the store counts, under its locks.
+    hits: [AtomicU64; CLASSES],
     latency: [Histogram; KINDS.len()],
 }
 
@@ -95,7 +99,11 @@ impl Default for Tally {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
         let histogram = |_| Histogram { buckets: std::array::from_fn(|_| zero()), nanoseconds: zero() };
-        Self { counts: std::array::from_fn(|_| zero()), latency: std::array::from_fn(histogram) }
+        Self {
+            counts: std::array::from_fn(|_| zero()),
+            hits: std::array::from_fn(|_| zero()),
+            latency: std::array::from_fn(histogram),
+        }
     }
 }
 
@@ -114,6 +122,14 @@ impl Tally {
         add(&self.counts[what as usize], n);
     }
 
+    /// Counts a get that found an item of `size` bytes.
+    ///
+    /// Context: the connection that has borrowed the tally.
+    pub(crate) fn hit(&self, size: usize) {
+        self.count(Count::GetHits);
+        add(&self.hits[class_of(size)], 1);
+    }
+
     /// Records the latency of `n` commands.
     ///
     /// Context: the connection that has borrowed the tally.
@@ -126,6 +142,9 @@ impl Tally {
     /// Adds the counters to `sums`.
     pub(crate) fn sum_into(&self, sums: &mut Sums) {
         for (sum, word) in sums.counts.iter_mut().zip(&self.counts) {
+            *sum = sum.wrapping_add(word.load(Relaxed));
+        }
+        for (sum, word) in sums.hits.iter_mut().zip(&self.hits) {
             *sum = sum.wrapping_add(word.load(Relaxed));
         }
         for (sum, histogram) in sums.latency.iter_mut().zip(&self.latency) {
@@ -156,6 +175,8 @@ pub(crate) fn upper(bucket: usize) -> f64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Sums {
     pub(crate) counts: [u64; NAMES.len()],
+    /// Gets that found an item, by its size class.
+    pub(crate) hits: [u64; CLASSES],
     pub(crate) latency: [Latency; KINDS.len()],
 }
 
@@ -169,7 +190,7 @@ pub(crate) struct Latency {
 impl Default for Sums {
     fn default() -> Self {
         let latency = Latency { buckets: [0; BUCKETS], nanoseconds: 0 };
-        Self { counts: [0; NAMES.len()], latency: std::array::from_fn(|_| latency.clone()) }
+        Self { counts: [0; NAMES.len()], hits: [0; CLASSES], latency: std::array::from_fn(|_| latency.clone()) }
     }
 }
 
@@ -182,6 +203,7 @@ impl Sums {
     /// Returns what has been counted since `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         self.counts.iter_mut().zip(&before.counts).for_each(|(now, before)| *now = now.wrapping_sub(*before));
+        self.hits.iter_mut().zip(&before.hits).for_each(|(now, before)| *now = now.wrapping_sub(*before));
         for (now, before) in self.latency.iter_mut().zip(&before.latency) {
             now.nanoseconds = now.nanoseconds.wrapping_sub(before.nanoseconds);
             now.buckets.iter_mut().zip(&before.buckets).for_each(|(now, before)| *now -= before);

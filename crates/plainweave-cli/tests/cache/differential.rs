@@ -20,11 +20,20 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Without the thread that holds items now and then: a number that is counted up meanwhile is a new item.
+    fn start_undisturbed() -> Option<Self> {
+        Self::start_with(&["-o", "no_lru_maintainer"])
+    }
+
+    fn start_with(args: &[&str]) -> Option<Self> {
         let directory = Directory::new(&format!("memcached-{:?}", std::thread::current().id()));
         let ports = directory.path("ports");
         let mut command = Command::new("memcached");
         command.args(["-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "1", "-p", "-1"]);
-        command.env("MEMCACHED_PORT_FILENAME", &ports).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(args).env("MEMCACHED_PORT_FILENAME", &ports).stdout(Stdio::null()).stderr(Stdio::null());
         let child = Kept::spawn(&mut command).ok()?;
         let mut port = None;
         eventually("memcached says its port", || {
@@ -62,8 +71,8 @@ const NUMBERS: &[&str] =
 /// Seconds to live: none that passes while the test runs.
 const ENDS: &[&str] = &["0", "900", "-1", "2592001", "4294967295", "18446744073709551615", "x", "+500", "1x"];
 const FLAGS: &[&str] = &[
-    "v", "s", "c", "k", "q", "f", "h", "O7", "N300", "T600", "F5", "C1", "C7", "MA", "MI", "ME", "MP", "MR", "MS",
-    "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
+    "v", "s", "c", "k", "q", "f", "h", "u", "O7", "N300", "T600", "R500", "F5", "C1", "C7", "MA", "MI", "ME", "MP",
+    "MR", "MS", "J9", "D3", "!", "Fx", "Cx", "S", "MM", "M",
 ];
 const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
 
@@ -116,8 +125,10 @@ fn replies(client: &mut Client, commands: &str) -> String {
     client.send(format!("{commands}mn\r\n"));
     let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
     while !got.ends_with(b"MN\r\n") {
-        let n = client.0.read(&mut buffer).unwrap_or(0);
-        assert!(n > 0, "no reply to {commands:?} but {:?}", String::from_utf8_lossy(&got));
+        let read = client.0.read(&mut buffer);
+        let n = *read.as_ref().unwrap_or(&0);
+        let text = String::from_utf8_lossy(&got);
+        assert!(n > 0, "no reply to {commands:?} of {:?} but {text:?}: {read:?}", client.0.peer_addr());
         got.extend_from_slice(&buffer[..n]);
     }
     String::from_utf8_lossy(&got).into_owned()
@@ -141,6 +152,34 @@ fn replies_are_those_of_memcached() {
             assert_eq!(got, expected, "sequence {seed}: {commands:?} after {before}");
             before += &commands;
         }
+    }
+}
+
+/// The list whose other player is `cache::tests::script`, which needs no memcached.
+#[test]
+fn conversations_go_alike() {
+    let rounded = |replies: &str| {
+        // Each clock may tick between two commands.
+        let word = |word: &str| match word.trim_end().strip_prefix('t').and_then(|left| left.parse::<u32>().ok()) {
+            Some(left) => format!("t{}{}", left.next_multiple_of(10), &word[word.trim_end().len()..]),
+            None => word.to_owned(),
+        };
+        replies.split_inclusive([' ', '\r']).map(word).collect::<String>()
+    };
+    for block in include_str!("../../src/cache/tests/same_as_memcached.txt").split("\n\n") {
+        let lines = |mark| block.lines().filter_map(move |line| line.strip_prefix(mark));
+        let text = |mark| lines(mark).map(|line| format!("{line}\r\n")).collect::<String>();
+        let (sent, received) = (text("> "), text("< "));
+        let play = |mut client: Client| {
+            client.send(format!("{sent}quit\r\n"));
+            rounded(&client.rest())
+        };
+        let Some(reference) = Reference::start_undisturbed() else {
+            return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        };
+        assert_eq!(play(Client::to(reference.address)), received, "memcached on {sent:?}");
+        let ours = Running::start(&["-t", "1"]);
+        assert_eq!(play(ours.connect()), received, "{sent:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The files that `-s` and `-P` name: what stands there already, and what is left at the end.
+//! The files that `-s`, `-P` and MEMCACHED_PORT_FILENAME name: what stands there already, and what is left at the end.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -33,7 +33,7 @@ impl Drop for Directory {
 }
 
 /// Starts a server that is to fail, and gives what it says.
-fn refused(args: &[&str]) -> String {
+pub(crate) fn refused(args: &[&str]) -> String {
     let mut child = Kept::spawn(command(args).stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
     let end = Instant::now() + PATIENCE;
     let status = loop {
@@ -127,4 +127,40 @@ fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
     server.signal();
     assert_eq!(server.end().0, Some(0));
     assert_eq!(read(&pid), "17\n", "the other server's number stays");
+}
+
+#[test]
+fn the_ports_are_written_as_memcached_writes_them() {
+    let directory = Directory::new("ports");
+    let (ports, missing) = (directory.path("ports"), directory.path("missing/ports"));
+    let start = |file: &str, args: &[&str]| {
+        let mut command = command(args);
+        command.env("MEMCACHED_PORT_FILENAME", file);
+        Running::spawn(command)
+    };
+    std::fs::write(&ports, "of another time").unwrap();
+    std::fs::write(format!("{ports}.lck"), "of a server that was killed").unwrap();
+    let server = start(&ports, &["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "--admin", "127.0.0.1:0"]);
+    let of = |word: &str| word.trim_end_matches(',').parse::<std::net::SocketAddr>().ok();
+    let lines: String = server.line.split(' ').filter_map(of).map(|at| format!("TCP INET: {}\n", at.port())).collect();
+    assert_eq!((read(&ports), lines.lines().count()), (lines, 2));
+    assert!(!Path::new(&format!("{ports}.lck")).exists());
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert!(Path::new(&ports).exists(), "it stays, as there");
+
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        let server = start(&ports, &["-p", "-1", "-l", "::1"]);
+        assert_eq!(read(&ports), format!("TCP INET6: {}\n", server.address.port()));
+    }
+
+    let server = start(&missing, &["-p", "-1", "-l", "127.0.0.1"]);
+    server.connect().ask("mn\r\n", "MN\r\n");
+    server.signal();
+    let (code, said) = server.end();
+    assert!(code == Some(0) && said.contains(&missing) && said.contains("MEMCACHED_PORT_FILENAME"), "{said}");
+
+    std::fs::remove_file(&ports).unwrap();
+    drop(start(&ports, &["-s", &directory.path("socket")]));
+    assert!(!Path::new(&ports).exists(), "a Unix socket has no port");
 }

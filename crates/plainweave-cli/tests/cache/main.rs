@@ -7,5 +7,7 @@ mod connections;
 mod differential;
 mod files;
 mod memory;
+mod monitoring;
+mod privileges;
 mod running;
 mod telling;

@@ -1,12 +1,13 @@
 //! The classic commands.
 
+use super::super::number;
 use super::command::Command;
 use super::key::{KEY_BYTES, Key};
+use super::manage;
 use super::meta::Meta;
 use super::reject::{BAD_EXPTIME, BAD_FORMAT, ERROR, Reject};
 use super::storage::{Store, Verb, value_len};
 use super::tokens::{Keys, Tokens};
-use super::{manage, number};
 
 /// Reads a line.
 pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, Reject> {

@@ -1,6 +1,6 @@
 //! Commands about the server rather than an item.
 
-use super::number;
+use super::super::number;
 use super::reject::{BAD_EXPTIME, BAD_FORMAT, ERROR, Reject};
 use super::tokens::Tokens;
 
@@ -30,8 +30,11 @@ pub(crate) enum Manage<'a> {
     Crawl,
     /// List all items.
     MetaDump(&'a [u8]),
-    /// Send events of these kinds: bits of [`WATCHES`]' order.
-    Watch(u16),
+    /// Send events of these kinds: bits of [`WATCHES`]' order; `None` if one of them is unknown.
+    Watch {
+        kinds: Option<u16>,
+        quiet: bool,
+    },
     /// Accepted, for nothing is left to be done.
     Fine {
         quiet: bool,
@@ -70,7 +73,8 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
         }
         b"slabs" => slabs(tokens),
         b"lru_crawler" => crawler(tokens),
-        b"watch" => watch(tokens),
+        b"watch" => Ok(Manage::Watch { kinds: watch(tokens), quiet }),
+        b"refresh_certs" => Err(Reject::of("Error TLS not enabled")),
         name => Err(unknown(name, tokens.last())),
     }
 }
@@ -113,21 +117,29 @@ fn slabs<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
 
 fn crawler<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     match (tokens.word(1), tokens.len()) {
-        (b"crawl", 3) => Ok(Manage::Crawl),
+        (b"crawl", 3) if is_class_list(tokens.word(2)) => Ok(Manage::Crawl),
+        (b"crawl", 3) => Err(Reject::of("BADCLASS invalid class id")),
         (b"metadump", 3) => Ok(Manage::MetaDump(tokens.word(2))),
-        (b"enable", 2) => Ok(Manage::Fine { quiet: false }),
+        // It always runs, and memcached answers so while it does.
+        (b"enable", 2) => Err(Reject::of("ERROR failed to start lru crawler thread")),
         (b"disable", 2) => Err(Reject::of("ERROR failed to stop lru crawler thread")),
         _ => Err(ERROR),
     }
 }
 
-fn watch<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
+/// Returns whether this is what memcached takes for slab classes: `all`, or numbers with commas between.
+fn is_class_list(text: &[u8]) -> bool {
+    let is_class = |word| matches!(number::unsigned32(word), Some(1..=63));
+    text == b"all" || text.split(|byte| *byte == b',').all(is_class)
+}
+
+fn watch(tokens: &Tokens<'_>) -> Option<u16> {
     let mut kinds = 0;
     for word in &tokens.words()[1..] {
         match std::str::from_utf8(word).map_or(0, watch_bit) {
-            0 => return Err(ERROR.quiet(tokens.noreply())),
+            0 => return None,
             bit => kinds |= bit,
         }
     }
-    Ok(Manage::Watch(if kinds == 0 { watch_bit("fetchers") } else { kinds }))
+    Some(if kinds == 0 { watch_bit("fetchers") } else { kinds })
 }

@@ -3,8 +3,8 @@
 //! The flags are checked here, once; the answer repeats or fills in some of them in the order in which they were sent,
 //! so they are kept as words too.
 
+use super::super::number;
 use super::key::{KEY_BYTES, Key};
-use super::number;
 use super::reject::{BAD_FORMAT, Reject};
 use super::storage::{Verb, value_len};
 use super::tokens::{Keys, Tokens};
@@ -180,6 +180,12 @@ impl<'a> Meta<'a> {
     /// Returns the flags as they came.
     pub(crate) fn words(&self) -> Keys<'a> {
         self.words
+    }
+
+    /// Returns whether flag `first` was sent, and flag `second` behind it.
+    pub(crate) fn in_order(&self, first: u8, second: u8) -> bool {
+        let mut rest = self.words.skip_while(|word| word[0] != first);
+        rest.any(|word| word[0] == second)
     }
 
     /// Returns what `M` asks for, if it is known.

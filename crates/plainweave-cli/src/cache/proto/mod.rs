@@ -11,7 +11,6 @@ mod key;
 mod line;
 mod manage;
 mod meta;
-pub(crate) mod number;
 mod reject;
 mod storage;
 mod tokens;

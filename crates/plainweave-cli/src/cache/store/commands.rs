@@ -1,18 +1,20 @@
 //! What the commands mean, over a shard's index and log. All of it runs under the shard's lock.
 
+use super::super::number;
 use super::config::item_size;
 use super::index::{Entry, FETCHED, FREQUENCY, Place, SENT, STALE};
 use super::item::{Bytes, Item};
 use super::put::{Facts, NoRoom};
 use super::record::{self, Head, TABLE, VALUE};
 use super::shard::{Shard, Why, listed};
-use super::stats::class_of;
 use super::{
     Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
 };
 
 /// Values up to this size are copied under the lock, which is cheaper than counting a reader.
 const SHORT: usize = 1 << 10;
+/// Longest value that is taken for a number. So long a value always lies in its record.
+const NUMBER_BYTES: usize = 1 << 10;
 /// Bytes of a record that are fetched in advance: most keys and short values.
 const PREFETCHED_BYTES: usize = 256;
 
@@ -72,7 +74,7 @@ impl Shard {
             return Some(Found::Long(self.item(&entry)));
         }
         copy(Short { flags: head.flags, cas: head.cas, value: &bytes[head.payload()..head.len()] });
-        Some(Found::Short(head.payload_len))
+        Some(Found::Short { len: head.payload_len, size: head.len() + size_of::<Entry>() })
     }
 
     /// Has what may be the record of a key with this hash fetched from memory.
@@ -95,11 +97,14 @@ impl Shard {
             self.find(hash, key, now);
             return None;
         }
+        let before = *entry;
         if let Some(expiry) = touch {
             entry.expiry = expiry.0;
         }
-        let before = *entry;
         entry.note(now, FETCHED);
+        if touch.is_some() {
+            self.count_touched(&before);
+        }
         Some(before)
     }
 
@@ -107,7 +112,19 @@ impl Shard {
         let Some(place) = self.find(hash, key, now) else { return false };
         self.index.entry_mut(place).expiry = expiry.0;
         self.note(place, FETCHED);
+        let entry = *self.index.entry(place);
+        self.count_touched(&entry);
         true
+    }
+
+    fn count_touched(&mut self, entry: &Entry) {
+        let size = self.size(entry);
+        self.class(size).touch_hits += 1;
+    }
+
+    /// Returns the number of bytes that an item takes.
+    fn size(&self, entry: &Entry) -> usize {
+        self.log.size(entry.loc()) + size_of::<Entry>()
     }
 
     pub(super) fn lookup(
@@ -127,27 +144,46 @@ impl Shard {
                 (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
             }
         };
-        let entry = self.index.entry_mut(place);
+        let entry = self.index.entry(place);
+        let item = self.item(entry);
         let marks = entry.marks();
         let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
-        let recache =
-            lookup.recache.zip(Expiry(entry.expiry).time()).is_some_and(|(least, end)| end.since(now) < least);
+        let judged = lookup.touch.filter(|_| lookup.touch_first).unwrap_or(item.expiry());
+        let recache = lookup.recache.zip(judged.time()).is_some_and(|(least, end)| end.since(now) < least);
         let won = !lookup.peek && !sent && (created || stale || recache);
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
-            entry.expiry = expiry.0;
+            self.index.entry_mut(place).expiry = expiry.0;
         }
-        let item = self.item(self.index.entry(place));
-        let sends = if won { SENT } else { 0 };
-        match (lookup.peek, created) {
-            (true, _) => {}
-            // The client that created it has seen it.
-            (false, true) => self.index.entry_mut(place).set_marks(marks | sends | FETCHED),
-            (false, false) => self.note(place, FETCHED | sends),
+        if lookup.touch.is_some() {
+            self.class(item.size()).touch_hits += 1;
+        }
+        let fetched = if lookup.peek || lookup.no_update { 0 } else { FETCHED };
+        let gains = fetched | if won { SENT } else { 0 };
+        if fetched != 0 && !created {
+            self.note(place, gains);
+        } else if gains != 0 {
+            // Also for the client that created the item and has seen it: the creation is no access.
+            self.index.entry_mut(place).set_marks(marks | gains);
         }
         Some(Hit { item, token: Token { won, stale, sent }, created })
     }
 
     pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
+        let stored = self.write_item(hash, write, now, next_cas);
+        let (key_len, payload_len) = (write.key.len(), write.value.len());
+        let head = Head { kind: VALUE, cas: 0, flags: write.flags, key_len, payload_len };
+        let class = self.class(head.len() + size_of::<Entry>());
+        class.cmd_set += 1;
+        let is_cas = write.compare.is_some() && write.mode == Mode::Set;
+        match stored {
+            Stored::Stored(_) if is_cas => class.cas_hits += 1,
+            Stored::Exists if is_cas => class.cas_badval += 1,
+            _ => {}
+        }
+        stored
+    }
+
+    fn write_item(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
         let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
         let Some(place) = self.find(hash, key, now) else {
             match (compare, mode) {
@@ -177,6 +213,7 @@ impl Shard {
             Mode::Set | Mode::Replace => {
                 let facts = facts(flags, expiry);
                 if self.write_over(place, &old, key, value, facts) {
+                    self.stats.total_items += 1;
                     return Stored::Stored(facts.cas);
                 }
                 self.stored(hash, write, &[value], facts)
@@ -214,7 +251,6 @@ impl Shard {
         let entry = self.index.entry_mut(place);
         entry.set_marks(facts.marks);
         (entry.expiry, entry.access) = (facts.expiry.0, now);
-        self.stats.total_items += 1;
         true
     }
 
@@ -230,7 +266,7 @@ impl Shard {
     }
 
     fn no_room(&mut self, len: usize) {
-        self.stats.classes[class_of(len)].out_of_memory += 1;
+        self.class(len).out_of_memory += 1;
     }
 
     /// A plain set that could not be carried out must not leave an older value behind, which would be out of date. What
@@ -259,7 +295,8 @@ impl Shard {
             return Removed::Exists;
         }
         if !removal.invalidate {
-            self.discard(place, Why::Removed);
+            let size = self.discard(place, Why::Removed) + size_of::<Entry>();
+            self.class(size).delete_hits += 1;
             return Removed::Removed;
         }
         let cas = removal.cas.unwrap_or_else(next_cas);
@@ -309,18 +346,22 @@ impl Shard {
         }
         let number = (head.kind == VALUE).then(|| number(self.log.payload(entry.loc()))).flatten();
         let Some(old) = number else { return Counted::NotANumber };
+        let class = self.class(head.len() + size_of::<Entry>());
+        *if count.down { &mut class.decr_hits } else { &mut class.incr_hits } += 1;
         let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(head.payload_len), b' ');
         let cas = count.cas.unwrap_or_else(next_cas);
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
-        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() };
+        // As there: a number that does not fit the old one's bytes is a new item, neither read nor stale.
+        let kept = if text.len() > head.payload_len { FREQUENCY } else { u8::MAX };
+        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() & kept };
         let written = self.write_over(place, &head, key, &text, facts);
         if !written && self.put(hash, key, &[&text], facts).is_err() {
             self.no_room(text.len());
             return Counted::OutOfMemory;
         }
-        Counted::Value { value, cas, expiry, created: false }
+        Counted::Value { value, cas, expiry: Expiry(entry.expiry), created: false }
     }
 
     pub(super) fn dump(
@@ -347,13 +388,7 @@ impl Shard {
     }
 }
 
-/// Returns the number that a value spells for `incr` and `decr`: decimal digits, then nothing but spaces; at most 20
-/// bytes of digits and within 64 bits.
+/// Returns the number that a value spells for `incr` and `decr`.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
-    let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
-    let (digits, rest) = value.split_at(end);
-    if rest.iter().any(|&byte| byte != b' ') || value.len() > 20 {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    if value.len() > NUMBER_BYTES { None } else { number::unsigned64(value) }
 }

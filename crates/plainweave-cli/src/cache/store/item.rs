@@ -64,7 +64,7 @@ impl Item {
         self.cas
     }
 
-    /// When the item ends, after what this call has changed.
+    /// Returns when the item ended before this call.
     #[must_use]
     pub const fn expiry(&self) -> Expiry {
         self.expiry

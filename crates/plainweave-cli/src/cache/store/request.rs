@@ -71,7 +71,7 @@ pub enum Stored {
 /// A get: `get`, `gets`, `gat`, `gats`, `mg`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lookup {
-    /// The item's new expiry: `gat`, `T` of `mg`.
+    /// The item's new expiry: `gat`, `T` of `mg`. An item that this call creates has that of `vivify`.
     pub touch: Option<Expiry>,
     /// Creates a missing item, empty and with this expiry; its creator holds the token: `N` of `mg`.
     pub vivify: Option<Expiry>,
@@ -79,6 +79,10 @@ pub struct Lookup {
     pub cas: Option<u64>,
     /// Hands out the token if the item expires in fewer seconds than this: `R` of `mg`.
     pub recache: Option<u32>,
+    /// Has `recache` look at the expiry that `touch` gives instead of the one found: `T` before `R` of `mg`.
+    pub touch_first: bool,
+    /// Notes no access, so that the item counts as unread and as old as before: `u` of `mg`.
+    pub no_update: bool,
     /// Looks without a trace: no access is noted and no token handed out.
     pub peek: bool,
 }
@@ -97,8 +101,13 @@ pub struct Short<'a> {
 /// What [`super::Store::read`] has found.
 #[derive(Debug)]
 pub enum Found {
-    /// A value of this many bytes, which has been lent.
-    Short(usize),
+    /// A value that has been lent.
+    Short {
+        /// Bytes of the value.
+        len: usize,
+        /// Bytes that the item takes, as in [`Item::size`].
+        size: usize,
+    },
     /// A longer one.
     Long(Item),
 }
@@ -117,7 +126,7 @@ pub struct Token {
 /// An answered get.
 #[derive(Debug)]
 pub struct Hit {
-    /// The item as it was found. Its [`Item::access`] and [`Item::fetched`] are those before this call.
+    /// The item as it was found, or created.
     pub item: Item,
     /// This client is to fetch it anew.
     pub token: Token,
@@ -189,7 +198,7 @@ pub enum Counted {
         value: u64,
         /// The item's new CAS value.
         cas: u64,
-        /// The item's expiry.
+        /// The item's expiry before [`Count::touch`].
         expiry: Expiry,
         /// The item was not there; this call has created it.
         created: bool,

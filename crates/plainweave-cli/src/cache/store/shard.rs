@@ -8,7 +8,7 @@ use super::ghost::Ghost;
 use super::index::{Entry, FETCHED, Index, Place};
 use super::log::{Kind, Log};
 use super::record::Head;
-use super::stats::{Stats, class_of};
+use super::stats::{Class, Stats, class_of};
 use super::{Expiry, Record, Time};
 
 /// The hash of keys. Seeded at random for each store, so that clients cannot choose keys that share a bucket.
@@ -144,10 +144,19 @@ impl Shard {
         match self.gone(self.index.entry(place)) {
             None => Some(place),
             Some(why) => {
+                match why {
+                    Why::Flushed => self.stats.get_flushed += 1,
+                    _ => self.stats.get_expired += 1,
+                }
                 self.discard(place, why);
                 None
             }
         }
+    }
+
+    /// Returns the figures of the class that holds items of `size` bytes.
+    pub(super) fn class(&mut self, size: usize) -> &mut Class {
+        &mut self.stats.classes[class_of(size)]
     }
 
     /// Returns why an item is no longer valid, if so.
@@ -194,6 +203,7 @@ impl Shard {
                 stats.expired_unfetched += unfetched;
                 class.expired_unfetched += unfetched;
                 stats.crawler_reclaimed += u64::from(why == Why::Crawled);
+                class.crawler_reclaimed += u64::from(why == Why::Crawled);
             }
             Why::Evicted => {
                 stats.evictions += 1;

@@ -39,8 +39,24 @@ pub struct Class {
     pub reclaimed: u64,
     /// Expired items that were never read.
     pub expired_unfetched: u64,
+    /// Of the expired items, those that [`super::Store::maintain`] found.
+    pub crawler_reclaimed: u64,
     /// Writes refused for lack of memory.
     pub out_of_memory: u64,
+    /// Writes, whatever became of them.
+    pub cmd_set: u64,
+    /// Of these, those that compared a CAS value and found it equal.
+    pub cas_hits: u64,
+    /// Of these, those that found another one.
+    pub cas_badval: u64,
+    /// Items that were removed.
+    pub delete_hits: u64,
+    /// Items that were counted up.
+    pub incr_hits: u64,
+    /// Items that were counted down.
+    pub decr_hits: u64,
+    /// Items that got another expiry without being written.
+    pub touch_hits: u64,
 }
 
 impl Class {
@@ -53,7 +69,15 @@ impl Class {
         self.evicted_time = self.evicted_time.max(other.evicted_time);
         self.reclaimed += other.reclaimed;
         self.expired_unfetched += other.expired_unfetched;
+        self.crawler_reclaimed += other.crawler_reclaimed;
         self.out_of_memory += other.out_of_memory;
+        self.cmd_set += other.cmd_set;
+        self.cas_hits += other.cas_hits;
+        self.cas_badval += other.cas_badval;
+        self.delete_hits += other.delete_hits;
+        self.incr_hits += other.incr_hits;
+        self.decr_hits += other.decr_hits;
+        self.touch_hits += other.touch_hits;
     }
 }
 
@@ -66,6 +90,10 @@ pub struct Stats {
     pub bytes: u64,
     /// Items ever stored: `total_items`.
     pub total_items: u64,
+    /// Commands that found an item whose time was over: `get_expired`.
+    pub get_expired: u64,
+    /// Commands that found an item that was flushed: `get_flushed`.
+    pub get_flushed: u64,
     /// Items that made room for others.
     pub evictions: u64,
     /// Of these, items that were never read.
@@ -92,6 +120,8 @@ impl Default for Stats {
             items: 0,
             bytes: 0,
             total_items: 0,
+            get_expired: 0,
+            get_flushed: 0,
             evictions: 0,
             evicted_unfetched: 0,
             reclaimed: 0,
@@ -121,6 +151,8 @@ impl Stats {
         self.items += other.items;
         self.bytes += other.bytes;
         self.total_items += other.total_items;
+        self.get_expired += other.get_expired;
+        self.get_flushed += other.get_flushed;
         self.evictions += other.evictions;
         self.evicted_unfetched += other.evicted_unfetched;
         self.reclaimed += other.reclaimed;

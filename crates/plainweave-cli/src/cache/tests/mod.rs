@@ -9,7 +9,7 @@ use super::reply::{OUTPUT, Replies};
 use super::scratch::Work;
 use super::session::{Session, Step};
 use super::settings::Settings;
-use super::store::Config;
+use super::store::{Config, Time};
 
 /// A cache and one connection to it.
 pub(crate) struct Rig {
@@ -17,6 +17,8 @@ pub(crate) struct Rig {
     session: Session,
     work: Work,
     rest: Vec<u8>,
+    /// The time of all commands: it stands still, so that what is left of an item's time is known.
+    now: Time,
     /// The most that has piled up for one send.
     pub(crate) piled: usize,
     /// What the connection is to become, once it is no longer one.
@@ -31,8 +33,9 @@ impl Rig {
     pub(crate) fn with(settings: Settings) -> Self {
         let config = Config { memory: 8 << 20, item_max: 64 << 10, ..Config::default() };
         let (cache, _) = Cache::new(config, settings);
+        let now = cache.clock.now();
         let work = Work { out: Replies::default(), tally: Default::default(), sampler: Default::default() };
-        Self { cache, session: Session::default(), work, rest: Vec::new(), piled: 0, ended: None }
+        Self { cache, session: Session::default(), work, rest: Vec::new(), now, piled: 0, ended: None }
     }
 
     /// Another connection to the same cache.
@@ -46,6 +49,7 @@ impl Rig {
         self.rest.extend_from_slice(bytes);
         while self.ended.is_none() {
             let mut exec = Exec::new(&self.cache, &mut self.work, 1);
+            exec.now = self.now;
             let (done, step) = self.session.run(&self.rest, &mut exec, self.cache.settings.commands);
             self.rest.drain(..done);
             // As the loop of a connection does.

@@ -9,14 +9,15 @@ fn long(n: usize) -> String {
     "k".repeat(n)
 }
 
-/// What a client sends, and all that it receives: those of the file, and some whose line ends or lengths are special.
+/// What a client sends, and all that it receives: those of the files, and some whose line ends or lengths are special.
 fn conversations() -> Vec<(String, String)> {
     let block = |text: &str| {
         let lines =
             |mark| text.lines().filter_map(move |line| line.strip_prefix(mark)).map(|line| format!("{line}\r\n"));
         (lines("> ").collect::<String>(), lines("< ").collect::<String>())
     };
-    let mut all: Vec<_> = include_str!("conversations.txt").split("\n\n").map(block).collect();
+    let files = [include_str!("conversations.txt"), include_str!("same_as_memcached.txt")];
+    let mut all: Vec<_> = files.iter().flat_map(|file| file.split("\n\n")).map(block).collect();
     let odd = [
         ("set a 5 0 3\nabc\r\nget a\n", "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n"),
         ("nonsense\r\n\r\n\n x\r\nx\r\n", "ERROR\r\nERROR\r\nERROR\r\nERROR\r\nERROR\r\n"),
@@ -37,6 +38,13 @@ fn conversations() -> Vec<(String, String)> {
         all.push((sent, format!("STORED\r\n{values}END\r\nMN\r\n{values}END\r\nMN\r\n")));
     }
     let flags = "s t c f l h k v O1 q u N1 T1 R1 b F1 C1 I";
+    // The longest value that is taken for a number.
+    let (number, more) = (format!("7{}", " ".repeat(1023)), " ".repeat(1024));
+    let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+    all.push((
+        format!("set n 0 0 1024\r\n{number}\r\nincr n 1\r\nset n 0 0 1025\r\n7{more}\r\nincr n 1\r\n"),
+        format!("STORED\r\n8\r\nSTORED\r\n{not_numeric}\r\n"),
+    ));
     all.push((format!("mg a {flags}\r\n"), "CLIENT_ERROR options flags are too long\r\n".to_owned()));
     all
 }

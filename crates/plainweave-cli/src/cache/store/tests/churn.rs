@@ -154,7 +154,7 @@ fn a_batch_is_prefetched_without_a_trace() {
     for (n, key) in keys.iter().enumerate() {
         let mut read = Vec::new();
         let found = store.read(key, None, NOW, |short| read.extend_from_slice(short.value));
-        assert!(matches!(found, Some(Found::Short(_))) == (n % 2 == 0), "{n}");
+        assert!(matches!(found, Some(Found::Short { .. })) == (n % 2 == 0), "{n}");
         assert!(n % 2 == 1 || read == *key);
     }
     store.write(&Write::new(b"long", &[7; 5000]), NOW);

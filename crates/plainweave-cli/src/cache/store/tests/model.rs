@@ -89,19 +89,19 @@ impl Model {
         } else {
             self.map.get_mut(key)?
         };
-        let recache = |entry: &Entry| match (lookup.recache, entry.expiry.time()) {
-            (Some(seconds), Some(end)) => end.since(now) < seconds,
-            _ => false,
+        let recache = |entry: &Entry| {
+            let expiry = if lookup.touch_first { lookup.touch.unwrap_or(entry.expiry) } else { entry.expiry };
+            matches!((lookup.recache, expiry.time()), (Some(seconds), Some(end)) if end.since(now) < seconds)
         };
         let won = !lookup.peek && !entry.token_sent && (created || entry.stale || recache(entry));
         let token = Token { won, stale: entry.stale, sent: entry.token_sent };
         entry.token_sent |= won;
+        let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
+        let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             entry.expiry = expiry;
         }
-        let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
-        let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
-        if !lookup.peek {
+        if !lookup.peek && !lookup.no_update {
             entry.access = now;
             entry.fetched = true;
         }
@@ -187,11 +187,15 @@ impl Model {
         let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(entry.value.len()), b' ');
+        if text.len() > entry.value.len() {
+            (entry.fetched, entry.stale, entry.token_sent) = (false, false, false);
+        }
         entry.value = text;
         entry.cas = count.cas.unwrap_or_else(next_cas);
-        entry.expiry = count.touch.unwrap_or(entry.expiry);
+        let expiry = entry.expiry;
+        entry.expiry = count.touch.unwrap_or(expiry);
         entry.access = now;
-        Counted::Value { value, cas: entry.cas, expiry: entry.expiry, created: false }
+        Counted::Value { value, cas: entry.cas, expiry, created: false }
     }
 
     pub(super) fn flush(&mut self, at: Time, now: Time) {

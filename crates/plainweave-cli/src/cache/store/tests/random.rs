@@ -88,8 +88,12 @@ fn compares() -> impl Strategy<Value = Compare> {
 
 fn lookups() -> impl Strategy<Value = Lookup> {
     let recache = proptest::option::weighted(0.2, 0..60_u32);
-    (sometimes(), sometimes(), numbers(), recache, proptest::bool::weighted(0.2))
-        .prop_map(|(touch, vivify, cas, recache, peek)| Lookup { touch, vivify, cas, recache, peek })
+    let rarely = || proptest::bool::weighted(0.2);
+    let expiries = (sometimes(), sometimes(), recache, any::<bool>());
+    (expiries, numbers(), rarely(), rarely()).prop_map(|(expiries, cas, no_update, peek)| {
+        let (touch, vivify, recache, touch_first) = expiries;
+        Lookup { touch, vivify, cas, recache, touch_first, no_update, peek }
+    })
 }
 
 fn counts() -> impl Strategy<Value = Count> {
