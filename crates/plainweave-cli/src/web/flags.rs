@@ -13,7 +13,7 @@ use super::content::ContentFlags;
 use super::line::Format;
 
 use crate::engine::{self, Io};
-use crate::flag::time;
+use crate::flag::{size, time};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -196,20 +196,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
 }
 
-/// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
-fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        _ => 64,
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
-    bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
-}
-
 /// As `time`, or nothing at all.
 fn time_or_none(text: &str) -> Result<Duration, String> {
     match text.trim_end_matches(['m', 's', 'h']) {
@@ -223,13 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
-        for (text, bytes) in [("0", 0), ("512", 512), ("64k", 64 << 10), ("64M", 64 << 20), ("2GiB", 2 << 30)] {
-            assert_eq!(size(text), Ok(bytes));
-        }
-        for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
-            assert!(size(text).is_err(), "{text}");
-        }
+    fn no_time_at_all() {
         assert_eq!(time_or_none("0s"), Ok(Duration::ZERO));
         assert_eq!(time_or_none("10s"), Ok(Duration::from_secs(10)));
         assert!(time_or_none("s").is_err());
