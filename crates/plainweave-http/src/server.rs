@@ -63,8 +63,8 @@ impl<H: Handler> Server<H> {
         Self { timed: false, ..self }
     }
 
-    /// Makes every answer its connection's last from now on, and ends the waits of connections in [`Server::serve`] that
-    /// have no request in hand. Those for which the caller waits after [`Next::Park`](crate::Next::Park) are the
+    /// Makes every answer its connection's last from now on, and ends the waits of connections in [`Server::serve`]
+    /// that have no request in hand. Those for which the caller waits after [`Next::Park`](crate::Next::Park) are the
     /// caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
