@@ -107,9 +107,10 @@ pub(super) struct ObservationFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Caching")]
 pub(super) struct CachingFlags {
-    /// Memory for small files and for what is known of others; 0: none
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = size)]
-    cache: u64,
+    /// Memory for small files and for what is known of others; 0: none [default: 64m, or an eighth of the memory
+    /// limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) cache: Option<u64>,
 
     /// Files up to this size are kept whole; larger ones are kept open
     #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = size)]
@@ -125,14 +126,9 @@ pub(super) struct CachingFlags {
 }
 
 impl CachingFlags {
-    /// For the library.
-    pub(super) fn caching(&self) -> Caching {
-        Caching {
-            bytes: usize::try_from(self.cache).unwrap_or(usize::MAX),
-            file_bytes: self.cache_file,
-            open_files: self.open_files,
-            staleness: self.staleness,
-        }
+    /// For the library; `bytes` of memory.
+    pub(super) fn caching(&self, bytes: usize) -> Caching {
+        Caching { bytes, file_bytes: self.cache_file, open_files: self.open_files, staleness: self.staleness }
     }
 }
 
@@ -160,7 +156,13 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
 
-    /// Connections at once; more wait in the kernel's queue [default: what the descriptor limit allows]
+    /// Memory to stay within, by bounds on connections and on requests in progress; requests above theirs are answered
+    /// 503; 0: no such bounds [default: the limit of the control group, or the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) max_memory: Option<u64>,
+
+    /// Connections at once, whatever the memory; more wait in the kernel's queue [default: what the memory limit and
+    /// the descriptor limit allow]
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
@@ -206,6 +208,7 @@ fn time_or_none(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory_bound::MemoryBound;
     use super::*;
 
     #[test]
@@ -231,6 +234,7 @@ mod tests {
         }
         let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
         assert_eq!(format!("{:?}", flags.limits.limits()), format!("{:?}", Limits::default()));
-        assert_eq!(flags.caching.caching(), Caching::default());
+        let bound = MemoryBound::new(None, flags.caching.cache, false);
+        assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }
 }
