@@ -16,6 +16,7 @@ mod extended;
 mod flags;
 mod hotkeys;
 mod listen;
+mod memory_bound;
 mod memory_budget;
 mod pidfile;
 mod proto;
@@ -37,8 +38,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::console::say;
+use crate::memory_limit::MemoryLimit;
 use crate::stop::Stop;
 pub(crate) use flags::Flags;
+use memory_bound::MemoryBound;
 use pidfile::PidFile;
 use settings::Settings;
 pub(crate) use shared::Cache;
@@ -53,8 +56,6 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         bail!("{remedy}");
     }
     let runtime = crate::engine::start("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
-    let mut settings = Settings::of(flags, runtime.workers());
-    settings.connections = connections(settings.connections, runtime.workers());
     let config = store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
@@ -62,19 +63,30 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         // A single worker shares with the maintenance only, which it runs itself.
         shards: if runtime.workers() == 1 { 1 } else { 4 * runtime.workers() },
     };
+    let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
+    let mut settings = Settings::of(flags, runtime.workers(), &memory);
+    settings.connections = connections(settings.connections, runtime.workers());
+    if let Some(warning) = memory.warning(&config) {
+        say(io::stderr(), &format!("plainweave cache: {warning}"));
+    }
+    let bounds = memory.description(settings.connections);
     let (mut cache, asked) = Cache::new(config, settings);
     if let Some(delimiter) = flags.allowed.prefix_delimiter {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
     let listeners = listen::all(&flags.listen)?;
+    if let Some(bytes) = memory.socket_buffers {
+        listeners.bound_buffers(bytes)?;
+    }
     let stop = Stop::install().context("the signals could not be caught")?;
     let extended = flags.limits.extended();
     for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
-    say(io::stdout(), &format!("plainweave cache: {} ({})", listeners, crate::engine::Described(&runtime)));
+    let engine = crate::engine::Described(&runtime);
+    say(io::stdout(), &format!("plainweave cache: {listeners} ({engine}, {bounds})"));
     let server = server::Server::new(runtime, cache, flags.engine.fiber_per_connection);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;
     drop(pidfile);

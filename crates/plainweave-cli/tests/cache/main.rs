@@ -6,6 +6,9 @@ mod clients;
 mod connections;
 mod differential;
 mod files;
+#[path = "../common/group.rs"]
+mod group;
 mod memory;
+mod memory_limit;
 mod running;
 mod telling;
