@@ -48,8 +48,8 @@ impl MemoryBound {
         let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
         let spare = SPARE.min(bytes / 16);
         let rest = bytes.saturating_sub(store.memory as u64).saturating_sub(PROGRAM).saturating_sub(spare);
-        let budget = MemoryBudget::wanted(store.memory, store.item_max).min(count(rest / 3 * 2));
-        let rest = rest.saturating_sub(budget as u64);
+        let budget = MemoryBudget::wanted(store.memory, store.item_max).min(count(rest / 2));
+        let rest = rest.saturating_sub(held(budget));
         let turn = TURN + if counts_sockets { 2 * SOCKET } else { 0 };
         let (connections, turns) = (rest / 4 / CONNECTION, rest / 4 * 3 / turn);
         Self {
@@ -82,6 +82,11 @@ impl MemoryBound {
     }
 }
 
+/// What a budget of this many bytes can come to: of the quarter that may come from `malloc`, it keeps some.
+fn held(budget: usize) -> u64 {
+    budget as u64 / 2 * 3
+}
+
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -103,7 +108,7 @@ mod tests {
             let (bound, store) = bound(limit, memory, item_max);
             let taken = store.memory as u64
                 + PROGRAM
-                + bound.budget as u64
+                + held(bound.budget)
                 + bound.connections as u64 * CONNECTION
                 + bound.turns as u64 * TURN;
             assert!(taken <= limit * MIB, "{taken} of {limit} MiB: {bound:?}");

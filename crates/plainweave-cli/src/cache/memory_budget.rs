@@ -49,6 +49,11 @@ impl MemoryBudget {
         self.used.load(Relaxed)
     }
 
+    /// Returns whether so much is in use that what is given back must not stay with `malloc`.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.used() > self.max / 4
+    }
+
     /// Returns a reservation of 0 bytes, to be grown.
     pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
@@ -56,6 +61,11 @@ impl MemoryBudget {
 }
 
 impl Reservation {
+    /// Returns what it is a part of.
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
+    }
+
     /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget
     /// does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {

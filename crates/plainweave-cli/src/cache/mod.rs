@@ -15,6 +15,7 @@ mod exec_meta;
 mod extended;
 mod flags;
 mod hotkeys;
+mod incoming;
 mod listen;
 mod memory_bound;
 mod memory_budget;

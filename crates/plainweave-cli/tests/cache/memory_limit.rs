@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use super::group::{self, Group};
 use super::running::{Client, Running, command, eventually, note};
@@ -77,6 +78,35 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         let (code, said) = server.end();
         assert!(code == Some(0) && said.contains("there is memory for no more; others are closed"), "{said}");
         assert_eq!(said.lines().count(), 1, "said once: {said}");
+    }
+}
+
+/// Values that begin and do not end; what they grew in was kept by `malloc`, and the server was killed.
+#[test]
+fn values_that_are_begun_do_not_get_the_server_killed() {
+    for driver in ["epoll", "uring"] {
+        let group = match Group::new(&format!("cache-values-{driver}"), 48 << 20) {
+            Ok(group) => group,
+            Err(why) => return note(&format!("skipped: {why}")),
+        };
+        let flags = ["-p", "-1", "-l", "127.0.0.1", "-m", "24", "-I", "16m", "-t", "2", "--io", driver];
+        let server = Running::spawn(group.around(&command(&flags)));
+        fill(&server);
+        let value = vec![b'v'; 8 << 20];
+        let begin = |len: usize| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+            // What is refused may be reset, too.
+            let _ = write!(stream, "set v 0 0 {len}\r\n").and_then(|()| stream.write_all(&value[..len / 2]));
+            stream
+        };
+        // Each round finds what the one before has left behind.
+        for round in 0..8 {
+            drop((0..60).map(|n| begin((n * 7 + round * 3) % 16 * (512 << 10) + (300 << 10))).collect::<Vec<_>>());
+            eventually("a new client is served", || serves(server.address));
+        }
+        server.signal();
+        assert_eq!(server.end().0, Some(0), "{driver}");
     }
 }
 
