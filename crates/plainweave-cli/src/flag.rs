@@ -18,9 +18,33 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => 64,
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
+    bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("512", 512), ("64k", 64 << 10), ("64M", 64 << 20), ("2GiB", 2 << 30)] {
+            assert_eq!(size(text), Ok(bytes));
+        }
+        for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn times() {

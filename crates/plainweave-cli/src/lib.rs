@@ -10,6 +10,7 @@ mod console;
 mod engine;
 mod flag;
 mod load;
+mod memory_limit;
 mod policies;
 mod signals;
 mod web;

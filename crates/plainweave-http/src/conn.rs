@@ -246,7 +246,7 @@ fn respond<S: Transport, H: Handler>(
 }
 
 /// Tells the hook of an exchange.
-fn tell<S, H: Handler>(
+pub(crate) fn tell<S, H: Handler>(
     server: &Server<H>,
     link: &Link<'_, S>,
     head: Option<&RequestHead<'_>>,

@@ -54,6 +54,7 @@ mod incoming;
 mod limits;
 mod link;
 mod outgoing;
+mod refuse;
 mod request;
 mod response;
 mod server;

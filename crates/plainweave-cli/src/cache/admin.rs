@@ -45,9 +45,16 @@ fn metrics(cache: &Cache) -> String {
     for (name, help, value) in [
         ("connections", "Open connections.", clients.open() as u64),
         ("connections_limit", "Connections that may be open: -c.", cache.settings.connections as u64),
+        (
+            "connections_served",
+            "Connections being served; up to a worker each too many.",
+            cache.scratch.in_use() as u64,
+        ),
+        ("connections_served_limit", "Connections that may be served at a time.", cache.settings.turns as u64),
         ("memory_limit_bytes", "Memory for items and index: -m.", cache.store.config().memory as u64),
         ("memory_used_bytes", "Of it, what is allocated.", stored.memory_used),
         ("memory_budget_used_bytes", "What is being received, and long answers.", cache.memory_budget.used() as u64),
+        ("memory_budget_bytes", "How much that may be.", cache.memory_budget.max() as u64),
         ("items_bytes", "Of that, what items take.", stored.bytes),
         ("items", "Items that are there.", stored.items),
         ("uptime_seconds", "Time since the start.", uptime.into()),
@@ -57,6 +64,11 @@ fn metrics(cache: &Cache) -> String {
     for (name, help, value) in [
         ("connections_opened", "Connections that were accepted.", clients.total.load(Relaxed)),
         ("connections_rejected", "Connections that were refused.", clients.rejected.load(Relaxed)),
+        (
+            "connections_shed",
+            "Connections closed because there was memory to serve no more.",
+            clients.shed.load(Relaxed),
+        ),
         ("accept_pauses", "How often accepting has paused.", clients.pauses.load(Relaxed)),
         ("items_stored", "Values that were stored.", stored.total_items),
         ("evictions", "Items evicted for lack of memory.", stored.evictions),

@@ -16,6 +16,8 @@ pub(crate) struct Clients {
     open: AtomicUsize,
     pub(crate) total: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    /// Those that were closed because too many others were being served.
+    pub(crate) shed: AtomicU64,
     /// How often accepting has paused.
     pub(crate) pauses: AtomicU64,
     pub(crate) paused_us: AtomicU64,
@@ -58,6 +60,7 @@ impl Clients {
             open: AtomicUsize::new(0),
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            shed: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
             paused_us: AtomicU64::new(0),
             list: Mutex::default(),

@@ -7,7 +7,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plainweave::net::{HasStream, TcpStream};
 
@@ -23,6 +23,15 @@ use super::watch::{self, Event};
 
 /// One turn in this many is timed for the latency histograms.
 const TIMED: u32 = 16;
+
+/// Bytes of a refused request that are read; a longer one may be reset before its client has seen the answer.
+const REFUSED: usize = 2048;
+/// The answer to it, and how long it may wait for a client that has not read its last answers.
+const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Why a silent connection ends.
+const IDLE: &str = "idle_timeout";
 
 /// A connection between turns.
 #[derive(Debug)]
@@ -62,14 +71,35 @@ impl Conn {
 }
 
 impl Cache {
-    /// Serves what has arrived. To be called when the stream is readable.
+    /// Serves what has arrived, or refuses it if there is memory for no more turns. To be called when the stream is
+    /// readable.
     pub(crate) fn turn(&self, conn: &mut Conn) -> Next {
-        self.scratch.with(|scratch| {
+        let served = self.scratch.with(|scratch| {
             scratch.input.restore(&mut conn.rest);
             let next = self.serve(conn, scratch).unwrap_or_else(|error| self.failed(conn, scratch, &error));
             scratch.input.keep(&mut conn.rest);
             next
-        })
+        });
+        served.unwrap_or_else(|| self.refuse(conn))
+    }
+
+    /// Says that there is no memory, without waiting for the client, and has the connection closed.
+    #[cold]
+    fn refuse(&self, conn: &mut Conn) -> Next {
+        // A close over unread bytes could destroy the answer.
+        if !matches!(conn.stream.read(&mut [0; REFUSED]), Ok(1..)) {
+            return Next::Close;
+        }
+        conn.reason = "out_of_memory";
+        if self.clients.shed.fetch_add(1, Relaxed) == 0 {
+            let turns = self.settings.turns;
+            self.tell(&format!(
+                "{turns} connections are being served, and there is memory for no more; others are \
+                closed (a higher memory limit or --max-memory, or a lower -m; said once, see shed_connections)"
+            ));
+        }
+        let _ = conn.stream.set_write_timeout(Some(PATIENCE)).and_then(|()| conn.stream.write_all(NO_MEMORY));
+        Next::Close
     }
 
     fn serve(&self, conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Next> {
@@ -132,7 +162,9 @@ impl Cache {
 
     /// A connection that has been silent for too long.
     pub(crate) fn kick(&self, conn: &mut Conn) {
-        self.scratch.with(|scratch| silent(conn, scratch));
+        conn.reason = IDLE;
+        // Without scratch it is not counted.
+        let _ = self.scratch.with(|scratch| scratch.work.tally.count(Count::IdleKicks));
     }
 
     /// Reports an event to watchers of connections, and with -vv.
@@ -159,7 +191,7 @@ impl Cache {
 }
 
 fn silent(conn: &mut Conn, scratch: &Scratch) -> Next {
-    conn.reason = "idle_timeout";
+    conn.reason = IDLE;
     scratch.work.tally.count(Count::IdleKicks);
     Next::Close
 }

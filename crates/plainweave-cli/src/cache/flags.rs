@@ -9,6 +9,7 @@ use clap::{ArgAction, Args};
 
 use super::extended::Extended;
 use crate::engine::Io;
+use crate::flag::size;
 use crate::signals;
 
 const AFTER_HELP: &str = concat!(
@@ -116,9 +117,14 @@ pub(super) struct Memory {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Limits and timeouts")]
 pub(super) struct Limits {
-    /// Connections at a time; at the limit, accepting pauses
-    #[arg(short = 'c', long, value_name = "NUM", default_value = "1024")]
-    pub(super) conn_limit: NonZeroUsize,
+    /// Connections at a time; at the limit, accepting pauses [default: 1024, or what the memory limit has room for]
+    #[arg(short = 'c', long, value_name = "NUM")]
+    pub(super) conn_limit: Option<NonZeroUsize>,
+
+    /// Memory to stay within, by bounds on connections, on those served at a time, and on values that come in; 0: no
+    /// such bounds [default: the limit of the control group, or the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) max_memory: Option<u64>,
 
     /// Commands of one connection in a row, before others have their turn
     #[arg(short = 'R', long, value_name = "NUM", default_value = "20")]
@@ -308,6 +314,9 @@ fn octal(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory_bound::MemoryBound;
+    use super::super::settings::Settings;
+    use super::super::store::Config;
     use super::*;
 
     #[derive(clap::Parser)]
@@ -328,7 +337,8 @@ mod tests {
         assert_eq!(flags.engine.user.as_deref(), Some("memcache"));
         assert_eq!((flags.memory.memory_limit.get(), flags.listen.port), (128, 11311));
         assert_eq!(flags.listen.listen, ["127.0.0.1", "::1"]);
-        assert_eq!((flags.memory.max_item_size, flags.verbose, flags.limits.conn_limit.get()), (2 << 20, 2, 2048));
+        assert_eq!((flags.memory.max_item_size, flags.verbose), (2 << 20, 2));
+        assert_eq!(flags.limits.conn_limit.map(NonZeroUsize::get), Some(2048));
         assert_eq!(parse("cache -p -1").unwrap().listen.port, -1);
     }
 
@@ -339,7 +349,8 @@ mod tests {
             (flags.listen.port, flags.memory.memory_limit.get(), flags.memory.max_item_size),
             (11211, 64, 1 << 20)
         );
-        assert_eq!((flags.limits.conn_limit.get(), flags.limits.max_reqs_per_event.get()), (1024, 20));
+        let settings = Settings::of(&flags, 1, &MemoryBound::new(None, &Config::default()));
+        assert_eq!((settings.connections, flags.limits.max_reqs_per_event.get()), (1024, 20));
         assert_eq!((flags.listen.unix_mask, flags.listen.listen_backlog, flags.verbose), (0o700, 1024, 0));
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::flags::Listen;
 
@@ -45,6 +45,16 @@ impl Drop for SocketFile {
 
 fn id(path: &Path) -> std::io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+impl Listeners {
+    /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way, doubled.
+    pub(super) fn bound_buffers(&self, bytes: usize) -> std::io::Result<()> {
+        self.tcp.iter().map(SockRef::from).try_for_each(|socket| {
+            socket.set_send_buffer_size(bytes)?;
+            socket.set_recv_buffer_size(bytes)
+        })
+    }
 }
 
 impl fmt::Display for Listeners {

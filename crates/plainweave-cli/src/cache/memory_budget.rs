@@ -27,16 +27,31 @@ pub(crate) struct Reservation {
 }
 
 impl MemoryBudget {
-    /// Makes the budget beside a store of `memory` bytes with items of up to `item_max`: a quarter of the memory, and
-    /// at least two items.
-    pub(crate) fn new(memory: usize, item_max: usize) -> Arc<Self> {
+    /// Makes a budget of `max` bytes, but at least of what a line takes.
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max: max.max(LEAST), used: AtomicUsize::new(0) })
+    }
+
+    /// Returns what it should be beside a store of `memory` bytes with items of up to `item_max`: a quarter of the
+    /// memory, and at least two items.
+    pub(crate) fn wanted(memory: usize, item_max: usize) -> usize {
         let items = item_max.saturating_mul(2).min(memory);
-        Arc::new(Self { max: (memory / 4).max(items).max(LEAST), used: AtomicUsize::new(0) })
+        (memory / 4).max(items).max(LEAST)
+    }
+
+    /// Returns the bytes that there are.
+    pub(crate) fn max(&self) -> usize {
+        self.max
     }
 
     /// Returns the bytes in use.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed)
+    }
+
+    /// Returns whether so much is in use that what is given back must not stay with `malloc`.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.used() > self.max / 4
     }
 
     /// Returns a reservation of 0 bytes, to be grown.
@@ -46,6 +61,11 @@ impl MemoryBudget {
 }
 
 impl Reservation {
+    /// Returns what it is a part of.
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
+    }
+
     /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget
     /// does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
@@ -71,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_sum_has_a_bound_and_all_comes_back() {
-        let budget = MemoryBudget::new(64 << 20, 1 << 20);
+        let budget = MemoryBudget::new(16 << 20);
         let (mut one, mut two) = (budget.reserve(), budget.reserve());
         assert!(one.grow_to(10 << 20) && two.grow_to(6 << 20));
         assert!(!two.grow_to((6 << 20) + 1) && two.grow_to(6 << 20) && two.grow_to(1));
@@ -84,7 +104,7 @@ mod tests {
     #[test]
     fn one_item_of_the_largest_size_always_fits_unless_the_memory_is_smaller() {
         for (memory, item_max, max) in [(64, 1, 16), (1024, 1, 256), (8, 4, 8), (8, 1024, 8), (1, 1, 4)] {
-            assert_eq!(MemoryBudget::new(memory << 20, item_max << 20).max, max << 20, "{memory} MB, {item_max} MB");
+            assert_eq!(MemoryBudget::wanted(memory << 20, item_max << 20), max << 20, "{memory} MB, {item_max} MB");
         }
     }
 }

@@ -15,7 +15,9 @@ mod exec_meta;
 mod extended;
 mod flags;
 mod hotkeys;
+mod incoming;
 mod listen;
+mod memory_bound;
 mod memory_budget;
 mod number;
 mod pidfile;
@@ -41,8 +43,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::console::say;
+use crate::memory_limit::MemoryLimit;
 use crate::signals::{Attention, Stop};
 pub(crate) use flags::Flags;
+use memory_bound::MemoryBound;
 use pidfile::PidFile;
 use settings::Settings;
 pub(crate) use shared::Cache;
@@ -56,27 +60,35 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
-    // By the time that there is a thread, root may have been given up, which alone can raise some limits.
-    let workers = engine.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let connections = connections(flags.limits.conn_limit.get(), workers);
-    if let Some(user) = &engine.user {
-        privileges::assume(user)?;
-    }
-    let runtime = crate::engine::start("cache", engine.threads, Some(engine.io), engine.policy.as_deref())?;
-    let settings = Settings { connections, ..Settings::of(flags, runtime.workers()) };
+    let workers = engine.threads.or(thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let config = store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
         evict: !flags.memory.disable_evictions,
         // A single worker shares with the maintenance only, which it runs itself.
-        shards: if runtime.workers() == 1 { 1 } else { 4 * runtime.workers() },
+        shards: if workers == NonZeroUsize::MIN { 1 } else { 4 * workers.get() },
     };
+    let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
+    let mut settings = Settings::of(flags, workers.get(), &memory);
+    // By the time that there is a thread, root may have been given up, which alone can raise some limits.
+    settings.connections = connections(settings.connections, workers.get());
+    if let Some(user) = &engine.user {
+        privileges::assume(user)?;
+    }
+    let runtime = crate::engine::start("cache", Some(workers), Some(engine.io), engine.policy.as_deref())?;
+    if let Some(warning) = memory.warning(&config) {
+        say(io::stderr(), &format!("plainweave cache: {warning}"));
+    }
+    let bounds = memory.description(settings.connections);
     let (mut cache, asked) = Cache::new(config, settings);
     if let Some(delimiter) = flags.allowed.prefix_delimiter {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
     let listeners = listen::all(&flags.listen)?;
+    if let Some(bytes) = memory.socket_buffers {
+        listeners.bound_buffers(bytes)?;
+    }
     privileges::warn_of_root(&listeners);
     port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
@@ -85,7 +97,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
-    let line = format!("plainweave cache: {} ({})", listeners, crate::engine::Described(&runtime));
+    let line = format!("plainweave cache: {} ({}, {bounds})", listeners, crate::engine::Described(&runtime));
     let server = server::Server::new(runtime, cache, flags.engine.fiber_per_connection);
     let _attention = Attention::pay(server.operated()).context("the signals could not be caught")?;
     say(io::stdout(), &line);

@@ -1,7 +1,8 @@
 //! What a connection borrows while it is busy: scratch buffers, and a tally that no other connection writes meanwhile.
 //!
-//! There are about as many as workers, and one for each client that is slow to read its answers. Each CPU has a place
-//! for an idle one, taken and returned by one atomic exchange; when the place is occupied it goes to a shared list.
+//! There are about as many as workers, and one for each client that is slow to read its answers: their number is that
+//! of the turns in progress, and it has a bound. Each CPU has a place for an idle one, taken and returned by one atomic
+//! exchange; when the place is occupied it goes to a shared list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -122,6 +123,8 @@ pub(crate) struct ScratchPool {
     places: Box<[CachePadded<AtomicCell<Option<Owned>>>]>,
     idle: Mutex<Vec<Owned>>,
     tallies: Mutex<Tallies>,
+    /// Scratch buffers at a time, beside an idle one at each place.
+    max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -140,37 +143,49 @@ impl fmt::Debug for ScratchPool {
 }
 
 impl ScratchPool {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, max: usize) -> Self {
         let places = std::iter::repeat_with(CachePadded::default).take(workers.max(1)).collect();
-        Self { places, idle: Mutex::default(), tallies: Mutex::default() }
+        Self { places, idle: Mutex::default(), tallies: Mutex::default(), max }
     }
 
-    /// Runs `work` with scratch buffers that nothing else uses meanwhile.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+    /// Runs `work` with scratch buffers that nothing else uses meanwhile. `None`: all that there may be are in use.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> Option<T> {
         // A hint, no more: the work may suspend and go on elsewhere.
         let place = match &*self.places {
             [only] => only,
             many => &many[rustix::thread::sched_getcpu() % many.len()],
         };
-        let mut scratch = place.take().unwrap_or_else(|| self.another());
+        let mut scratch = place.take().or_else(|| self.another())?;
         let result = work(&mut scratch);
         scratch.input.clear();
         scratch.work.out.clear();
         if let Some(extra) = place.swap(Some(scratch)) {
             self.put_by(extra);
         }
-        result
+        Some(result)
     }
 
     #[cold]
-    fn another(&self) -> Owned {
+    fn another(&self) -> Option<Owned> {
         let idle = lock(&self.idle).pop();
-        idle.unwrap_or_else(|| {
-            let tally = Arc::new(Tally::default());
-            lock(&self.tallies).live.push(tally.clone());
-            let work = Work { out: Replies::default(), tally, sampler: Sampler::default() };
-            Box::new(Scratch { input: Input::new(), work, turns: 0 })
-        })
+        if idle.is_some() {
+            return idle;
+        }
+        let mut tallies = lock(&self.tallies);
+        if tallies.live.len() >= self.max.saturating_add(self.places.len()) {
+            return None;
+        }
+        let tally = Arc::new(Tally::default());
+        tallies.live.push(tally.clone());
+        drop(tallies);
+        let work = Work { out: Replies::default(), tally, sampler: Sampler::default() };
+        Some(Box::new(Scratch { input: Input::new(), work, turns: 0 }))
+    }
+
+    /// Returns how many are in use, or ready for the next turn at some CPU.
+    pub(crate) fn in_use(&self) -> usize {
+        let idle = lock(&self.idle).len();
+        lock(&self.tallies).live.len().saturating_sub(idle)
     }
 
     #[cold]
@@ -262,21 +277,34 @@ mod tests {
 
     #[test]
     fn nothing_counted_is_lost_with_dropped_scratch() {
-        let pool = ScratchPool::new(2);
+        let pool = ScratchPool::new(2, usize::MAX);
         fn nested(pool: &ScratchPool, depth: usize) {
             pool.with(|scratch| {
                 scratch.work.tally.count(Count::CmdGet);
                 if depth > 0 {
                     nested(pool, depth - 1);
                 }
-            });
+            })
+            .unwrap();
         }
         let many = KEPT + pool.places.len() + 10;
         nested(&pool, many - 1);
         assert_eq!(pool.sums().get(Count::CmdGet), many as u64);
         assert!(lock(&pool.tallies).live.len() < many);
         pool.reset();
-        pool.with(|scratch| scratch.work.tally.count(Count::CmdGet));
+        pool.with(|scratch| scratch.work.tally.count(Count::CmdGet)).unwrap();
         assert_eq!(pool.sums().get(Count::CmdGet), 1);
+    }
+
+    #[test]
+    fn there_are_as_many_as_allowed_and_they_come_back() {
+        fn nested(pool: &ScratchPool) -> usize {
+            pool.with(|_| 1 + nested(pool)).unwrap_or(0)
+        }
+        let pool = ScratchPool::new(1, 7);
+        for _ in 0..3 {
+            assert_eq!(nested(&pool), 8, "one for the place, and those allowed");
+        }
+        assert_eq!(pool.in_use(), 1, "the one at the place");
     }
 }

@@ -5,6 +5,7 @@
 //! kept here is how much of it is left.
 
 use super::exec::{After, Exec};
+use super::incoming::Incoming;
 use super::memory_budget::Reservation;
 use super::proto::{self, Command, Keys, Line, Reject, Store};
 use super::reply::OUTPUT;
@@ -12,7 +13,8 @@ use super::store::Expiry;
 
 /// Keys of one line that are looked up in a row; then others have their turn.
 const KEYS: usize = 256;
-/// The least memory for a value that has not come in full. It grows as the value comes, to twice what has.
+/// The least memory for a value that has not come in full. It grows as the value comes, to twice what has, and to all
+/// of it once a quarter has.
 const LEAST: usize = 1 << 10;
 /// The first byte of a request in the binary protocol, and the bytes of its head.
 const BINARY: (u8, usize) = (0x80, 24);
@@ -65,7 +67,7 @@ struct Remaining {
 #[derive(Debug)]
 struct Pending {
     line: Vec<u8>,
-    value: Vec<u8>,
+    value: Incoming,
     /// Bytes of the value, with its line end.
     want: usize,
     held: Reservation,
@@ -76,14 +78,16 @@ impl Pending {
     fn take(&mut self, input: &[u8]) -> Option<usize> {
         let took = input.len().min(self.want - self.value.len());
         let need = self.value.len() + took;
-        if need > self.value.capacity() {
-            let room = (2 * need).max(LEAST).min(self.want);
+        if need > self.value.room() {
+            // The step to all of it is from half of it at most: until the old memory is given back, the two together
+            // take no more than what is reserved.
+            let room = if 4 * need > self.want { self.want } else { (2 * need).max(LEAST).min(self.want) };
             if !self.held.grow_to(self.line.len() + room) {
                 return None;
             }
-            self.value.reserve_exact(room - self.value.len());
+            self.value.grow(room, self.held.budget().is_crowded());
         }
-        self.value.extend_from_slice(&input[..took]);
+        self.value.append(&input[..took]);
         Some(took)
     }
 }
@@ -181,7 +185,7 @@ impl Session {
             return (len + value.len(), Some(After::Next));
         }
         let held = exec.cache.memory_budget.reserve();
-        self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: Vec::new(), want: value, held }));
+        self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: Incoming::new(), want: value, held }));
         let (took, after) = self.value(&input[len..], exec);
         (len + took, after)
     }
@@ -212,7 +216,7 @@ impl Session {
         let Ok(command) = proto::parse(&pending.line) else { return (0, Some(After::Close)) };
         match took {
             Some(took) => {
-                exec.store(&command, &pending.value);
+                exec.store(&command, pending.value.bytes());
                 (took, Some(After::Next))
             }
             None => {

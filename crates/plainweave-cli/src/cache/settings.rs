@@ -1,9 +1,14 @@
 //! The settings of a running cache, for commands to look up and for `stats settings` to show.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::flags::Flags;
+use super::memory_bound::MemoryBound;
 use super::store::Config;
+
+/// The default of `-c`, unless the memory limit has room for fewer.
+const CONNECTIONS: usize = 1024;
 
 /// See the flags of the same names.
 #[derive(Clone, Debug)]
@@ -15,6 +20,10 @@ pub(crate) struct Settings {
     pub(crate) backlog: i32,
     pub(crate) connections: usize,
     pub(crate) threads: usize,
+    /// Turns of connections in progress at a time.
+    pub(crate) turns: usize,
+    /// Bytes of the memory budget at most.
+    pub(crate) budget: usize,
     /// Commands of one connection in a row.
     pub(crate) commands: usize,
     pub(crate) idle_timeout: Option<Duration>,
@@ -35,8 +44,10 @@ impl Default for Settings {
             unix_socket: "NULL".to_owned(),
             unix_mask: 0o700,
             backlog: 1024,
-            connections: 1024,
+            connections: CONNECTIONS,
             threads: 1,
+            turns: usize::MAX,
+            budget: usize::MAX,
             commands: 20,
             idle_timeout: None,
             write_timeout: Duration::from_secs(30),
@@ -51,7 +62,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn of(flags: &Flags, threads: usize) -> Self {
+    pub(super) fn of(flags: &Flags, threads: usize, memory: &MemoryBound) -> Self {
         let (listen, limits, allowed) = (&flags.listen, &flags.limits, &flags.allowed);
         let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
         let socket = listen.unix_socket.as_ref().map(|path| path.display().to_string());
@@ -61,8 +72,10 @@ impl Settings {
             unix_socket: or_null(socket.unwrap_or_default()),
             unix_mask: listen.unix_mask,
             backlog: listen.listen_backlog,
-            connections: limits.conn_limit.get(),
+            connections: limits.conn_limit.map_or(CONNECTIONS.min(memory.connections), NonZeroUsize::get),
             threads,
+            turns: memory.turns,
+            budget: memory.budget,
             commands: limits.max_reqs_per_event.get(),
             idle_timeout: limits.extended().idle_timeout,
             write_timeout: limits.write_timeout(),

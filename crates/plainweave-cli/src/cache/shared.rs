@@ -36,14 +36,15 @@ impl Cache {
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
         let watchers = Arc::new(watch::Watchers::default());
-        let memory_budget = memory_budget::MemoryBudget::new(store.memory, store.item_max);
+        let wanted = memory_budget::MemoryBudget::wanted(store.memory, store.item_max);
+        let memory_budget = memory_budget::MemoryBudget::new(wanted.min(settings.budget));
         let mut store = store::Store::new(store);
         let tell = watchers.clone();
         store.on_eviction(move |record, now| tell.evicted(record, now));
         let cache = Self {
             store,
             clock: store::Clock::start(),
-            scratch: scratch::ScratchPool::new(settings.threads),
+            scratch: scratch::ScratchPool::new(settings.threads, settings.turns),
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers,

@@ -76,6 +76,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("curr_connections", clients.open());
     list.add("total_connections", clients.total.load(Relaxed));
     list.add("rejected_connections", clients.rejected.load(Relaxed));
+    list.add("shed_connections", clients.shed.load(Relaxed));
     let sums = cache.scratch.sums();
     for (name, count) in NAMES.iter().zip(sums.counts) {
         list.add(name, count);

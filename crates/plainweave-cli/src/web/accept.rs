@@ -17,33 +17,47 @@ use socket2::SockRef;
 use super::backlog::{Backlog, Finding};
 use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::faults::Faults;
+use super::in_progress::InProgress;
+use super::memory_bound::SendBuffers;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// Interval between two looks at the queue while the connection limit is reached.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
-/// Above this many connections a new one gets less of the kernel's memory.
-const CROWD: usize = 256;
 /// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody else it may take
 /// 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB; with thousands that do not read,
 /// that is all the memory the kernel has for TCP, and then it drops what others send. See `docs/overload.md`.
 const AHEAD: u32 = 128 << 10;
+/// For `SO_SNDBUF`, which the kernel doubles: where the server would be killed for more, `AHEAD` covers also what has
+/// been sent and not arrived.
+const SEND_BUFFER: usize = AHEAD as usize / 2;
+
+/// What all listeners admit by.
+#[derive(Clone)]
+pub(super) struct Admission {
+    pub(super) connection_limit: Arc<ConnectionLimit>,
+    pub(super) in_progress: Arc<InProgress>,
+    pub(super) send_buffers: SendBuffers,
+    pub(super) faults: Arc<Faults>,
+}
 
 /// Of one listener; its accepting fiber has it.
 pub(super) struct Acceptor {
     listener: TcpListener,
     address: Option<SocketAddr>,
     connection_limit: Arc<ConnectionLimit>,
+    send_buffers: SendBuffers,
     faults: Arc<Faults>,
     backlog: Backlog,
 }
 
 impl Acceptor {
     /// Gives the listener the longest queue.
-    pub(super) fn new(listener: TcpListener, connection_limit: Arc<ConnectionLimit>, faults: Arc<Faults>) -> Self {
+    pub(super) fn new(listener: TcpListener, admission: &Admission) -> Self {
+        let Admission { connection_limit, send_buffers, faults, .. } = admission.clone();
         let (backlog, address) = (Backlog::new(now()), listener.local_addr().ok());
-        let acceptor = Self { listener, address, connection_limit, faults, backlog };
+        let acceptor = Self { listener, address, connection_limit, send_buffers, faults, backlog };
         acceptor.set_backlog();
         acceptor
     }
@@ -59,10 +73,7 @@ impl Acceptor {
                     }
                     let mut permit = self.connection_limit.acquire();
                     if permit.charge(peer) {
-                        if self.connection_limit.connections() > CROWD {
-                            // Refused: then it is as for anybody else.
-                            let _ = SockRef::from(&stream).set_tcp_notsent_lowat(AHEAD);
-                        }
+                        self.bound_send_buffer(&stream);
                         return Some((stream, permit));
                     }
                     // Established connections come before those that are refused, too.
@@ -82,6 +93,17 @@ impl Acceptor {
         // A look may have had it listen again after it was closed.
         self.listener.close();
         None
+    }
+
+    /// If it is one of a crowd. Where the kernel refuses, it is as for anybody else.
+    fn bound_send_buffer(&self, stream: &TcpStream) {
+        if self.connection_limit.connections() > self.send_buffers.crowd {
+            let socket = SockRef::from(stream);
+            let _ = match self.send_buffers.hard {
+                true => socket.set_send_buffer_size(SEND_BUFFER),
+                false => socket.set_tcp_notsent_lowat(AHEAD),
+            };
+        }
     }
 
     /// `TimedOut`: it is time for a look.

@@ -18,6 +18,7 @@ enum Kind {
     Accept,
     Overload,
     ConnectionLimit,
+    Shed,
     Log,
     SlowLog,
     Files,
@@ -30,7 +31,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    reported: [AtomicU64; 8],
+    reported: [AtomicU64; 9],
 }
 
 impl Faults {
@@ -63,7 +64,17 @@ impl Faults {
         self.tell(Kind::ConnectionLimit, || {
             format!(
                 "the limit of {max} connections is reached, and {waiting} wait to be accepted \
-                 (more: --max-connections, ulimit -n; idle ones leave sooner: --idle-timeout)"
+                 (more: --max-connections, --max-memory, ulimit -n; idle ones leave sooner: --idle-timeout)"
+            )
+        });
+    }
+
+    /// As many requests are in progress as there is memory for, and another one came.
+    pub(super) fn shed(&self, max: usize) {
+        self.tell(Kind::Shed, || {
+            format!(
+                "{max} requests are in progress, and there is memory for no more; others are answered 503 \
+                 (a higher memory limit or --max-memory; slow readers leave sooner: --write-timeout, --min-rate)"
             )
         });
     }

@@ -13,7 +13,7 @@ use super::content::ContentFlags;
 use super::line::Format;
 
 use crate::engine::{self, Io};
-use crate::flag::time;
+use crate::flag::{size, time};
 use crate::signals;
 
 const AFTER_HELP: &str = concat!(
@@ -111,9 +111,10 @@ pub(super) struct ObservationFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Caching")]
 pub(super) struct CachingFlags {
-    /// Memory for small files and for what is known of others; 0: none
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = size)]
-    cache: u64,
+    /// Memory for small files and for what is known of others; 0: none [default: 64m, or an eighth of the memory
+    /// limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) cache: Option<u64>,
 
     /// Files up to this size are kept whole; larger ones are kept open
     #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = size)]
@@ -129,14 +130,9 @@ pub(super) struct CachingFlags {
 }
 
 impl CachingFlags {
-    /// For the library.
-    pub(super) fn caching(&self) -> Caching {
-        Caching {
-            bytes: usize::try_from(self.cache).unwrap_or(usize::MAX),
-            file_bytes: self.cache_file,
-            open_files: self.open_files,
-            staleness: self.staleness,
-        }
+    /// For the library; `bytes` of memory.
+    pub(super) fn caching(&self, bytes: usize) -> Caching {
+        Caching { bytes, file_bytes: self.cache_file, open_files: self.open_files, staleness: self.staleness }
     }
 }
 
@@ -164,7 +160,13 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
 
-    /// Connections at once; more wait in the kernel's queue [default: what the descriptor limit allows]
+    /// Memory to stay within, by bounds on connections and on requests in progress; requests above theirs are answered
+    /// 503; 0: no such bounds [default: the limit of the control group, or the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) max_memory: Option<u64>,
+
+    /// Connections at once, whatever the memory; more wait in the kernel's queue [default: what the memory limit and
+    /// the descriptor limit allow]
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
@@ -200,20 +202,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
 }
 
-/// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
-fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        _ => 64,
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
-    bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
-}
-
 /// As `time`, or nothing at all.
 fn time_or_none(text: &str) -> Result<Duration, String> {
     match text.trim_end_matches(['m', 's', 'h']) {
@@ -224,16 +212,11 @@ fn time_or_none(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory_bound::MemoryBound;
     use super::*;
 
     #[test]
-    fn sizes() {
-        for (text, bytes) in [("0", 0), ("512", 512), ("64k", 64 << 10), ("64M", 64 << 20), ("2GiB", 2 << 30)] {
-            assert_eq!(size(text), Ok(bytes));
-        }
-        for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
-            assert!(size(text).is_err(), "{text}");
-        }
+    fn no_time_at_all() {
         assert_eq!(time_or_none("0s"), Ok(Duration::ZERO));
         assert_eq!(time_or_none("10s"), Ok(Duration::from_secs(10)));
         assert!(time_or_none("s").is_err());
@@ -255,6 +238,7 @@ mod tests {
         }
         let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
         assert_eq!(format!("{:?}", flags.limits.limits()), format!("{:?}", Limits::default()));
-        assert_eq!(flags.caching.caching(), Caching::default());
+        let bound = MemoryBound::new(None, flags.caching.cache, false);
+        assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }
 }

@@ -8,13 +8,16 @@ mod content;
 mod counters;
 mod faults;
 mod flags;
+mod in_progress;
 mod line;
 mod listen;
+mod memory_bound;
 mod observe;
 mod serve;
 
 use std::io;
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -27,11 +30,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use crate::console::say;
+use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
+use accept::Admission;
 use access::AccessLog;
 use connection_limit::ConnectionLimit;
 use faults::Faults;
 pub(crate) use flags::Flags;
+use in_progress::InProgress;
+use memory_bound::MemoryBound;
 use observe::Observers;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
@@ -41,9 +48,12 @@ const OTHER_DESCRIPTORS: usize = 64;
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
     let root = &flags.root;
-    let caching = flags.caching.caching();
-    let connection_limit =
-        ConnectionLimit::new(max_connections(flags, caching.open_files), flags.limits.max_per_address);
+    let limit = MemoryLimit::choose(flags.limits.max_memory);
+    let memory = MemoryBound::new(limit, flags.caching.cache, flags.runtime.fiber_per_connection);
+    let caching = flags.caching.caching(memory.cache);
+    let max_connections = max_connections(flags, caching.open_files, memory.connections);
+    let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
+    let in_progress = Arc::new(InProgress::new(memory.requests));
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
@@ -57,15 +67,23 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for listener in &listeners {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
+        if let Some(bytes) = memory.receive_buffer {
+            SockRef::from(listener).set_recv_buffer_size(bytes)?;
+        }
         connection_limit.set_backlog(listener.local_addr()?, backlog::MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
+    if let Some(warning) = memory.warning() {
+        say(io::stderr(), &format!("plainweave web: {warning}"));
+    }
+    let bounds = format!("up to {max_connections} connections, {}", memory.description(in_progress.max()));
     let operated =
         Operated { log: observers.access_log(), connection_limit: connection_limit.clone(), runtime: engine.runtime() };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
-    say(io::stdout(), &start_line(flags, &listeners, &engine, &connection_limit, &observers)?);
-    let observation = observers.open(&server, &connection_limit, engine.runtime())?;
-    let finished = engine.run(&server, (&connection_limit, &faults), listeners, stop, flags.grace)?;
+    say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
+    let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
+    let observation = observers.open(&server, &admission, engine.runtime())?;
+    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
     drop(attention);
     drop(observation);
     engine.end();
@@ -97,8 +115,9 @@ impl signals::Operated for Operated {
     }
 }
 
-/// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
-fn max_connections(flags: &Flags, open_files: usize) -> usize {
+/// Raises the limit on descriptors as far as it may be raised, and leaves room for files. `affordable`: by the memory
+/// limit, which counts if no flag says otherwise.
+fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let descriptors =
@@ -106,7 +125,7 @@ fn max_connections(flags: &Flags, open_files: usize) -> usize {
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
     let left = descriptors - OTHER_DESCRIPTORS.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
-    flags.limits.max_connections.map_or(allowed, |wanted| wanted.get().min(allowed))
+    flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed)
 }
 
 fn root_remedy(root: &Path) -> String {
@@ -117,14 +136,13 @@ fn start_line(
     flags: &Flags,
     listeners: &[TcpListener],
     engine: &serve::Engine,
-    connection_limit: &ConnectionLimit,
+    bounds: &str,
     observers: &Observers,
 ) -> io::Result<String> {
     let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
     let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
     let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
-    let mut line = format!("plainweave web: serving {} on {urls} ({engine}", root.display());
-    line.push_str(&format!(", up to {} connections", connection_limit.max()));
+    let mut line = format!("plainweave web: serving {} on {urls} ({engine}, {bounds}", root.display());
     if flags.content.lists(&flags.listen) {
         line.push_str(", directories are listed");
     }

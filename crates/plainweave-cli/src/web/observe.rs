@@ -8,12 +8,14 @@ use std::time::Instant;
 use plainweave::Runtime;
 use plainweave_http::{Handler, Server, StatusCode};
 
+use super::accept::Admission;
 use super::access::{AccessLog, Writer};
 use super::backlog::MOST;
 use super::connection_limit::ConnectionLimit;
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
+use super::in_progress::InProgress;
 use crate::admin::{self, Admin, Figures, Page};
 
 /// What is watched with, before the server is built.
@@ -77,18 +79,19 @@ impl Observers {
     pub(super) fn open<H: Handler>(
         self,
         server: &Arc<Server<H>>,
-        connection_limit: &Arc<ConnectionLimit>,
+        admission: &Admission,
         runtime: Weak<Runtime>,
     ) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.counters) {
             (Some(listener), Some(counters)) => {
-                let (server, connection_limit, start) = (server.clone(), connection_limit.clone(), Instant::now());
+                let (server, admission, start) = (server.clone(), admission.clone(), Instant::now());
                 let page = move |path: &str| match path {
                     "/metrics" => {
                         let figures = Figures::default();
                         let figures = requests(figures, &counters);
-                        let figures = connections(figures, &connection_limit, log.as_deref());
+                        let figures = in_progress(figures, &admission.in_progress);
+                        let figures = connections(figures, &admission.connection_limit, log.as_deref());
                         Ok((Figures::KIND, process(figures, &runtime, start).into_text()))
                     }
                     path => health(path, server.is_stopping()),
@@ -133,6 +136,17 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
     figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
     figures.sample(&format!("{name}_count"), "", count);
+    figures
+}
+
+/// With `--fiber-per-connection` each connection counts for a request, and none is counted here.
+fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
+    let help = "Requests in progress.";
+    figures.one("plainweave_requests_in_progress", "gauge", help, in_progress.now());
+    let help = "Requests in progress that there is memory for.";
+    figures.one("plainweave_requests_in_progress_max", "gauge", help, in_progress.max());
+    let help = "Requests answered 503 because there was memory for no more.";
+    figures.one("plainweave_requests_shed_total", "counter", help, in_progress.shed());
     figures
 }
 

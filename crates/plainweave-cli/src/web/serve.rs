@@ -14,10 +14,11 @@ use plainweave::net::{self, TcpStream};
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Next, Server};
 
-use super::accept::Acceptor;
-use super::connection_limit::{ConnectionLimit, ConnectionPermit};
+use super::accept::{Acceptor, Admission};
+use super::connection_limit::ConnectionPermit;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
+use super::in_progress::InProgress;
 use crate::engine::{self, Described};
 use crate::signals::Stop;
 
@@ -73,17 +74,18 @@ impl Engine {
     pub(super) fn run(
         &self,
         server: &Arc<WebServer>,
-        (connection_limit, faults): (&Arc<ConnectionLimit>, &Arc<Faults>),
+        admission: &Admission,
         listeners: Vec<TcpListener>,
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
-            let (listener, server) = (listener.try_clone()?, server.clone());
-            let (connection_limit, faults) = (connection_limit.clone(), faults.clone());
+            let acceptor = Acceptor::new(listener.try_clone()?, admission);
+            let (in_progress, faults) = (admission.in_progress.clone(), admission.faults.clone());
+            let service = Arc::new(Service { server: server.clone(), in_progress, faults });
             let fiber_each = self.fiber_per_connection;
-            self.runtime.spawn(move || accept(Acceptor::new(listener, connection_limit, faults), &server, fiber_each));
+            self.runtime.spawn(move || accept(acceptor, &service, fiber_each));
         }
         stop.wait()?;
         server.stop();
@@ -94,16 +96,16 @@ impl Engine {
 }
 
 /// Accepts until the server stops. `fiber_each`: a fiber per connection.
-fn accept(mut acceptor: Acceptor, server: &Arc<WebServer>, fiber_each: bool) {
-    while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
-        let server = server.clone();
+fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool) {
+    while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
         if fiber_each {
+            let server = service.server.clone();
             plainweave::spawn(move || {
                 let _permit = permit;
                 server.serve(stream);
             });
         } else {
-            first_step(server, Admitted { stream, _permit: permit });
+            service.clone().begin(Admitted { stream, _permit: permit });
         }
         // Those that are connected come before those that are not; see `backlog`.
         plainweave::yield_now();
@@ -122,31 +124,52 @@ impl net::HasStream for Admitted {
     }
 }
 
-/// Opens a connection and waits for its first byte without a fiber. If it is there already, as it is when connections
-/// have queued, it is answered before the next one is accepted: what is accepted and not answered would be a second
-/// queue, without the first one's bound.
-fn first_step(server: Arc<WebServer>, mut connection: Admitted) {
-    let Ok(mut state) = server.open(&mut connection.stream) else { return };
-    if connection.stream.is_readable() {
-        plainweave::spawn(move || {
-            if let Next::Park(limit) = server.serve_ready(&mut connection.stream, &mut state) {
-                park(server, connection, state, limit);
-            }
-        });
-    } else {
-        let limit = server.limits().header_timeout;
-        park(server, connection, state, limit);
-    }
+/// What a connection without a fiber needs when it gets one.
+struct Service {
+    server: Arc<WebServer>,
+    in_progress: Arc<InProgress>,
+    faults: Arc<Faults>,
 }
 
-/// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
-/// stop, drops the connection.
-fn park(server: Arc<WebServer>, connection: Admitted, mut state: ConnState, limit: Duration) {
-    net::on_readable(connection, Some(limit), move |mut connection, outcome| {
-        if outcome.is_ok()
-            && let Next::Park(limit) = server.serve_ready(&mut connection.stream, &mut state)
-        {
-            park(server, connection, state, limit);
+impl Service {
+    /// Opens a connection and waits for its first byte without a fiber. If it is there already, as it is when
+    /// connections have queued, it is answered before the next one is accepted: what is accepted and not answered would
+    /// be a second queue, without the first one's bound.
+    fn begin(self: Arc<Self>, mut connection: Admitted) {
+        let Ok(mut state) = self.server.open(&mut connection.stream) else { return };
+        if connection.stream.is_readable() {
+            plainweave::spawn(move || {
+                if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
+                    self.park(connection, state, limit);
+                }
+            });
+        } else {
+            let limit = self.server.limits().header_timeout;
+            self.park(connection, state, limit);
         }
-    });
+    }
+
+    /// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
+    /// stop, drops the connection.
+    fn park(self: Arc<Self>, connection: Admitted, mut state: ConnState, limit: Duration) {
+        net::on_readable(connection, Some(limit), move |mut connection, outcome| {
+            if outcome.is_ok()
+                && let Next::Park(limit) = self.turn(&mut connection.stream, &mut state)
+            {
+                self.park(connection, state, limit);
+            }
+        });
+    }
+
+    /// Serves what has come, or refuses it if as many requests are in progress as there is memory for.
+    fn turn(&self, stream: &mut TcpStream, state: &mut ConnState) -> Next {
+        if let Some(_permit) = self.in_progress.begin() {
+            return self.server.serve_ready(stream, state);
+        }
+        if self.server.refuse(stream, state) {
+            self.in_progress.count_shed();
+            self.faults.shed(self.in_progress.max());
+        }
+        Next::Close
+    }
 }

@@ -6,7 +6,10 @@ mod clients;
 mod connections;
 mod differential;
 mod files;
+#[path = "../common/group.rs"]
+mod group;
 mod memory;
+mod memory_limit;
 mod monitoring;
 mod privileges;
 mod running;

@@ -191,7 +191,7 @@ fn figures_have_memcached_s_names() {
         return note("skipped: memcached has other figures in other versions than 1.6.18");
     }
     for (command, own) in [
-        ("stats", &["idle_kicks", "memory_budget_used", "memory_used", "slow_readers"][..]),
+        ("stats", &["idle_kicks", "memory_budget_used", "memory_used", "shed_connections", "slow_readers"][..]),
         ("stats items", &[]),
         ("stats slabs", &[]),
         ("stats settings", &["write_timeout"]),

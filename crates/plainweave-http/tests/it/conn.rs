@@ -1,8 +1,10 @@
 //! Connections: keep-alive, pipelining, turns, HEAD, 100-continue, what becomes of unread bodies.
 
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plainweave_http::{Limits, Next, Request, Response, Server};
+use plainweave_http::{Limits, Next, Request, Response, Server, StatusCode};
 
 use crate::support::{Event, Script, answers_to, play, read_answers, server, statuses};
 
@@ -233,4 +235,44 @@ fn time_outs_that_are_set() {
     let mut script = Script::of(GET);
     play(&server().with_limits(limits), &mut script);
     assert_eq!(script.timeout, Some(Duration::from_secs(3)));
+}
+
+#[test]
+fn a_refusal_is_503_and_the_end() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let record = told.clone();
+    let server = server().on_exchange(move |exchange| record.lock().unwrap().push(exchange.status));
+    for sent in [GET, "GE", &GET.repeat(3)] {
+        let mut script = Script::of(sent);
+        let mut state = server.open(&mut script).unwrap();
+        assert!(server.refuse(&mut script, &mut state));
+        let answers = read_answers(&script.out);
+        assert_eq!(
+            (answers.len(), answers[0].status, answers[0].header("retry-after")),
+            (1, 503, Some("1")),
+            "{sent:?}"
+        );
+        assert_eq!(answers[0].header("connection"), Some("close"));
+        assert!(script.ended && script.events.is_empty(), "all is read before the end: {sent:?}");
+    }
+    assert_eq!(*told.lock().unwrap(), [Some(StatusCode::SERVICE_UNAVAILABLE); 3]);
+}
+
+#[test]
+fn a_peer_that_has_left_is_not_refused() {
+    for events in [vec![], vec![Event::Fail(ErrorKind::ConnectionReset)], vec![Event::Stall]] {
+        let (server, mut script) = (server(), Script::new(events));
+        let mut state = server.open(&mut script).unwrap();
+        assert!(!server.refuse(&mut script, &mut state));
+        assert!(script.out.is_empty());
+    }
+}
+
+#[test]
+fn a_refusal_does_not_wait_for_a_peer_that_reads_nothing() {
+    let (server, mut script) = (server(), Script::of(GET));
+    script.deaf_after = Some((10, ErrorKind::TimedOut));
+    let mut state = server.open(&mut script).unwrap();
+    assert!(server.refuse(&mut script, &mut state));
+    assert_eq!((script.out.len(), script.ended), (10, false));
 }

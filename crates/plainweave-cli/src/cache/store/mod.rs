@@ -33,6 +33,8 @@ pub use item::Item;
 pub use request::{Count, Counted, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Token, Write};
 pub use stats::{CLASSES, Class, Stats, class_of, class_size};
 
+pub(crate) use segment::Table;
+
 use config::item_size;
 use index::Loc;
 use shard::{Hash, Shard};

@@ -92,7 +92,7 @@ impl Drop for Mapping {
 }
 
 /// A slice in a mapping of its own.
-pub(super) struct Table<T: Copy> {
+pub(crate) struct Table<T: Copy> {
     memory: Mapping,
     len: usize,
     _holds: std::marker::PhantomData<T>,
@@ -111,11 +111,25 @@ impl<T: Copy> Table<T> {
     }
 }
 
+impl Table<u8> {
+    /// Makes one of `len` zeros; what is not written to takes no memory.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self { memory: Mapping::new(len), len, _holds: std::marker::PhantomData }
+    }
+}
+
+impl<T: Copy> std::fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table {{ {} places }}", self.len)
+    }
+}
+
 impl<T: Copy> Deref for Table<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` values were written there; the borrow of `self` excludes writers.
+        // SAFETY: `len` values were written there, or are the zeros that a mapping begins with; the borrow of `self`
+        // excludes writers.
         unsafe { std::slice::from_raw_parts(self.memory.at.cast::<T>().as_ptr(), self.len) }
     }
 }

@@ -1,0 +1,71 @@
+//! A bound on the requests in progress: each holds a stack and buffers until its client has taken the answer, and
+//! nothing else says how many there are. A connection between two requests holds neither, and is not counted here.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crossbeam_utils::CachePadded;
+
+/// Requests in progress, counted and limited.
+#[derive(Debug)]
+pub(super) struct InProgress {
+    now: CachePadded<AtomicUsize>,
+    max: usize,
+    shed: AtomicU64,
+}
+
+/// The right of one request to be in progress; returned on drop.
+#[derive(Debug)]
+pub(super) struct RequestPermit<'a>(&'a InProgress);
+
+impl InProgress {
+    pub(super) fn new(max: usize) -> Self {
+        Self { now: CachePadded::default(), max, shed: AtomicU64::new(0) }
+    }
+
+    /// Returns a permit, or `None` at the limit.
+    pub(super) fn begin(&self) -> Option<RequestPermit<'_>> {
+        let one_more = |now| (now < self.max).then_some(now + 1);
+        self.now.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| RequestPermit(self))
+    }
+
+    /// Counts a request that was refused for lack of a permit.
+    pub(super) fn count_shed(&self) {
+        self.shed.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn now(&self) -> usize {
+        self.now.load(Relaxed)
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    pub(super) fn shed(&self) -> u64 {
+        self.shed.load(Relaxed)
+    }
+}
+
+impl Drop for RequestPermit<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_as_many_as_allowed_and_come_back() {
+        let requests = InProgress::new(2);
+        let (one, two) = (requests.begin(), requests.begin());
+        assert!(one.is_some() && two.is_some() && requests.begin().is_none() && requests.begin().is_none());
+        assert_eq!(requests.now(), 2);
+        drop(one);
+        let three = requests.begin();
+        assert!(three.is_some() && requests.begin().is_none());
+        drop((two, three));
+        assert_eq!(requests.now(), 0);
+    }
+}

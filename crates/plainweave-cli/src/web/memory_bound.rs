@@ -1,0 +1,158 @@
+//! What the web server takes on within the process's memory limit: how many connections, how many requests in
+//! progress, and how much of answers the kernel may hold.
+//!
+//! The figures below are what one connection or one request can come to, not what it usually takes: 3,000 clients that
+//! asked for one file in the page cache took 13 KB each, 200 that asked for files from the disk 90 KB. What sockets
+//! hold counts in both versions of control groups: in version 2 as such; in version 1 their buffers do not, but pages
+//! of the page cache that `sendfile` has queued do, and cannot be reclaimed. See `docs/overload.md`.
+
+use crate::memory_limit::MemoryLimit;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// The program: heap, tables, the threads of the blocking pool, the access log's queue.
+const PROGRAM: u64 = 8 * MIB;
+/// An idle connection takes 2 KiB, half of it the kernel's; a fresh fiber touches two pages before it has a permit.
+const CONNECTION: u64 = 12 * KIB;
+/// A request in progress: 12 KiB of stack, 20 received, 64 of gathered answers, 64 read of a file.
+const REQUEST: u64 = 160 * KIB;
+/// Beside it the kernel's send buffer, by [`SendBuffers`].
+const SENDING: u64 = 128 * KIB;
+/// Where sockets count: what a client sends ahead, by [`RECEIVE_BUFFER`].
+const RECEIVING: u64 = 32 * KIB;
+/// What the kernel may hold of an answer if nothing else bounds it: `net.ipv4.tcp_wmem`.
+const UNBOUNDED: u64 = 4 * MIB;
+/// For `SO_RCVBUF`, which the kernel doubles.
+const RECEIVE_BUFFER: usize = 16 << 10;
+/// The default of `--cache`.
+const CACHE: u64 = 64 * MIB;
+/// The most connections with unbounded send buffers.
+const CROWD: u64 = 256;
+/// What is taken on even if the limit has no room for it.
+const LEAST: (u64, u64) = (64, 4);
+
+/// The bounds that follow from a memory limit.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryBound {
+    limit: Option<MemoryLimit>,
+    /// Bytes of small files in memory.
+    pub(super) cache: usize,
+    pub(super) connections: usize,
+    pub(super) requests: usize,
+    pub(super) send_buffers: SendBuffers,
+    /// `SO_RCVBUF` of the listeners.
+    pub(super) receive_buffer: Option<usize>,
+    /// Even the least does not fit.
+    short: bool,
+}
+
+/// How much of their answers the kernel may hold for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendBuffers {
+    /// Above this many connections a new one gets less of the kernel's memory.
+    pub(super) crowd: usize,
+    /// The bound covers what was sent and has not arrived, too.
+    pub(super) hard: bool,
+}
+
+impl MemoryBound {
+    /// `cache`: as given by the flag. `fiber_each`: a connection has a stack while it is idle.
+    pub(super) fn new(limit: Option<MemoryLimit>, cache: Option<u64>, fiber_each: bool) -> Self {
+        let bytes = limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
+        let hard = limit.as_ref().is_some_and(MemoryLimit::is_hard);
+        let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
+        let eighth = bytes / 8;
+        let cache = cache.unwrap_or(CACHE.min(eighth));
+        // An eighth is left to the page cache, without which every read is one of the disk.
+        let rest = bytes.saturating_sub(PROGRAM).saturating_sub(eighth).saturating_sub(cache);
+        let request = REQUEST + SENDING + if counts_sockets { RECEIVING } else { 0 };
+        let (connections, requests, least) = if fiber_each {
+            let each = rest / 8 * 7 / (CONNECTION + request);
+            (each, each, (LEAST.1, LEAST.1))
+        } else {
+            (rest / 4 / CONNECTION, rest / 8 * 5 / request, LEAST)
+        };
+        Self {
+            cache: count(cache),
+            connections: count(connections.max(least.0)),
+            requests: count(requests.max(least.1)),
+            send_buffers: SendBuffers { crowd: count((rest / 8 / UNBOUNDED).min(CROWD)), hard },
+            receive_buffer: counts_sockets.then_some(RECEIVE_BUFFER),
+            short: connections < least.0 || requests < least.1,
+            limit,
+        }
+    }
+
+    /// Returns the part of the start-up line.
+    pub(super) fn description(&self, requests: usize) -> String {
+        match &self.limit {
+            Some(limit) => format!("{requests} requests at a time in {limit}"),
+            None => "memory not bounded".to_owned(),
+        }
+    }
+
+    /// Returns what to say if the server may be killed all the same.
+    pub(super) fn warning(&self) -> Option<String> {
+        let limit = self.limit.as_ref().filter(|limit| self.short && limit.is_hard())?;
+        let cache = self.cache >> 20;
+        Some(format!(
+            "{limit} of memory is not enough for {} connections, {} requests and {cache} MiB of --cache: the server \
+             may be killed (a higher limit, or less --cache)",
+            self.connections, self.requests
+        ))
+    }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(mebibytes: u64) -> MemoryBound {
+        MemoryBound::new(MemoryLimit::choose(Some(mebibytes * MIB)), None, false)
+    }
+
+    #[test]
+    fn what_is_taken_on_fits_the_limit() {
+        for mebibytes in [24, 40, 64, 100, 512, 1 << 10, 16 << 10] {
+            for fiber_each in [false, true] {
+                let limit = MemoryLimit::choose(Some(mebibytes * MIB));
+                let bound = MemoryBound::new(limit, None, fiber_each);
+                let taken = PROGRAM
+                    + bound.cache as u64
+                    + bound.connections as u64 * CONNECTION
+                    + bound.requests as u64 * (REQUEST + SENDING)
+                    + bound.send_buffers.crowd as u64 * UNBOUNDED;
+                assert!(taken <= mebibytes * MIB / 8 * 7, "{taken} of {mebibytes} MiB: {bound:?}");
+                assert!(bound.warning().is_none(), "{mebibytes} MiB: {bound:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_memory_is_more_of_everything() {
+        let (small, large) = (within(40), within(1 << 10));
+        assert!(small.connections < large.connections && small.requests < large.requests);
+        assert!(small.cache < large.cache && small.send_buffers.crowd < large.send_buffers.crowd);
+        let huge = within(64 << 10);
+        assert_eq!((huge.cache, huge.send_buffers.crowd), (64 << 20, 256));
+    }
+
+    #[test]
+    fn too_low_a_limit_is_told_and_without_one_nothing_is_bounded() {
+        let bound = within(4);
+        let warning = bound.warning().unwrap();
+        assert!(warning.starts_with("4 MiB (--max-memory) of memory is not enough for 64 connections"), "{warning}");
+        assert_eq!((bound.connections, bound.requests), (64, 4));
+        // A flag that takes all of it.
+        assert!(MemoryBound::new(MemoryLimit::choose(Some(40 * MIB)), Some(64 * MIB), false).warning().is_some());
+        let bound = MemoryBound::new(None, None, false);
+        assert!(bound.warning().is_none() && bound.requests > 1 << 40 && bound.connections > 1 << 40);
+        assert_eq!(bound.send_buffers, SendBuffers { crowd: 256, hard: false });
+        assert_eq!(bound.description(bound.requests), "memory not bounded");
+    }
+}

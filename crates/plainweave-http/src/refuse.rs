@@ -1,0 +1,48 @@
+//! The refusal of a request that a server has no means to serve: cheap, and without a wait for the peer.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode, Version, header};
+
+use crate::buffer::Buffers;
+use crate::conn::tell;
+use crate::link::{ConnState, Link, Pace};
+use crate::outgoing::Terms;
+use crate::{Handler, Response, Server, Transport};
+
+/// For a peer that has not read its last answers to take this one.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+impl<H: Handler> Server<H> {
+    /// Refuses what has arrived: answers 503 with `Retry-After: 1`, whatever was asked, and ends our direction. Drop
+    /// the stream afterwards. To be called in place of [`Server::serve_ready`] by a server that is short of memory or
+    /// of time; blocks for a few milliseconds at most.
+    ///
+    /// One buffer of what has arrived is read, since closing a socket over unread bytes could destroy the answer. A
+    /// peer that sent more than that may see a reset instead.
+    ///
+    /// Returns `false` if there was nothing to refuse, for the peer has left.
+    pub fn refuse<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> bool {
+        self.pool().with(|Buffers { input, encoder }| {
+            let pace = Pace::new(PATIENCE, 0);
+            let (status, body_bytes) = (None, 0);
+            let mut link =
+                Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
+            if !matches!(link.read(input.discard(), PATIENCE), Ok(1..)) {
+                return false;
+            }
+            let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
+            let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            let terms = Terms { version: Version::HTTP_11, head_only: false, keep_alive: false, server: self.name() };
+            let sent = link.stream.set_write_timeout(PATIENCE).is_ok()
+                && link.send(response, terms).and_then(|_| link.flush()).is_ok();
+            if sent {
+                let _ = link.stream.shutdown_write();
+            }
+            if self.has_exchange_hook() {
+                tell(self, &link, None, None, Duration::ZERO);
+            }
+            true
+        })
+    }
+}
