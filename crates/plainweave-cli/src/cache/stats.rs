@@ -16,6 +16,8 @@ use super::watch::Escaped;
 const HOT: usize = 20;
 /// Items that are looked at in a row, under a lock; and the most that `stats cachedump` lists.
 const LIMIT: usize = 1000;
+/// Items that one answer looks at.
+const LOOK: usize = 16 * LIMIT;
 
 /// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes) must find room.
 pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
@@ -290,13 +292,14 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     out.push(b"END\r\n");
 }
 
-/// Has `visit` look at items until it returns `false`, at the first few thousand at most: others wait.
+/// Has `visit` look at items until it returns `false`, at about [`LOOK`] at most: others wait.
 fn look(cache: &Cache, now: Time, mut visit: impl FnMut(&Record<'_>) -> bool) {
-    let (mut cursor, mut wants) = (super::store::Cursor::default(), true);
-    for _ in 0..16 {
-        let more = cache.store.dump(&mut cursor, LIMIT, now, |record| wants = wants && visit(record));
-        if !more || !wants {
-            return;
-        }
+    let (mut cursor, mut wants, mut seen) = (super::store::Cursor::default(), true, 0);
+    let mut more = true;
+    while more && wants && seen < LOOK {
+        more = cache.store.dump(&mut cursor, LIMIT, now, |record| {
+            seen += 1;
+            wants = wants && visit(record);
+        });
     }
 }

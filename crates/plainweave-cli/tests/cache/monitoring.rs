@@ -106,6 +106,17 @@ fn gets_that_find_what_has_gone_are_counted() {
     assert_eq!((client.stat("get_expired"), client.stat("get_flushed")), (1, 2));
 }
 
+#[test]
+fn a_small_cache_is_listed_whole_however_many_shards_it_has() {
+    let server = Running::start(&["-t", "16", "-m", "1024"]);
+    let mut client = server.connect();
+    for n in 0..40 {
+        client.ask(format!("set k{n} 0 0 1\r\n1\r\n"), "STORED\r\n");
+    }
+    assert_eq!(client.until("stats cachedump 1 0\r\n", "END").lines().count(), 41);
+    assert!(figures(&mut client, "stats items").contains_key("items:1:age"));
+}
+
 fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
