@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -18,6 +18,7 @@ use plainweave::{Io, JoinHandle, Movement, Runtime, spawn, time, yield_now};
 on_every_driver!(
     no_thread_can_be_started,
     memory_for_a_thread_comes_later,
+    descriptors_come_later,
     a_runtime_ends_while_spare_workers_start,
     spare_workers_that_are_stuck_are_counted,
     a_handler_runs_on_spare_workers,
@@ -141,6 +142,27 @@ fn memory_for_a_thread_comes_later(setup: Setup) {
         assert_eq!(runtime.run(|| 5), 5);
         eventually("all block", || blocked.running() == COUNT);
         blocked.end();
+    });
+}
+
+/// A spare worker needs a few descriptors. Whichever of them is not there at first, it starts later.
+fn descriptors_come_later(setup: Setup) {
+    in_own_process(setup, "descriptors_come_later", &[], || {
+        for free in 0..5 {
+            let runtime = runtime(setup, 1);
+            runtime.run(yield_now);
+            let before = limit(libc::RLIMIT_NOFILE, 64);
+            let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+            taken.truncate(taken.len() - free);
+            let blocked = Blocked::new(&runtime, 2);
+            eventually("the watchdog notices", || runtime.metrics().stalls > 0);
+            std::thread::sleep(ms(20)); // Long enough for a try.
+            drop(taken);
+            limit(libc::RLIMIT_NOFILE, before);
+            assert_eq!(runtime.run(|| 5), 5);
+            assert!(runtime.metrics().spare_workers > 0);
+            blocked.end();
+        }
     });
 }
 
