@@ -199,7 +199,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Creates a worker. Fails if no descriptor is available.
+    /// Creates a worker. Fails if no descriptor is available; then it can be tried again.
     ///
     /// Context: the worker's own thread.
     pub(crate) fn new(
@@ -210,19 +210,22 @@ impl<P: Policy<FiberTask>> Worker<P> {
         driver_tag: Tag,
         seed: u64,
     ) -> io::Result<Self> {
+        let (wakeup, driver_name, worker_io) = (driver.wakeup(), driver.name(), WorkerIo::new(driver));
+        // The last that may fail: what follows can be done once.
+        let watched = worker_io.watched().transpose()?;
+        let shared = &pool.workers[id];
+        let grants = shared.take_reader().ok_or_else(|| io::Error::other("this worker has started before"))?;
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
         let policy = Rc::new(LocalPolicy { shared: policy, inner });
-        let shared = &pool.workers[id];
-        let grants = shared.take_reader().ok_or_else(|| io::Error::other("this worker has failed to start before"))?;
-        shared.set_wakeup(driver.wakeup());
+        shared.set_wakeup(wakeup);
         shared.set_thread();
-        let _ = shared.driver_name.set(driver.name());
+        let _ = shared.driver_name.set(driver_name);
         crate::io::release::register(driver_tag.number(), &shared.released);
         let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base_of_worker() } else { 0 };
         let ctx = WorkerCtx {
             host: Host { id, spare: id >= pool.regular(), home, blocks: Blocks::default() },
             driver_tag,
-            worker_io: WorkerIo::new(driver),
+            worker_io,
             recycler: Recycler::new(&pool),
             dry: Cell::new(true),
             pinned: RefCell::default(),
@@ -231,7 +234,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pool,
         };
         Ok(Self {
-            watched: ctx.worker_io.watched().transpose()?,
+            watched,
             ctx,
             policy,
             budget: Cell::new(STRIDE),

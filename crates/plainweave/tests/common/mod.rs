@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, Runtime, RuntimeBuilder};
-pub(crate) use seccomp::forbid;
+pub(crate) use seccomp::{forbid, forbid_everywhere};
 
 /// A test that takes longer hangs.
 pub const HANG: Duration = Duration::from_secs(90);

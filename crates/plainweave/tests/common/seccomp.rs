@@ -1,7 +1,18 @@
 //! System calls that the kernel refuses. The crate's own tests use this file as well.
 
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
 /// From now on the system call `number` fails with `errno` on this thread and on those that it starts.
 pub(crate) fn forbid(number: libc::c_long, errno: i32) {
+    install(number, errno, 0);
+}
+
+/// From now on the system call `number` fails with `errno` on every thread of the process.
+pub(crate) fn forbid_everywhere(number: libc::c_long, errno: i32) {
+    install(number, errno, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+fn install(number: libc::c_long, errno: i32, flags: libc::c_ulong) {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter = [
         // Load the number of the system call; if it is the one, answer with the error, else allow it.
@@ -14,6 +25,7 @@ pub(crate) fn forbid(number: libc::c_long, errno: i32) {
     // SAFETY: plain calls; the program lives across the second.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program), 0);
     }
 }
