@@ -22,7 +22,7 @@ use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
-use client::Turn;
+use client::{Figures, Turn};
 use server::{SYSTEMS, Server, WORKERS};
 
 /// Latency of requests beside one in a hundred that computes for 50 ms.
@@ -44,9 +44,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "60")]
     requests: NonZeroUsize,
 
-    /// Between two requests of a connection, in the mean; uniform from half to one and a half times this
-    #[arg(long, value_name = "MS", default_value = "250")]
-    think: u64,
+    /// Requests a second over all connections, if each is answered at once. A connection waits for its answer, then
+    /// for a time uniform from half to one and a half times the mean
+    #[arg(long, value_name = "N", default_value = "128", value_parser = rate)]
+    rate: f64,
 
     /// What a slow request computes
     #[arg(long, value_name = "MS", default_value = "50")]
@@ -70,14 +71,36 @@ const STOLEN: f64 = 0.001;
 /// Times that a turn is run at most; the one with the least share counts.
 const TRIES: usize = 4;
 
-/// What is kept of a turn.
-const METRICS: [&str; 4] = ["p50_us", "p99_us", "max_us", "stolen_percent"];
+/// A turn, and how much of the machine its host gave to others meanwhile.
+#[derive(Clone, Copy)]
+struct Measured {
+    figures: Figures,
+    stolen_percent: f64,
+}
 
-/// A system's figures, a value a round, without slow requests and with them.
+/// A figure's name, its unit, and where it is.
+type Metric = (&'static str, &'static str, fn(&Measured) -> f64);
+
+const P99: Metric = ("p99_us", "us", |turn| turn.figures.p99);
+const METRICS: [Metric; 5] = [
+    ("p50_us", "us", |turn| turn.figures.p50),
+    P99,
+    ("max_us", "us", |turn| turn.figures.max),
+    ("requests_per_s", "1/s", |turn| turn.figures.rate),
+    ("stolen_percent", "%", |turn| turn.stolen_percent),
+];
+
+/// A system's turns, one a round, without slow requests and with them.
 #[derive(Default)]
-struct Values {
-    unloaded: [Vec<f64>; METRICS.len()],
-    beside: [Vec<f64>; METRICS.len()],
+struct Turns {
+    unloaded: Vec<Measured>,
+    beside: Vec<Measured>,
+}
+
+/// Reads requests a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=1e6).contains(rate));
+    rate.ok_or("0.1 to 1000000".to_owned())
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -91,13 +114,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let turn = |one_in: u32| Turn {
         connections: flags.connections.get(),
         requests: flags.requests.get(),
-        think: Duration::from_millis(flags.think),
+        think: Duration::from_secs_f64(flags.connections.get() as f64 / flags.rate),
         one_in,
     };
     let mut absent: Vec<(String, String)> = Vec::new();
-    let mut values: Vec<Values> = SYSTEMS.iter().map(|_| Values::default()).collect();
+    let mut turns: Vec<Turns> = SYSTEMS.iter().map(|_| Turns::default()).collect();
     for round in 1..=flags.runs.get() {
-        for (system, values) in SYSTEMS.iter().zip(&mut values) {
+        for (system, turns) in SYSTEMS.iter().zip(&mut turns) {
             if !wanted(system.name) || absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
@@ -109,15 +132,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     continue;
                 }
             };
-            for (one_in, kept) in [(0, &mut values.unloaded), (flags.one_in.get(), &mut values.beside)] {
-                let figures = quietest(|| turn(one_in).run(server.address, round as u64))?;
-                kept.iter_mut().zip(figures).for_each(|(kept, figure)| kept.push(figure));
+            for (one_in, kept) in [(0, &mut turns.unloaded), (flags.one_in.get(), &mut turns.beside)] {
+                kept.push(quietest(|| turn(one_in).run(server.address, round as u64))?);
             }
         }
     }
-    let rows = SYSTEMS.iter().zip(values).flat_map(|(system, values)| rows(system.name, values)).collect();
+    let rows = SYSTEMS.iter().zip(&turns).flat_map(|(system, turns)| rows(system.name, turns)).collect();
     let parameters = vec![
-        ("load", format!("{} connections, a request every {} ms each", flags.connections, flags.think)),
+        ("load", format!("{} connections, {} requests a second", flags.connections, flags.rate)),
         ("slow requests", format!("one in {}, {} ms of computing", flags.one_in, flags.slow)),
         ("rounds", format!("{}, {} requests a connection in each turn", flags.runs, flags.requests)),
         ("again", format!("turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts")),
@@ -128,16 +150,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// Runs a turn until the host leaves it alone, and adds what it took.
-fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64; METRICS.len()]> {
-    let mut best: Option<[f64; METRICS.len()]> = None;
+fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measured> {
+    let mut best: Option<Measured> = None;
     for _ in 0..TRIES {
         let before = machine::ticks();
-        let [p50, p99, max] = turn()?;
+        let figures = turn()?;
         let [all, stolen] = machine::ticks();
         let share = stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
-        let percent = share * 100.0;
-        if best.is_none_or(|best| percent < best[3]) {
-            best = Some([p50, p99, max, percent]);
+        let stolen_percent = share * 100.0;
+        if best.is_none_or(|best| stolen_percent < best.stolen_percent) {
+            best = Some(Measured { figures, stolen_percent });
         }
         if share <= STOLEN {
             break;
@@ -146,9 +168,9 @@ fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64;
     best.context("no turn")
 }
 
-fn rows(system: &str, values: Values) -> Vec<Row> {
-    let Values { unloaded, beside } = values;
-    if beside[1].is_empty() {
+fn rows(system: &str, turns: &Turns) -> Vec<Row> {
+    let Turns { unloaded, beside } = turns;
+    if beside.is_empty() {
         return Vec::new();
     }
     let row = |case: &str, metric, unit, values| Row {
@@ -160,11 +182,11 @@ fn rows(system: &str, values: Values) -> Vec<Row> {
         unit,
         values,
     };
-    let ratio = beside[1].iter().zip(&unloaded[1]).map(|(beside, unloaded)| beside / unloaded).collect();
+    let (_, _, p99) = P99;
+    let ratio = beside.iter().zip(unloaded).map(|(beside, unloaded)| p99(beside) / p99(unloaded)).collect();
     let mut rows = vec![row("beside", "p99_to_unloaded", "1", ratio)];
-    for (case, values) in [("unloaded", unloaded), ("beside", beside)] {
-        let unit = |metric: &str| if metric.ends_with("_us") { "us" } else { "%" };
-        rows.extend(METRICS.into_iter().zip(values).map(|(metric, values)| row(case, metric, unit(metric), values)));
+    for (case, turns) in [("unloaded", unloaded), ("beside", beside)] {
+        rows.extend(METRICS.map(|(metric, unit, of)| row(case, metric, unit, turns.iter().map(of).collect())));
     }
     rows
 }

@@ -116,15 +116,32 @@ fn echo() {
     assert!(rows.iter().any(|r| r[4] == "ratio_to_raw"));
 }
 
-/// Sinks look at the bytes that come.
+/// A load that is over at once.
+const STALL: [&str; 10] = ["--connections", "4", "--requests", "5", "--slow", "3", "--one-in", "4", "--runs", "1"];
+
+/// Checks that a system has each figure of the benchmark `stall`, greater than nothing.
+fn has_figures_of_stall(rows: &[Vec<String>], system: &str) {
+    for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us", "requests_per_s"] {
+        let of_system: Vec<_> = rows.iter().filter(|row| row[2] == system && row[4] == metric).collect();
+        assert!(!of_system.is_empty(), "no {metric} of {system}: {rows:?}");
+        assert!(of_system.iter().all(|row| row[6].parse::<f64>().unwrap() > 0.0), "{of_system:?}");
+    }
+}
+
+/// Clients look at the bytes that come.
 #[test]
 fn stall() {
-    let load = ["--connections", "4", "--requests", "5", "--think", "2", "--slow", "3", "--one-in", "4", "--runs", "1"];
-    let rows = rows("stall", &load);
+    let rows = rows("stall", &[&STALL[..], &["--rate", "2000"]].concat());
     for system in ["idle epoll before-start", "fibers epoll anytime", "threads", "tokio"] {
-        for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us"] {
-            assert!(rows.iter().any(|row| row[2] == system && row[4] == metric), "{system}: {rows:?}");
-        }
+        has_figures_of_stall(&rows, system);
+    }
+}
+
+#[test]
+fn rates_out_of_range_are_refused() {
+    for rate in ["0", "-1", "NaN", "2e6", "many"] {
+        let (code, text) = run(&["stall", &format!("--rate={rate}")]);
+        assert!(code == Some(2) && text.contains("0.1 to 1000000"), "{rate}: {text}");
     }
 }
 

@@ -7,7 +7,7 @@
 use std::io::{IoSliceMut, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -22,14 +22,25 @@ pub(super) struct Turn {
     pub(super) connections: usize,
     /// Of each connection.
     pub(super) requests: usize,
+    /// Between an answer and the next request of a connection, in the mean.
     pub(super) think: Duration,
     /// One request in this many is slow; 0 for none.
     pub(super) one_in: u32,
 }
 
+/// What a turn gives: the latencies in microseconds of requests that were not slow, and the rate of all requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+    /// A second. It is lower than what was asked for if answers were late: a connection waits for its answer.
+    pub(super) rate: f64,
+}
+
 impl Turn {
-    /// Microseconds that a request took which was not slow: p50, p99 and the greatest.
-    pub(super) fn run(self, address: SocketAddr, seed: u64) -> anyhow::Result<[f64; 3]> {
+    pub(super) fn run(self, address: SocketAddr, seed: u64) -> anyhow::Result<Figures> {
+        let start = Instant::now();
         let threads: Vec<_> = (0..self.connections as u64)
             .map(|n| std::thread::spawn(move || self.one(address, seed << 32 | (n + 1))))
             .collect();
@@ -37,10 +48,11 @@ impl Turn {
         for thread in threads {
             times.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
+        let rate = (self.connections * self.requests) as f64 / start.elapsed().as_secs_f64();
         times.sort_by(f64::total_cmp);
         ensure!(!times.is_empty(), "every request was slow: more requests, please");
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Ok([at(0.5), at(0.99), at(1.0)])
+        Ok(Figures { p50: at(0.5), p99: at(0.99), max: at(1.0), rate })
     }
 
     fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<Vec<f64>> {
