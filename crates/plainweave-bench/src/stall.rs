@@ -2,8 +2,9 @@
 //!
 //! Connections of which each sends a byte now and then, and waits for it to come back; some bytes tell the server to
 //! compute first. The figures are the latencies of the *other* requests, with slow ones among them and without, and
-//! above all their ratio. Two workers: while one computes, the other could serve everybody. At the default rate (128
-//! requests a second, 6 % of a worker in slow ones) both compute at once for 0.2 % of the time, so a p99 can be kept.
+//! above all their ratio. With two workers, the default, while one computes the other could serve everybody. At the
+//! default rate (128 requests a second, 6 % of a worker in slow ones) both compute at once for 0.2 % of the time, so a
+//! p99 can be kept.
 //!
 //! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
 //! an answer counts as come when the kernel has it for them.
@@ -23,7 +24,7 @@ use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
 use client::{Figures, Turn};
-use server::{SYSTEMS, Server, WORKERS};
+use server::{SYSTEMS, Server};
 
 /// Latency of requests beside one in a hundred that computes for 50 ms.
 #[derive(Args, Debug)]
@@ -43,6 +44,10 @@ pub(crate) struct Flags {
     /// Requests of each in a turn
     #[arg(long, value_name = "N", default_value = "60")]
     requests: NonZeroUsize,
+
+    /// Workers of each server that has them: of a runtime of fibers, of Tokio's, and Go's GOMAXPROCS
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
 
     /// Requests a second over all connections, if each is answered at once. A connection waits for its answer, then
     /// for a time uniform from half to one and a half times the mean
@@ -110,7 +115,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     names::check("system", &flags.systems, SYSTEMS.iter().map(|system| system.name))?;
     let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
-    let slow = Duration::from_millis(flags.slow);
+    let (workers, slow) = (usize::from(flags.workers), Duration::from_millis(flags.slow));
     let turn = |one_in: u32| Turn {
         connections: flags.connections.get(),
         requests: flags.requests.get(),
@@ -125,7 +130,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 continue;
             }
             report::progress(&format!("stall: round {round} of {}, {}", flags.runs, system.name));
-            let server = match Server::start(system, slow) {
+            let server = match Server::start(system, workers, slow) {
                 Ok(server) => server,
                 Err(error) => {
                     absent.push((system.name.to_owned(), format!("{error:#}")));
@@ -137,7 +142,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
-    let rows = SYSTEMS.iter().zip(&turns).flat_map(|(system, turns)| rows(system.name, turns)).collect();
+    let rows = SYSTEMS.iter().zip(&turns).flat_map(|(system, turns)| rows(system.name, workers, turns)).collect();
     let parameters = vec![
         ("load", format!("{} connections, {} requests a second", flags.connections, flags.rate)),
         ("slow requests", format!("one in {}, {} ms of computing", flags.one_in, flags.slow)),
@@ -168,7 +173,7 @@ fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measur
     best.context("no turn")
 }
 
-fn rows(system: &str, turns: &Turns) -> Vec<Row> {
+fn rows(system: &str, workers: usize, turns: &Turns) -> Vec<Row> {
     let Turns { unloaded, beside } = turns;
     if beside.is_empty() {
         return Vec::new();
@@ -177,7 +182,7 @@ fn rows(system: &str, turns: &Turns) -> Vec<Row> {
         experiment: "stall",
         case: case.to_owned(),
         system: system.to_owned(),
-        workers: WORKERS,
+        workers,
         metric,
         unit,
         values,

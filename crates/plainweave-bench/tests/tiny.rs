@@ -138,10 +138,24 @@ fn stall() {
 }
 
 #[test]
-fn rates_out_of_range_are_refused() {
+fn stall_on_one_worker() {
+    let args = ["--rate", "2000", "--workers", "1", "--systems", "fibers epoll anytime,threads,tokio"];
+    let rows = rows_in("stall-worker", "stall", &[&STALL[..], &args].concat());
+    for system in ["fibers epoll anytime", "threads", "tokio"] {
+        has_figures_of_stall(&rows, system);
+    }
+    assert!(rows.iter().all(|row| row[3] == "1"), "{rows:?}");
+}
+
+#[test]
+fn rates_and_workers_out_of_range_are_refused() {
     for rate in ["0", "-1", "NaN", "2e6", "many"] {
         let (code, text) = run(&["stall", &format!("--rate={rate}")]);
         assert!(code == Some(2) && text.contains("0.1 to 1000000"), "{rate}: {text}");
+    }
+    for workers in ["0", "65", "-1", "many"] {
+        let (code, text) = run(&["stall", &format!("--workers={workers}")]);
+        assert!(code == Some(2) && text.contains("--workers"), "{workers}: {text}");
     }
 }
 

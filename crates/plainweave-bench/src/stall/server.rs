@@ -12,9 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::mode::Mode;
 
-/// Workers of each server.
-pub(super) const WORKERS: usize = 2;
-
 /// A system that is measured.
 pub(super) struct System {
     pub(super) name: &'static str,
@@ -74,12 +71,12 @@ impl Drop for Program {
 impl Server {
     /// # Errors
     /// The system is not available here, and why.
-    pub(super) fn start(system: &System, slow: Duration) -> anyhow::Result<Self> {
+    pub(super) fn start(system: &System, workers: usize, slow: Duration) -> anyhow::Result<Self> {
         match system.kind {
-            Kind::Ours(io, mode, parked) => fibers(io, mode, parked, slow),
+            Kind::Ours(io, mode, parked) => fibers(io, mode, parked, workers, slow),
             Kind::Threads => threads(slow),
-            Kind::Tokio => tasks(slow),
-            Kind::Go => go(slow),
+            Kind::Tokio => tasks(workers, slow),
+            Kind::Go => go(workers, slow),
         }
     }
 }
@@ -92,8 +89,8 @@ fn handle(byte: u8, slow: Duration) {
     }
 }
 
-fn fibers(io: plainweave::Io, mode: &str, parked: bool, slow: Duration) -> anyhow::Result<Server> {
-    let runtime = Mode::parse(mode)?.builder().workers(WORKERS).io(io).build()?;
+fn fibers(io: plainweave::Io, mode: &str, parked: bool, workers: usize, slow: Duration) -> anyhow::Result<Server> {
+    let runtime = Mode::parse(mode)?.builder().workers(workers).io(io).build()?;
     let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
     runtime.spawn(move || {
@@ -151,8 +148,8 @@ fn threads(slow: Duration) -> anyhow::Result<Server> {
     Ok(Server { address, _running: Running::Threads })
 }
 
-fn tasks(slow: Duration) -> anyhow::Result<Server> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_io().build()?;
+fn tasks(workers: usize, slow: Duration) -> anyhow::Result<Server> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_io().build()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
     runtime.spawn(async move {
@@ -176,10 +173,10 @@ const GO: [(&str, &str); 2] = [
     ("main.go", include_str!("../../peers/go-stall/main.go")),
 ];
 
-fn go(slow: Duration) -> anyhow::Result<Server> {
+fn go(workers: usize, slow: Duration) -> anyhow::Result<Server> {
     let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
-    command.arg(format!("-workers={WORKERS}")).arg(format!("-slow={}ms", slow.as_millis()));
+    command.arg(format!("-workers={workers}")).arg(format!("-slow={}ms", slow.as_millis()));
     let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut line = String::new();
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
