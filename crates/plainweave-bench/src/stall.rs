@@ -1,16 +1,17 @@
-//! A server, one of whose requests in a hundred computes for 50 ms: what becomes of the others?
+//! A server, one of whose requests in a hundred holds up its thread for 50 ms: what becomes of the others?
 //!
 //! Connections of which each sends a byte now and then, and waits for it to come back; some bytes tell the server to
-//! compute first. The figures are the latencies of the *other* requests, with slow ones among them and without, and
-//! above all their ratio. With two workers, the default, while one computes the other could serve everybody. At the
-//! default rate (128 requests a second, 6 % of a worker in slow ones) both compute at once for 0.2 % of the time, so a
-//! p99 can be kept.
+//! compute first, or to block its thread in the kernel (`slow`). The figures are the latencies of the *other* requests,
+//! with slow ones among them and without, and above all their ratio. With two workers, the default, while one is held
+//! up the other could serve everybody. At the default rate (128 requests a second, 6 % of a worker in slow ones) both
+//! are held up at once for 0.2 % of the time, so a p99 can be kept.
 //!
 //! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
 //! an answer counts as come when the kernel has it for them.
 
 mod client;
 mod server;
+mod slow;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -25,8 +26,9 @@ use crate::report::{self, Report};
 use crate::sample::Row;
 use client::{Figures, Turn};
 use server::{SYSTEMS, Server};
+use slow::{Slow, SlowBy};
 
-/// Latency of requests beside one in a hundred that computes for 50 ms.
+/// Latency of requests beside one in a hundred that computes or blocks its thread for 50 ms.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Print the systems, and run nothing
@@ -54,9 +56,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "128", value_parser = rate)]
     rate: f64,
 
-    /// What a slow request computes
+    /// How long a slow request takes
     #[arg(long, value_name = "MS", default_value = "50")]
     slow: u64,
+
+    /// What a slow request does meanwhile
+    #[arg(long, value_name = "HOW", default_value = "compute")]
+    slow_by: SlowBy,
 
     /// One request in N is slow
     #[arg(long, value_name = "N", default_value = "100")]
@@ -84,15 +90,15 @@ struct Measured {
 }
 
 /// A figure's name, its unit, and where it is.
-type Metric = (&'static str, &'static str, fn(&Measured) -> f64);
+type Metric = (&'static str, &'static str, fn(&Measured) -> Option<f64>);
 
-const P99: Metric = ("p99_us", "us", |turn| turn.figures.p99);
-const METRICS: [Metric; 5] = [
-    ("p50_us", "us", |turn| turn.figures.p50),
-    P99,
-    ("max_us", "us", |turn| turn.figures.max),
-    ("requests_per_s", "1/s", |turn| turn.figures.rate),
-    ("stolen_percent", "%", |turn| turn.stolen_percent),
+const METRICS: [Metric; 6] = [
+    ("p50_us", "us", |turn| Some(turn.figures.p50)),
+    ("p99_us", "us", |turn| Some(turn.figures.p99)),
+    ("max_us", "us", |turn| Some(turn.figures.max)),
+    ("slow_p50_us", "us", |turn| turn.figures.slow_p50),
+    ("requests_per_s", "1/s", |turn| Some(turn.figures.rate)),
+    ("stolen_percent", "%", |turn| Some(turn.stolen_percent)),
 ];
 
 /// A system's turns, one a round, without slow requests and with them.
@@ -115,7 +121,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     names::check("system", &flags.systems, SYSTEMS.iter().map(|system| system.name))?;
     let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
-    let (workers, slow) = (usize::from(flags.workers), Duration::from_millis(flags.slow));
+    let workers = usize::from(flags.workers);
+    let slow = Slow { by: flags.slow_by, time: Duration::from_millis(flags.slow) };
     let turn = |one_in: u32| Turn {
         connections: flags.connections.get(),
         requests: flags.requests.get(),
@@ -143,15 +150,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
     let rows = SYSTEMS.iter().zip(&turns).flat_map(|(system, turns)| rows(system.name, workers, turns)).collect();
-    let parameters = vec![
+    Report { experiment: "stall", parameters: parameters(flags), rows, absent }.publish(flags.out.as_deref())
+}
+
+fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
+    vec![
         ("load", format!("{} connections, {} requests a second", flags.connections, flags.rate)),
-        ("slow requests", format!("one in {}, {} ms of computing", flags.one_in, flags.slow)),
+        ("slow requests", format!("one in {}, {} ms by {}", flags.one_in, flags.slow, flags.slow_by.name())),
         ("rounds", format!("{}, {} requests a connection in each turn", flags.runs, flags.requests)),
         ("again", format!("turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts")),
         ("placement", "servers and clients on all CPUs".to_owned()),
         ("latency", "until the kernel of the client has the answer (SO_TIMESTAMPNS)".to_owned()),
-    ];
-    Report { experiment: "stall", parameters, rows, absent }.publish(flags.out.as_deref())
+    ]
 }
 
 /// Runs a turn until the host leaves it alone, and adds what it took.
@@ -187,11 +197,12 @@ fn rows(system: &str, workers: usize, turns: &Turns) -> Vec<Row> {
         unit,
         values,
     };
-    let (_, _, p99) = P99;
-    let ratio = beside.iter().zip(unloaded).map(|(beside, unloaded)| p99(beside) / p99(unloaded)).collect();
-    let mut rows = vec![row("beside", "p99_to_unloaded", "1", ratio)];
+    let ratio = |(beside, unloaded): (&Measured, &Measured)| beside.figures.p99 / unloaded.figures.p99;
+    let mut rows = vec![row("beside", "p99_to_unloaded", "1", beside.iter().zip(unloaded).map(ratio).collect())];
     for (case, turns) in [("unloaded", unloaded), ("beside", beside)] {
-        rows.extend(METRICS.map(|(metric, unit, of)| row(case, metric, unit, turns.iter().map(of).collect())));
+        let rows_of_case =
+            METRICS.map(|(metric, unit, of)| row(case, metric, unit, turns.iter().filter_map(of).collect()));
+        rows.extend(rows_of_case.into_iter().filter(|row| !row.values.is_empty()));
     }
     rows
 }

@@ -34,6 +34,8 @@ pub(super) struct Figures {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) max: f64,
+    /// Of the slow requests, if there were to be any.
+    pub(super) slow_p50: Option<f64>,
     /// A second. It is lower than what was asked for if answers were late: a connection waits for its answer.
     pub(super) rate: f64,
 }
@@ -44,24 +46,35 @@ impl Turn {
         let threads: Vec<_> = (0..self.connections as u64)
             .map(|n| std::thread::spawn(move || self.one(address, seed << 32 | (n + 1))))
             .collect();
-        let mut times = Vec::new();
+        let (mut times, mut slow_times) = (Vec::new(), Vec::new());
         for thread in threads {
-            times.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            let [others, slow] = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            times.extend(others);
+            slow_times.extend(slow);
         }
         let rate = (self.connections * self.requests) as f64 / start.elapsed().as_secs_f64();
-        times.sort_by(f64::total_cmp);
         ensure!(!times.is_empty(), "every request was slow: more requests, please");
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Ok(Figures { p50: at(0.5), p99: at(0.99), max: at(1.0), rate })
+        ensure!(self.one_in == 0 || !slow_times.is_empty(), "no request was slow: more requests, please");
+        times.sort_by(f64::total_cmp);
+        slow_times.sort_by(f64::total_cmp);
+        let slow_p50 = (!slow_times.is_empty()).then(|| quantile(&slow_times, 0.5));
+        Ok(Figures {
+            p50: quantile(&times, 0.5),
+            p99: quantile(&times, 0.99),
+            max: quantile(&times, 1.0),
+            slow_p50,
+            rate,
+        })
     }
 
-    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<Vec<f64>> {
+    /// Runs a connection. Returns the microseconds of requests that were not slow, and of those that were.
+    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<[Vec<f64>; 2]> {
         let mut stream = TcpStream::connect(address).context("no connection")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         setsockopt(&stream, sockopt::ReceiveTimestampns, &true)?;
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut times = Vec::with_capacity(self.requests);
+        let mut times = [Vec::with_capacity(self.requests), Vec::new()];
         for _ in 0..self.requests {
             std::thread::sleep(self.think / 2 + self.think.mul_f64(draw(&mut state)));
             let slow = self.one_in > 0 && draw(&mut state) * f64::from(self.one_in) < 1.0;
@@ -70,12 +83,15 @@ impl Turn {
             stream.write_all(&[sent])?;
             let (answer, came) = receive(&stream).context("no answer")?;
             ensure!(answer == sent, "another byte came back");
-            if !slow {
-                times.push(came.saturating_sub(start).as_secs_f64() * 1e6);
-            }
+            times[usize::from(slow)].push(came.saturating_sub(start).as_secs_f64() * 1e6);
         }
         Ok(times)
     }
+}
+
+/// Returns what this share of the sorted times does not exceed.
+fn quantile(times: &[f64], share: f64) -> f64 {
+    times[((times.len() - 1) as f64 * share) as usize]
 }
 
 /// Returns a byte, and when it came: since 1970.

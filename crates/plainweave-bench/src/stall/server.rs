@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use plainweave::net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::slow::Slow;
 use crate::mode::Mode;
 
 /// A system that is measured.
@@ -71,7 +71,7 @@ impl Drop for Program {
 impl Server {
     /// # Errors
     /// The system is not available here, and why.
-    pub(super) fn start(system: &System, workers: usize, slow: Duration) -> anyhow::Result<Self> {
+    pub(super) fn start(system: &System, workers: usize, slow: Slow) -> anyhow::Result<Self> {
         match system.kind {
             Kind::Ours(io, mode, parked) => fibers(io, mode, parked, workers, slow),
             Kind::Threads => threads(slow),
@@ -82,14 +82,13 @@ impl Server {
 }
 
 /// What a request costs.
-fn handle(byte: u8, slow: Duration) {
-    let start = Instant::now();
-    while byte == b'S' && start.elapsed() < slow {
-        std::hint::spin_loop();
+fn handle(byte: u8, slow: Slow) {
+    if byte == b'S' {
+        slow.run();
     }
 }
 
-fn fibers(io: plainweave::Io, mode: &str, parked: bool, workers: usize, slow: Duration) -> anyhow::Result<Server> {
+fn fibers(io: plainweave::Io, mode: &str, parked: bool, workers: usize, slow: Slow) -> anyhow::Result<Server> {
     let runtime = Mode::parse(mode)?.builder().workers(workers).io(io).build()?;
     let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
@@ -106,7 +105,7 @@ fn fibers(io: plainweave::Io, mode: &str, parked: bool, workers: usize, slow: Du
 }
 
 /// A fiber a connection.
-fn keep(mut stream: net::TcpStream, slow: Duration) {
+fn keep(mut stream: net::TcpStream, slow: Slow) {
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() {
         handle(byte[0], slow);
@@ -117,7 +116,7 @@ fn keep(mut stream: net::TcpStream, slow: Duration) {
 }
 
 /// A fiber a request.
-fn park(stream: net::TcpStream, slow: Duration) {
+fn park(stream: net::TcpStream, slow: Slow) {
     net::each_readable(stream, None, move |stream, outcome| {
         let mut byte = [0];
         if outcome.is_err() || stream.read_exact(&mut byte).is_err() {
@@ -129,7 +128,7 @@ fn park(stream: net::TcpStream, slow: Duration) {
 }
 
 /// Starts a server with a thread for each connection: the kernel shares out the CPUs.
-fn threads(slow: Duration) -> anyhow::Result<Server> {
+fn threads(slow: Slow) -> anyhow::Result<Server> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || {
@@ -148,7 +147,7 @@ fn threads(slow: Duration) -> anyhow::Result<Server> {
     Ok(Server { address, _running: Running::Threads })
 }
 
-fn tasks(workers: usize, slow: Duration) -> anyhow::Result<Server> {
+fn tasks(workers: usize, slow: Slow) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_io().build()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
@@ -173,10 +172,11 @@ const GO: [(&str, &str); 2] = [
     ("main.go", include_str!("../../peers/go-stall/main.go")),
 ];
 
-fn go(workers: usize, slow: Duration) -> anyhow::Result<Server> {
+fn go(workers: usize, slow: Slow) -> anyhow::Result<Server> {
     let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
-    command.arg(format!("-workers={workers}")).arg(format!("-slow={}ms", slow.as_millis()));
+    let slow = [format!("-slow={}ms", slow.time.as_millis()), format!("-slow-by={}", slow.by.name())];
+    command.arg(format!("-workers={workers}")).args(slow);
     let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut line = String::new();
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
