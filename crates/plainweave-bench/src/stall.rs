@@ -10,6 +10,7 @@
 //! an answer counts as come when the kernel has it for them.
 
 mod client;
+mod echo;
 mod server;
 mod slow;
 

@@ -1,16 +1,13 @@
-//! The servers: ours in several modes, threads, Tokio, Go.
+//! The systems, and their servers while they run.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::ops::ControlFlow;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, ensure};
-use plainweave::net;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::echo;
 use super::slow::Slow;
-use crate::mode::Mode;
 
 /// A system that is measured.
 pub(super) struct System {
@@ -72,99 +69,17 @@ impl Server {
     /// # Errors
     /// The system is not available here, and why.
     pub(super) fn start(system: &System, workers: usize, slow: Slow) -> anyhow::Result<Self> {
-        match system.kind {
-            Kind::Ours(io, mode, parked) => fibers(io, mode, parked, workers, slow),
-            Kind::Threads => threads(slow),
-            Kind::Tokio => tasks(workers, slow),
-            Kind::Go => go(workers, slow),
-        }
+        Ok(match system.kind {
+            Kind::Ours(io, mode, parked) => Self::of(echo::fibers(io, mode, parked, workers, slow)?, Running::Fibers),
+            Kind::Threads => Self::of((echo::threads(slow)?, ()), |()| Running::Threads),
+            Kind::Tokio => Self::of(echo::tasks(workers, slow)?, Running::Tasks),
+            Kind::Go => Self::of(go(workers, slow)?, Running::Program),
+        })
     }
-}
 
-/// What a request costs.
-fn handle(byte: u8, slow: Slow) {
-    if byte == b'S' {
-        slow.run();
+    fn of<T>((address, server): (SocketAddr, T), running: impl FnOnce(T) -> Running) -> Self {
+        Self { address, _running: running(server) }
     }
-}
-
-fn fibers(io: plainweave::Io, mode: &str, parked: bool, workers: usize, slow: Slow) -> anyhow::Result<Server> {
-    let runtime = Mode::parse(mode)?.builder().workers(workers).io(io).build()?;
-    let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
-    runtime.spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            if parked {
-                park(stream, slow);
-            } else {
-                plainweave::spawn(move || keep(stream, slow));
-            }
-        }
-    });
-    Ok(Server { address, _running: Running::Fibers(runtime) })
-}
-
-/// A fiber a connection.
-fn keep(mut stream: net::TcpStream, slow: Slow) {
-    let mut byte = [0];
-    while stream.read_exact(&mut byte).is_ok() {
-        handle(byte[0], slow);
-        if stream.write_all(&byte).is_err() {
-            return;
-        }
-    }
-}
-
-/// A fiber a request.
-fn park(stream: net::TcpStream, slow: Slow) {
-    net::each_readable(stream, None, move |stream, outcome| {
-        let mut byte = [0];
-        if outcome.is_err() || stream.read_exact(&mut byte).is_err() {
-            return ControlFlow::Break(());
-        }
-        handle(byte[0], slow);
-        stream.write_all(&byte).map_or(ControlFlow::Break(()), ControlFlow::Continue)
-    });
-}
-
-/// Starts a server with a thread for each connection: the kernel shares out the CPUs.
-fn threads(slow: Slow) -> anyhow::Result<Server> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    std::thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            std::thread::spawn(move || {
-                let mut byte = [0];
-                while stream.read_exact(&mut byte).is_ok() {
-                    handle(byte[0], slow);
-                    if stream.write_all(&byte).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    Ok(Server { address, _running: Running::Threads })
-}
-
-fn tasks(workers: usize, slow: Slow) -> anyhow::Result<Server> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_io().build()?;
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
-    runtime.spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut byte = [0];
-                while stream.read_exact(&mut byte).await.is_ok() {
-                    handle(byte[0], slow);
-                    if stream.write_all(&byte).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    Ok(Server { address, _running: Running::Tasks(runtime) })
 }
 
 const GO: [(&str, &str); 2] = [
@@ -172,7 +87,7 @@ const GO: [(&str, &str); 2] = [
     ("main.go", include_str!("../../peers/go-stall/main.go")),
 ];
 
-fn go(workers: usize, slow: Slow) -> anyhow::Result<Server> {
+fn go(workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, Program)> {
     let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
     let slow = [format!("-slow={}ms", slow.time.as_millis()), format!("-slow-by={}", slow.by.name())];
@@ -182,5 +97,5 @@ fn go(workers: usize, slow: Slow) -> anyhow::Result<Server> {
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
     let address = line.trim().parse();
     ensure!(address.is_ok(), "the Go program did not start");
-    Ok(Server { address: address?, _running: Running::Program(child) })
+    Ok((address?, child))
 }
