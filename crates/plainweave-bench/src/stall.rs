@@ -1,42 +1,50 @@
 //! A server, one of whose requests in a hundred holds up its thread for 50 ms: what becomes of the others?
 //!
-//! Connections of which each sends a byte now and then, and waits for it to come back; some bytes tell the server to
-//! compute first, or to block its thread in the kernel (`slow`). The figures are the latencies of the *other* requests,
-//! with slow ones among them and without, and above all their ratio. With two workers, the default, while one is held
-//! up the other could serve everybody. At the default rate (128 requests a second, 6 % of a worker in slow ones) both
-//! are held up at once for 0.2 % of the time, so a p99 can be kept.
+//! Connections of which each sends a request now and then, and waits for its answer; some requests tell the server to
+//! compute first, or to block its thread in the kernel (`slow`). A request is a byte, which comes back, or one over
+//! HTTP (`case`). The figures are the latencies of the *other* requests, with slow ones among them and without, and
+//! above all their ratio. With two workers, the default, while one is held up the other could serve everybody. At the
+//! default rate (128 requests a second, 6 % of a worker in slow ones) both are held up at once for 0.2 % of the time,
+//! so a p99 can be kept. With one worker, nobody is served unless the system adds a thread.
 //!
 //! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
 //! an answer counts as come when the kernel has it for them.
 
+mod case;
 mod client;
 mod echo;
 mod server;
 mod slow;
+mod web;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use case::Case;
 use client::{Figures, Turn};
-use server::{SYSTEMS, Server};
+use server::{SYSTEMS, Server, System};
 use slow::{Slow, SlowBy};
 
 /// Latency of requests beside one in a hundred that computes or blocks its thread for 50 ms.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
-    /// Print the systems, and run nothing
+    /// Print the cases and their systems, and run nothing
     #[arg(long)]
     list: bool,
 
-    /// Run only these, as `--list` names them
+    /// Run only these cases
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<Case>,
+
+    /// Run only these systems, as `--list` names them
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
@@ -78,6 +86,18 @@ pub(crate) struct Flags {
     out: Option<PathBuf>,
 }
 
+impl Flags {
+    /// Returns the systems to run.
+    fn systems(&self) -> anyhow::Result<Vec<&'static System>> {
+        names::check("system", &self.systems, SYSTEMS.iter().map(|system| system.name))?;
+        let of_case = |system: &System| self.cases.is_empty() || self.cases.contains(&system.case);
+        let named = |system: &System| self.systems.is_empty() || self.systems.iter().any(|name| name == system.name);
+        let wanted: Vec<_> = SYSTEMS.iter().filter(|system| of_case(system) && named(system)).collect();
+        ensure!(!wanted.is_empty(), "none of these systems is in these cases; --list prints them");
+        Ok(wanted)
+    }
+}
+
 /// A turn is repeated if the host gave more than this share of it to others.
 const STOLEN: f64 = 0.001;
 /// Times that a turn is run at most; the one with the least share counts.
@@ -117,24 +137,24 @@ fn rate(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        SYSTEMS.iter().for_each(|system| report::say(system.name));
+        SYSTEMS.iter().for_each(|system| report::say(&format!("{:<4} {}", system.case.name(), system.name)));
         return Ok(());
     }
-    names::check("system", &flags.systems, SYSTEMS.iter().map(|system| system.name))?;
-    let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
+    let wanted = flags.systems()?;
     let workers = usize::from(flags.workers);
     let slow = Slow { by: flags.slow_by, time: Duration::from_millis(flags.slow) };
-    let turn = |one_in: u32| Turn {
+    let turn = |case: Case, one_in: u32| Turn {
+        case,
         connections: flags.connections.get(),
         requests: flags.requests.get(),
         think: Duration::from_secs_f64(flags.connections.get() as f64 / flags.rate),
         one_in,
     };
     let mut absent: Vec<(String, String)> = Vec::new();
-    let mut turns: Vec<Turns> = SYSTEMS.iter().map(|_| Turns::default()).collect();
+    let mut turns: Vec<Turns> = wanted.iter().map(|_| Turns::default()).collect();
     for round in 1..=flags.runs.get() {
-        for (system, turns) in SYSTEMS.iter().zip(&mut turns) {
-            if !wanted(system.name) || absent.iter().any(|(name, _)| name == system.name) {
+        for (system, turns) in wanted.iter().zip(&mut turns) {
+            if absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
             report::progress(&format!("stall: round {round} of {}, {}", flags.runs, system.name));
@@ -146,11 +166,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 }
             };
             for (one_in, kept) in [(0, &mut turns.unloaded), (flags.one_in.get(), &mut turns.beside)] {
-                kept.push(quietest(|| turn(one_in).run(server.address, round as u64))?);
+                kept.push(quietest(|| turn(system.case, one_in).run(server.address, round as u64))?);
             }
         }
     }
-    let rows = SYSTEMS.iter().zip(&turns).flat_map(|(system, turns)| rows(system.name, workers, turns)).collect();
+    let rows = wanted.iter().zip(&turns).flat_map(|(system, turns)| rows(system, workers, turns)).collect();
     Report { experiment: "stall", parameters: parameters(flags), rows, absent }.publish(flags.out.as_deref())
 }
 
@@ -184,15 +204,15 @@ fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measur
     best.context("no turn")
 }
 
-fn rows(system: &str, workers: usize, turns: &Turns) -> Vec<Row> {
+fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
     let Turns { unloaded, beside } = turns;
     if beside.is_empty() {
         return Vec::new();
     }
     let row = |case: &str, metric, unit, values| Row {
         experiment: "stall",
-        case: case.to_owned(),
-        system: system.to_owned(),
+        case: format!("{} {case}", system.case.name()),
+        system: system.name.to_owned(),
         workers,
         metric,
         unit,

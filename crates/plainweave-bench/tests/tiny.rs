@@ -136,7 +136,7 @@ fn check_stall(rows: &[Vec<String>], systems: &[&str]) {
 /// Clients look at the bytes that come.
 #[test]
 fn stall() {
-    let rows = rows("stall", &[&STALL[..], &["--rate", "2000"]].concat());
+    let rows = rows("stall", &[&STALL[..], &["--rate", "2000", "--cases", "echo"]].concat());
     check_stall(&rows, &["idle epoll before-start", "fibers epoll anytime", "threads", "tokio", "go"]);
 }
 
@@ -147,6 +147,17 @@ fn stall_on_one_worker_by_sleeping() {
     let rows = rows_in("stall-sleep", "stall", &[&STALL[..], &args].concat());
     check_stall(&rows, &systems);
     assert!(rows.iter().all(|row| row[3] == "1"), "{rows:?}");
+}
+
+#[test]
+fn stall_over_http() {
+    let systems = ["plainweave-http", "tokio by hand", "go net/http"];
+    for by in ["compute", "sleep"] {
+        let args = ["--rate", "2000", "--workers", "1", "--slow-by", by, "--cases", "web"];
+        let rows = rows_in(&format!("stall-web-{by}"), "stall", &[&STALL[..], &args].concat());
+        check_stall(&rows, &systems);
+        assert!(rows.iter().all(|row| row[1].starts_with("web ") && systems.contains(&&*row[2])), "{rows:?}");
+    }
 }
 
 #[test]
@@ -161,6 +172,8 @@ fn wrong_values_of_stall_are_refused() {
     }
     let (code, text) = run(&["stall", "--slow-by", "nonsense"]);
     assert!(code == Some(2) && text.contains("[possible values: compute, sleep]"), "{text}");
+    let (code, text) = run(&["stall", "--cases", "web", "--systems", "tokio"]);
+    assert!(code == Some(1) && text.contains("--list"), "{text}");
 }
 
 #[test]

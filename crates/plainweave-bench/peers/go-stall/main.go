@@ -1,5 +1,5 @@
-// The server of `plainweave-bench stall` in Go: answers each byte, an 'S' after computing or blocking its thread for a
-// while. Prints its address; ends when its standard input does.
+// The servers of `plainweave-bench stall` in Go: one answers each byte, an 'S' after computing or blocking its thread
+// for a while; the other is net/http's. Prints its address; ends when its standard input does.
 package main
 
 import (
@@ -48,10 +48,21 @@ func serve(connection net.Conn, slow slowness) {
 	}
 }
 
+func echo(listener net.Listener, slow slowness) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go serve(connection, slow)
+	}
+}
+
 func main() {
 	workers := flag.Int("workers", 2, "GOMAXPROCS")
 	length := flag.Duration("slow", 50*time.Millisecond, "how long a slow request takes")
 	by := flag.String("slow-by", "compute", "what it does meanwhile: compute or sleep")
+	isWeb := flag.Bool("web", false, "speak HTTP")
 	flag.Parse()
 	slow := slowness{sleeps: *by == "sleep", time: *length}
 	runtime.GOMAXPROCS(*workers)
@@ -61,14 +72,10 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println(listener.Addr())
-	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serve(connection, slow)
-		}
-	}()
+	if *isWeb {
+		go web(listener, slow)
+	} else {
+		go echo(listener, slow)
+	}
 	io.Copy(io.Discard, os.Stdin)
 }

@@ -9,9 +9,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
+
+use super::case::Case;
 
 /// Silence after which a server is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// One turn of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
+    pub(super) case: Case,
     pub(super) connections: usize,
     /// Of each connection.
     pub(super) requests: usize,
@@ -78,36 +81,39 @@ impl Turn {
         for _ in 0..self.requests {
             std::thread::sleep(self.think / 2 + self.think.mul_f64(draw(&mut state)));
             let slow = self.one_in > 0 && draw(&mut state) * f64::from(self.one_in) < 1.0;
-            let sent = if slow { b'S' } else { b'F' };
             let start = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            stream.write_all(&[sent])?;
-            let (answer, came) = receive(&stream).context("no answer")?;
-            ensure!(answer == sent, "another byte came back");
+            stream.write_all(self.case.request(slow))?;
+            let came = self.receive(&stream, slow).context("no answer")?;
             times[usize::from(slow)].push(came.saturating_sub(start).as_secs_f64() * 1e6);
         }
         Ok(times)
+    }
+
+    /// Reads an answer. Returns when its last byte came: since 1970.
+    fn receive(self, stream: &TcpStream, slow: bool) -> anyhow::Result<Duration> {
+        let mut answer = Vec::new();
+        loop {
+            let (mut bytes, mut space) = ([0; 512], nix::cmsg_space!(TimeSpec));
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
+            let length = message.bytes;
+            ensure!(length > 0, "the server has closed the connection");
+            let came = message.cmsgs()?.find_map(|control| match control {
+                ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+                _ => None,
+            });
+            answer.extend_from_slice(&bytes[..length]);
+            if self.case.is_answered(slow, &answer)? {
+                // The kernel takes a moment to begin with it.
+                return Ok(came.map_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH), Ok)?);
+            }
+        }
     }
 }
 
 /// Returns what this share of the sorted times does not exceed.
 fn quantile(times: &[f64], share: f64) -> f64 {
     times[((times.len() - 1) as f64 * share) as usize]
-}
-
-/// Returns a byte, and when it came: since 1970.
-fn receive(stream: &TcpStream) -> anyhow::Result<(u8, Duration)> {
-    let (mut byte, mut space) = ([0], nix::cmsg_space!(TimeSpec));
-    let mut parts = [IoSliceMut::new(&mut byte)];
-    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
-    let came = message.cmsgs()?.find_map(|control| match control {
-        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
-        _ => None,
-    });
-    match (message.bytes, came) {
-        (0, _) => bail!("the server has closed the connection"),
-        // The kernel takes a moment to begin with it.
-        (_, came) => Ok((byte[0], came.map_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH), Ok)?)),
-    }
 }
 
 /// Uniform from 0 to 1: xorshift64*, by Vigna ("An experimental exploration of Marsaglia's xorshift generators").
