@@ -1,38 +1,50 @@
-//! A server, one of whose requests in a hundred computes for 50 ms: what becomes of the others?
+//! A server, one of whose requests in a hundred holds up its thread for 50 ms: what becomes of the others?
 //!
-//! Connections of which each sends a byte now and then, and waits for it to come back; some bytes tell the server to
-//! compute first. The figures are the latencies of the *other* requests, with slow ones among them and without, and
-//! above all their ratio. Two workers: while one computes, the other could serve everybody. At the default rate (128
-//! requests a second, 6 % of a worker in slow ones) both compute at once for 0.2 % of the time, so a p99 can be kept.
+//! Connections of which each sends a request now and then, and waits for its answer; some requests tell the server to
+//! compute first, or to block its thread in the kernel (`slow`). A request is a byte, which comes back, or one over
+//! HTTP (`case`). The figures are the latencies of the *other* requests, with slow ones among them and without, and
+//! above all their ratio. With two workers, the default, while one is held up the other could serve everybody. At the
+//! default rate (128 requests a second, 6 % of a worker in slow ones) both are held up at once for 0.2 % of the time,
+//! so a p99 can be kept. With one worker, nobody is served unless the system adds a thread.
 //!
 //! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
 //! an answer counts as come when the kernel has it for them.
 
+mod case;
 mod client;
+mod echo;
 mod server;
+mod slow;
+mod web;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
-use client::Turn;
-use server::{SYSTEMS, Server, WORKERS};
+use case::Case;
+use client::{Figures, Turn};
+use server::{SYSTEMS, Server, System};
+use slow::{Slow, SlowBy};
 
-/// Latency of requests beside one in a hundred that computes for 50 ms.
+/// Latency of requests beside one in a hundred that computes or blocks its thread for 50 ms.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
-    /// Print the systems, and run nothing
+    /// Print the cases and their systems, and run nothing
     #[arg(long)]
     list: bool,
 
-    /// Run only these, as `--list` names them
+    /// Run only these cases
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<Case>,
+
+    /// Run only these systems, as `--list` names them
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
@@ -44,13 +56,22 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "60")]
     requests: NonZeroUsize,
 
-    /// Between two requests of a connection, in the mean; uniform from half to one and a half times this
-    #[arg(long, value_name = "MS", default_value = "250")]
-    think: u64,
+    /// Workers of each server that has them: of a runtime of fibers, of Tokio's, and Go's GOMAXPROCS
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
 
-    /// What a slow request computes
+    /// Requests a second over all connections, if each is answered at once. A connection waits for its answer, then
+    /// for a time uniform from half to one and a half times the mean
+    #[arg(long, value_name = "N", default_value = "128", value_parser = rate)]
+    rate: f64,
+
+    /// How long a slow request takes
     #[arg(long, value_name = "MS", default_value = "50")]
     slow: u64,
+
+    /// What a slow request does meanwhile
+    #[arg(long, value_name = "HOW", default_value = "compute")]
+    slow_by: SlowBy,
 
     /// One request in N is slow
     #[arg(long, value_name = "N", default_value = "100")]
@@ -65,79 +86,116 @@ pub(crate) struct Flags {
     out: Option<PathBuf>,
 }
 
+impl Flags {
+    /// Returns the systems to run.
+    fn systems(&self) -> anyhow::Result<Vec<&'static System>> {
+        names::check("system", &self.systems, SYSTEMS.iter().map(|system| system.name))?;
+        let of_case = |system: &System| self.cases.is_empty() || self.cases.contains(&system.case);
+        let named = |system: &System| self.systems.is_empty() || self.systems.iter().any(|name| name == system.name);
+        let wanted: Vec<_> = SYSTEMS.iter().filter(|system| of_case(system) && named(system)).collect();
+        ensure!(!wanted.is_empty(), "none of these systems is in these cases; --list prints them");
+        Ok(wanted)
+    }
+}
+
 /// A turn is repeated if the host gave more than this share of it to others.
 const STOLEN: f64 = 0.001;
 /// Times that a turn is run at most; the one with the least share counts.
 const TRIES: usize = 4;
 
-/// What is kept of a turn.
-const METRICS: [&str; 4] = ["p50_us", "p99_us", "max_us", "stolen_percent"];
+/// A turn, and how much of the machine its host gave to others meanwhile.
+#[derive(Clone, Copy)]
+struct Measured {
+    figures: Figures,
+    stolen_percent: f64,
+}
 
-/// A system's figures, a value a round, without slow requests and with them.
+/// A figure's name, its unit, and where it is.
+type Metric = (&'static str, &'static str, fn(&Measured) -> Option<f64>);
+
+const METRICS: [Metric; 6] = [
+    ("p50_us", "us", |turn| Some(turn.figures.p50)),
+    ("p99_us", "us", |turn| Some(turn.figures.p99)),
+    ("max_us", "us", |turn| Some(turn.figures.max)),
+    ("slow_p50_us", "us", |turn| turn.figures.slow_p50),
+    ("requests_per_s", "1/s", |turn| Some(turn.figures.rate)),
+    ("stolen_percent", "%", |turn| Some(turn.stolen_percent)),
+];
+
+/// A system's turns, one a round, without slow requests and with them.
 #[derive(Default)]
-struct Values {
-    unloaded: [Vec<f64>; METRICS.len()],
-    beside: [Vec<f64>; METRICS.len()],
+struct Turns {
+    unloaded: Vec<Measured>,
+    beside: Vec<Measured>,
+}
+
+/// Reads requests a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=1e6).contains(rate));
+    rate.ok_or("0.1 to 1000000".to_owned())
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        SYSTEMS.iter().for_each(|system| report::say(system.name));
+        SYSTEMS.iter().for_each(|system| report::say(&format!("{:<4} {}", system.case.name(), system.name)));
         return Ok(());
     }
-    names::check("system", &flags.systems, SYSTEMS.iter().map(|system| system.name))?;
-    let wanted = |name: &str| flags.systems.is_empty() || flags.systems.iter().any(|system| system == name);
-    let slow = Duration::from_millis(flags.slow);
-    let turn = |one_in: u32| Turn {
+    let wanted = flags.systems()?;
+    let workers = usize::from(flags.workers);
+    let slow = Slow { by: flags.slow_by, time: Duration::from_millis(flags.slow) };
+    let turn = |case: Case, one_in: u32| Turn {
+        case,
         connections: flags.connections.get(),
         requests: flags.requests.get(),
-        think: Duration::from_millis(flags.think),
+        think: Duration::from_secs_f64(flags.connections.get() as f64 / flags.rate),
         one_in,
     };
     let mut absent: Vec<(String, String)> = Vec::new();
-    let mut values: Vec<Values> = SYSTEMS.iter().map(|_| Values::default()).collect();
+    let mut turns: Vec<Turns> = wanted.iter().map(|_| Turns::default()).collect();
     for round in 1..=flags.runs.get() {
-        for (system, values) in SYSTEMS.iter().zip(&mut values) {
-            if !wanted(system.name) || absent.iter().any(|(name, _)| name == system.name) {
+        for (system, turns) in wanted.iter().zip(&mut turns) {
+            if absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
             report::progress(&format!("stall: round {round} of {}, {}", flags.runs, system.name));
-            let server = match Server::start(system, slow) {
+            let server = match Server::start(system, workers, slow) {
                 Ok(server) => server,
                 Err(error) => {
                     absent.push((system.name.to_owned(), format!("{error:#}")));
                     continue;
                 }
             };
-            for (one_in, kept) in [(0, &mut values.unloaded), (flags.one_in.get(), &mut values.beside)] {
-                let figures = quietest(|| turn(one_in).run(server.address, round as u64))?;
-                kept.iter_mut().zip(figures).for_each(|(kept, figure)| kept.push(figure));
+            for (one_in, kept) in [(0, &mut turns.unloaded), (flags.one_in.get(), &mut turns.beside)] {
+                kept.push(quietest(|| turn(system.case, one_in).run(server.address, round as u64))?);
             }
         }
     }
-    let rows = SYSTEMS.iter().zip(values).flat_map(|(system, values)| rows(system.name, values)).collect();
-    let parameters = vec![
-        ("load", format!("{} connections, a request every {} ms each", flags.connections, flags.think)),
-        ("slow requests", format!("one in {}, {} ms of computing", flags.one_in, flags.slow)),
+    let rows = wanted.iter().zip(&turns).flat_map(|(system, turns)| rows(system, workers, turns)).collect();
+    Report { experiment: "stall", parameters: parameters(flags), rows, absent }.publish(flags.out.as_deref())
+}
+
+fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
+    vec![
+        ("load", format!("{} connections, {} requests a second", flags.connections, flags.rate)),
+        ("slow requests", format!("one in {}, {} ms by {}", flags.one_in, flags.slow, flags.slow_by.name())),
         ("rounds", format!("{}, {} requests a connection in each turn", flags.runs, flags.requests)),
         ("again", format!("turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts")),
         ("placement", "servers and clients on all CPUs".to_owned()),
         ("latency", "until the kernel of the client has the answer (SO_TIMESTAMPNS)".to_owned()),
-    ];
-    Report { experiment: "stall", parameters, rows, absent }.publish(flags.out.as_deref())
+    ]
 }
 
 /// Runs a turn until the host leaves it alone, and adds what it took.
-fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64; METRICS.len()]> {
-    let mut best: Option<[f64; METRICS.len()]> = None;
+fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measured> {
+    let mut best: Option<Measured> = None;
     for _ in 0..TRIES {
         let before = machine::ticks();
-        let [p50, p99, max] = turn()?;
+        let figures = turn()?;
         let [all, stolen] = machine::ticks();
         let share = stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
-        let percent = share * 100.0;
-        if best.is_none_or(|best| percent < best[3]) {
-            best = Some([p50, p99, max, percent]);
+        let stolen_percent = share * 100.0;
+        if best.is_none_or(|best| stolen_percent < best.stolen_percent) {
+            best = Some(Measured { figures, stolen_percent });
         }
         if share <= STOLEN {
             break;
@@ -146,25 +204,26 @@ fn quietest(turn: impl Fn() -> anyhow::Result<[f64; 3]>) -> anyhow::Result<[f64;
     best.context("no turn")
 }
 
-fn rows(system: &str, values: Values) -> Vec<Row> {
-    let Values { unloaded, beside } = values;
-    if beside[1].is_empty() {
+fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
+    let Turns { unloaded, beside } = turns;
+    if beside.is_empty() {
         return Vec::new();
     }
     let row = |case: &str, metric, unit, values| Row {
         experiment: "stall",
-        case: case.to_owned(),
-        system: system.to_owned(),
-        workers: WORKERS,
+        case: format!("{} {case}", system.case.name()),
+        system: system.name.to_owned(),
+        workers,
         metric,
         unit,
         values,
     };
-    let ratio = beside[1].iter().zip(&unloaded[1]).map(|(beside, unloaded)| beside / unloaded).collect();
-    let mut rows = vec![row("beside", "p99_to_unloaded", "1", ratio)];
-    for (case, values) in [("unloaded", unloaded), ("beside", beside)] {
-        let unit = |metric: &str| if metric.ends_with("_us") { "us" } else { "%" };
-        rows.extend(METRICS.into_iter().zip(values).map(|(metric, values)| row(case, metric, unit(metric), values)));
+    let ratio = |(beside, unloaded): (&Measured, &Measured)| beside.figures.p99 / unloaded.figures.p99;
+    let mut rows = vec![row("beside", "p99_to_unloaded", "1", beside.iter().zip(unloaded).map(ratio).collect())];
+    for (case, turns) in [("unloaded", unloaded), ("beside", beside)] {
+        let rows_of_case =
+            METRICS.map(|(metric, unit, of)| row(case, metric, unit, turns.iter().filter_map(of).collect()));
+        rows.extend(rows_of_case.into_iter().filter(|row| !row.values.is_empty()));
     }
     rows
 }

@@ -1,7 +1,7 @@
 //! Every benchmark, tiny: does it do its work, and does its CSV have the columns and the figures?
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,min,max,runs";
@@ -116,16 +116,64 @@ fn echo() {
     assert!(rows.iter().any(|r| r[4] == "ratio_to_raw"));
 }
 
-/// Sinks look at the bytes that come.
-#[test]
-fn stall() {
-    let load = ["--connections", "4", "--requests", "5", "--think", "2", "--slow", "3", "--one-in", "4", "--runs", "1"];
-    let rows = rows("stall", &load);
-    for system in ["idle epoll before-start", "fibers epoll anytime", "threads", "tokio"] {
-        for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us"] {
-            assert!(rows.iter().any(|row| row[2] == system && row[4] == metric), "{system}: {rows:?}");
+/// A load that is over at once.
+const STALL: [&str; 10] = ["--connections", "4", "--requests", "5", "--slow", "3", "--one-in", "4", "--runs", "1"];
+
+/// Checks that each system has each figure of the benchmark `stall`, greater than nothing, and that its slow requests
+/// took their time.
+fn check_stall(rows: &[Vec<String>], systems: &[&str]) {
+    let go = ["/usr/local/go/bin/go", "/usr/bin/go"].iter().any(|path| Path::new(path).exists());
+    for system in systems.iter().filter(|system| go || !system.starts_with("go")) {
+        for metric in ["p99_to_unloaded", "p99_us", "p50_us", "max_us", "requests_per_s", "slow_p50_us"] {
+            let of_system: Vec<_> = rows.iter().filter(|row| row[2] == *system && row[4] == metric).collect();
+            assert!(!of_system.is_empty(), "no {metric} of {system}: {rows:?}");
+            let least = if metric == "slow_p50_us" { 3000.0 } else { f64::MIN_POSITIVE };
+            assert!(of_system.iter().all(|row| row[6].parse::<f64>().unwrap() >= least), "{of_system:?}");
         }
     }
+}
+
+/// Clients look at the bytes that come.
+#[test]
+fn stall() {
+    let rows = rows("stall", &[&STALL[..], &["--rate", "2000", "--cases", "echo"]].concat());
+    check_stall(&rows, &["idle epoll before-start", "fibers epoll anytime", "threads", "tokio", "go"]);
+}
+
+#[test]
+fn stall_on_one_worker_by_sleeping() {
+    let systems = ["idle epoll anytime", "fibers epoll anytime", "threads", "tokio", "go"];
+    let args = ["--rate", "2000", "--workers", "1", "--slow-by", "sleep", "--systems", &systems.join(",")];
+    let rows = rows_in("stall-sleep", "stall", &[&STALL[..], &args].concat());
+    check_stall(&rows, &systems);
+    assert!(rows.iter().all(|row| row[3] == "1"), "{rows:?}");
+}
+
+#[test]
+fn stall_over_http() {
+    let systems = ["plainweave-http", "tokio by hand", "go net/http"];
+    for by in ["compute", "sleep"] {
+        let args = ["--rate", "2000", "--workers", "1", "--slow-by", by, "--cases", "web"];
+        let rows = rows_in(&format!("stall-web-{by}"), "stall", &[&STALL[..], &args].concat());
+        check_stall(&rows, &systems);
+        assert!(rows.iter().all(|row| row[1].starts_with("web ") && systems.contains(&&*row[2])), "{rows:?}");
+    }
+}
+
+#[test]
+fn wrong_values_of_stall_are_refused() {
+    for rate in ["0", "-1", "NaN", "2e6", "many"] {
+        let (code, text) = run(&["stall", &format!("--rate={rate}")]);
+        assert!(code == Some(2) && text.contains("0.1 to 1000000"), "{rate}: {text}");
+    }
+    for workers in ["0", "65", "-1", "many"] {
+        let (code, text) = run(&["stall", &format!("--workers={workers}")]);
+        assert!(code == Some(2) && text.contains("--workers"), "{workers}: {text}");
+    }
+    let (code, text) = run(&["stall", "--slow-by", "nonsense"]);
+    assert!(code == Some(2) && text.contains("[possible values: compute, sleep]"), "{text}");
+    let (code, text) = run(&["stall", "--cases", "web", "--systems", "tokio"]);
+    assert!(code == Some(1) && text.contains("--list"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-// The server of `plainweave-bench stall` in Go: answers each byte, an 'S' after computing for a while. Prints its
-// address; ends when its standard input does.
+// The servers of `plainweave-bench stall` in Go: one answers each byte, an 'S' after computing or blocking its thread
+// for a while; the other is net/http's. Prints its address; ends when its standard input does.
 package main
 
 import (
@@ -9,10 +9,30 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"syscall"
 	"time"
 )
 
-func serve(connection net.Conn, slow time.Duration) {
+// What a slow request does, and for how long.
+type slowness struct {
+	sleeps bool
+	time   time.Duration
+}
+
+// run computes, or blocks the thread: nanosleep(2) as the scheduler sees it, like any system call that may block, where
+// time.Sleep would suspend the goroutine only. A signal, such as the runtime sends its threads, ends nanosleep early.
+func (slow slowness) run() {
+	if !slow.sleeps {
+		for start := time.Now(); time.Since(start) < slow.time; {
+		}
+		return
+	}
+	left := syscall.NsecToTimespec(slow.time.Nanoseconds())
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
+}
+
+func serve(connection net.Conn, slow slowness) {
 	defer connection.Close()
 	var octet [1]byte
 	for {
@@ -20,8 +40,7 @@ func serve(connection net.Conn, slow time.Duration) {
 			return
 		}
 		if octet[0] == 'S' {
-			for start := time.Now(); time.Since(start) < slow; {
-			}
+			slow.run()
 		}
 		if _, err := connection.Write(octet[:]); err != nil {
 			return
@@ -29,10 +48,23 @@ func serve(connection net.Conn, slow time.Duration) {
 	}
 }
 
+func echo(listener net.Listener, slow slowness) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go serve(connection, slow)
+	}
+}
+
 func main() {
 	workers := flag.Int("workers", 2, "GOMAXPROCS")
-	slow := flag.Duration("slow", 50*time.Millisecond, "what an 'S' computes")
+	length := flag.Duration("slow", 50*time.Millisecond, "how long a slow request takes")
+	by := flag.String("slow-by", "compute", "what it does meanwhile: compute or sleep")
+	isWeb := flag.Bool("web", false, "speak HTTP")
 	flag.Parse()
+	slow := slowness{sleeps: *by == "sleep", time: *length}
 	runtime.GOMAXPROCS(*workers)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,14 +72,10 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println(listener.Addr())
-	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serve(connection, *slow)
-		}
-	}()
+	if *isWeb {
+		go web(listener, slow)
+	} else {
+		go echo(listener, slow)
+	}
 	io.Copy(io.Discard, os.Stdin)
 }

@@ -7,11 +7,13 @@
 use std::io::{IoSliceMut, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
+
+use super::case::Case;
 
 /// Silence after which a server is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,67 +21,100 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// One turn of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
+    pub(super) case: Case,
     pub(super) connections: usize,
     /// Of each connection.
     pub(super) requests: usize,
+    /// Between an answer and the next request of a connection, in the mean.
     pub(super) think: Duration,
     /// One request in this many is slow; 0 for none.
     pub(super) one_in: u32,
 }
 
+/// What a turn gives: the latencies in microseconds of requests that were not slow, and the rate of all requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+    /// Of the slow requests, if there were to be any.
+    pub(super) slow_p50: Option<f64>,
+    /// A second, the sum over the connections. It is lower than what was asked for if answers were late: a connection
+    /// waits for its answer.
+    pub(super) rate: f64,
+}
+
 impl Turn {
-    /// Microseconds that a request took which was not slow: p50, p99 and the greatest.
-    pub(super) fn run(self, address: SocketAddr, seed: u64) -> anyhow::Result<[f64; 3]> {
+    pub(super) fn run(self, address: SocketAddr, seed: u64) -> anyhow::Result<Figures> {
         let threads: Vec<_> = (0..self.connections as u64)
             .map(|n| std::thread::spawn(move || self.one(address, seed << 32 | (n + 1))))
             .collect();
-        let mut times = Vec::new();
+        let (mut times, mut slow_times, mut rate) = (Vec::new(), Vec::new(), 0.0);
         for thread in threads {
-            times.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            let (length, [others, slow]) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            rate += self.requests as f64 / length.as_secs_f64();
+            times.extend(others);
+            slow_times.extend(slow);
         }
-        times.sort_by(f64::total_cmp);
         ensure!(!times.is_empty(), "every request was slow: more requests, please");
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Ok([at(0.5), at(0.99), at(1.0)])
+        ensure!(self.one_in == 0 || !slow_times.is_empty(), "no request was slow: more requests, please");
+        times.sort_by(f64::total_cmp);
+        slow_times.sort_by(f64::total_cmp);
+        let slow_p50 = (!slow_times.is_empty()).then(|| quantile(&slow_times, 0.5));
+        Ok(Figures {
+            p50: quantile(&times, 0.5),
+            p99: quantile(&times, 0.99),
+            max: quantile(&times, 1.0),
+            slow_p50,
+            rate,
+        })
     }
 
-    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<Vec<f64>> {
+    /// Runs a connection. Returns how long it took, and the microseconds of requests that were not slow and of slow ones.
+    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<(Duration, [Vec<f64>; 2])> {
+        let opened = Instant::now();
         let mut stream = TcpStream::connect(address).context("no connection")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         setsockopt(&stream, sockopt::ReceiveTimestampns, &true)?;
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut times = Vec::with_capacity(self.requests);
+        let mut times = [Vec::with_capacity(self.requests), Vec::new()];
         for _ in 0..self.requests {
             std::thread::sleep(self.think / 2 + self.think.mul_f64(draw(&mut state)));
             let slow = self.one_in > 0 && draw(&mut state) * f64::from(self.one_in) < 1.0;
-            let sent = if slow { b'S' } else { b'F' };
             let start = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            stream.write_all(&[sent])?;
-            let (answer, came) = receive(&stream).context("no answer")?;
-            ensure!(answer == sent, "another byte came back");
-            if !slow {
-                times.push(came.saturating_sub(start).as_secs_f64() * 1e6);
+            stream.write_all(self.case.request(slow))?;
+            let came = self.receive(&stream, slow).context("no answer")?;
+            times[usize::from(slow)].push(came.saturating_sub(start).as_secs_f64() * 1e6);
+        }
+        Ok((opened.elapsed(), times))
+    }
+
+    /// Reads an answer. Returns when its last byte came: since 1970.
+    fn receive(self, stream: &TcpStream, slow: bool) -> anyhow::Result<Duration> {
+        let mut answer = Vec::new();
+        loop {
+            let (mut bytes, mut space) = ([0; 512], nix::cmsg_space!(TimeSpec));
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
+            let length = message.bytes;
+            ensure!(length > 0, "the server has closed the connection");
+            let came = message.cmsgs()?.find_map(|control| match control {
+                ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+                _ => None,
+            });
+            answer.extend_from_slice(&bytes[..length]);
+            if self.case.is_answered(slow, &answer)? {
+                // The kernel takes a moment to begin with it.
+                return Ok(came.map_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH), Ok)?);
             }
         }
-        Ok(times)
     }
 }
 
-/// Returns a byte, and when it came: since 1970.
-fn receive(stream: &TcpStream) -> anyhow::Result<(u8, Duration)> {
-    let (mut byte, mut space) = ([0], nix::cmsg_space!(TimeSpec));
-    let mut parts = [IoSliceMut::new(&mut byte)];
-    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
-    let came = message.cmsgs()?.find_map(|control| match control {
-        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
-        _ => None,
-    });
-    match (message.bytes, came) {
-        (0, _) => bail!("the server has closed the connection"),
-        // The kernel takes a moment to begin with it.
-        (_, came) => Ok((byte[0], came.map_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH), Ok)?)),
-    }
+/// Returns what this share of the sorted times does not exceed.
+fn quantile(times: &[f64], share: f64) -> f64 {
+    times[((times.len() - 1) as f64 * share) as usize]
 }
 
 /// Uniform from 0 to 1: xorshift64*, by Vigna ("An experimental exploration of Marsaglia's xorshift generators").

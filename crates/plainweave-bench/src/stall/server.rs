@@ -1,22 +1,18 @@
-//! The servers: ours in several modes, threads, Tokio, Go.
+//! The systems, and their servers while they run.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::ops::ControlFlow;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use plainweave::net;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::mode::Mode;
+use super::case::Case;
+use super::slow::Slow;
+use super::{echo, web};
 
-/// Workers of each server.
-pub(super) const WORKERS: usize = 2;
-
-/// A system that is measured.
+/// A system that is measured, in its case.
 pub(super) struct System {
+    pub(super) case: Case,
     pub(super) name: &'static str,
     kind: Kind,
 }
@@ -27,23 +23,29 @@ enum Kind {
     Ours(plainweave::Io, &'static str, bool),
     Threads,
     Tokio,
+    /// The crate plainweave-http on the default runtime.
+    OurWeb,
+    TokioWeb,
     Go,
 }
 
 const fn ours(name: &'static str, io: plainweave::Io, mode: &'static str, parked: bool) -> System {
-    System { name, kind: Kind::Ours(io, mode, parked) }
+    System { case: Case::Echo, name, kind: Kind::Ours(io, mode, parked) }
 }
 
-pub(super) const SYSTEMS: [System; 9] = [
+pub(super) const SYSTEMS: [System; 12] = [
     ours("idle epoll before-start", plainweave::Io::Epoll, "before-start/shared", true),
     ours("idle uring before-start", plainweave::Io::Uring, "before-start/shared", true),
     ours("idle epoll anytime", plainweave::Io::Epoll, "anytime/own", true),
     ours("fibers epoll anytime", plainweave::Io::Epoll, "anytime/own", false),
     ours("fibers uring anytime", plainweave::Io::Uring, "anytime/own", false),
     ours("fibers epoll before-start", plainweave::Io::Epoll, "before-start/own", false),
-    System { name: "threads", kind: Kind::Threads },
-    System { name: "tokio", kind: Kind::Tokio },
-    System { name: "go", kind: Kind::Go },
+    System { case: Case::Echo, name: "threads", kind: Kind::Threads },
+    System { case: Case::Echo, name: "tokio", kind: Kind::Tokio },
+    System { case: Case::Echo, name: "go", kind: Kind::Go },
+    System { case: Case::Web, name: "plainweave-http", kind: Kind::OurWeb },
+    System { case: Case::Web, name: "tokio by hand", kind: Kind::TokioWeb },
+    System { case: Case::Web, name: "go net/http", kind: Kind::Go },
 ];
 
 /// A running server; ends with this value.
@@ -74,116 +76,37 @@ impl Drop for Program {
 impl Server {
     /// # Errors
     /// The system is not available here, and why.
-    pub(super) fn start(system: &System, slow: Duration) -> anyhow::Result<Self> {
-        match system.kind {
-            Kind::Ours(io, mode, parked) => fibers(io, mode, parked, slow),
-            Kind::Threads => threads(slow),
-            Kind::Tokio => tasks(slow),
-            Kind::Go => go(slow),
-        }
+    pub(super) fn start(system: &System, workers: usize, slow: Slow) -> anyhow::Result<Self> {
+        Ok(match system.kind {
+            Kind::Ours(io, mode, parked) => Self::of(echo::fibers(io, mode, parked, workers, slow)?, Running::Fibers),
+            Kind::Threads => Self::of((echo::threads(slow)?, ()), |()| Running::Threads),
+            Kind::Tokio => Self::of(echo::tasks(workers, slow)?, Running::Tasks),
+            Kind::OurWeb => Self::of(web::fibers(workers, slow)?, Running::Fibers),
+            Kind::TokioWeb => Self::of(web::tasks(workers, slow)?, Running::Tasks),
+            Kind::Go => Self::of(go(system.case, workers, slow)?, Running::Program),
+        })
+    }
+
+    fn of<T>((address, server): (SocketAddr, T), running: impl FnOnce(T) -> Running) -> Self {
+        Self { address, _running: running(server) }
     }
 }
 
-/// What a request costs.
-fn handle(byte: u8, slow: Duration) {
-    let start = Instant::now();
-    while byte == b'S' && start.elapsed() < slow {
-        std::hint::spin_loop();
-    }
-}
-
-fn fibers(io: plainweave::Io, mode: &str, parked: bool, slow: Duration) -> anyhow::Result<Server> {
-    let runtime = Mode::parse(mode)?.builder().workers(WORKERS).io(io).build()?;
-    let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
-    runtime.spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            if parked {
-                park(stream, slow);
-            } else {
-                plainweave::spawn(move || keep(stream, slow));
-            }
-        }
-    });
-    Ok(Server { address, _running: Running::Fibers(runtime) })
-}
-
-/// A fiber a connection.
-fn keep(mut stream: net::TcpStream, slow: Duration) {
-    let mut byte = [0];
-    while stream.read_exact(&mut byte).is_ok() {
-        handle(byte[0], slow);
-        if stream.write_all(&byte).is_err() {
-            return;
-        }
-    }
-}
-
-/// A fiber a request.
-fn park(stream: net::TcpStream, slow: Duration) {
-    net::each_readable(stream, None, move |stream, outcome| {
-        let mut byte = [0];
-        if outcome.is_err() || stream.read_exact(&mut byte).is_err() {
-            return ControlFlow::Break(());
-        }
-        handle(byte[0], slow);
-        stream.write_all(&byte).map_or(ControlFlow::Break(()), ControlFlow::Continue)
-    });
-}
-
-/// Starts a server with a thread for each connection: the kernel shares out the CPUs.
-fn threads(slow: Duration) -> anyhow::Result<Server> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    std::thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            std::thread::spawn(move || {
-                let mut byte = [0];
-                while stream.read_exact(&mut byte).is_ok() {
-                    handle(byte[0], slow);
-                    if stream.write_all(&byte).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    Ok(Server { address, _running: Running::Threads })
-}
-
-fn tasks(slow: Duration) -> anyhow::Result<Server> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_io().build()?;
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
-    runtime.spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut byte = [0];
-                while stream.read_exact(&mut byte).await.is_ok() {
-                    handle(byte[0], slow);
-                    if stream.write_all(&byte).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    Ok(Server { address, _running: Running::Tasks(runtime) })
-}
-
-const GO: [(&str, &str); 2] = [
+const GO: [(&str, &str); 3] = [
     ("go.mod", include_str!("../../peers/go-stall/go.mod")),
     ("main.go", include_str!("../../peers/go-stall/main.go")),
+    ("web.go", include_str!("../../peers/go-stall/web.go")),
 ];
 
-fn go(slow: Duration) -> anyhow::Result<Server> {
+fn go(case: Case, workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, Program)> {
     let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
-    command.arg(format!("-workers={WORKERS}")).arg(format!("-slow={}ms", slow.as_millis()));
+    let slow = [format!("-slow={}ms", slow.time.as_millis()), format!("-slow-by={}", slow.by.name())];
+    command.args([format!("-workers={workers}"), format!("-web={}", case == Case::Web)]).args(slow);
     let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut line = String::new();
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
     let address = line.trim().parse();
     ensure!(address.is_ok(), "the Go program did not start");
-    Ok(Server { address: address?, _running: Running::Program(child) })
+    Ok((address?, child))
 }
