@@ -64,6 +64,7 @@
 //! policies are built from.
 
 mod abort;
+mod added_workers;
 mod atomics;
 mod blocking;
 mod builder;
@@ -90,6 +91,7 @@ mod timer;
 mod watchdog;
 
 mod api {
+    pub use crate::added_workers::AddedWorkers;
     pub use crate::blocking::blocking;
     pub use crate::builder::RuntimeBuilder;
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};

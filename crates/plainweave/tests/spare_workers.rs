@@ -29,6 +29,7 @@ on_every_driver!(
     a_runtime_ends_with_spare_workers,
     a_destructor_blocks,
     every_policy_takes_back_what_spare_workers_ran,
+    a_program_adds_workers,
 );
 
 /// With one, two and four workers.
@@ -376,5 +377,45 @@ fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
             drop(ends);
         }
         join_all(blocked);
+    }
+}
+
+/// Nothing is held up: they come because they were asked for.
+fn a_program_adds_workers(setup: Setup) {
+    let builder = setup.builder().workers(1).max_workers(4).own_storage().stall_after(Some(Duration::from_secs(60)));
+    let runtime = setup.check(builder.build().expect("a runtime"));
+    for _ in 0..3 {
+        let added = runtime.add_workers(2).expect("there may be four");
+        assert_eq!((added.count(), runtime.workers()), (2, 1));
+        // Each computes until the others do: one worker would never end.
+        let together = Arc::new(AtomicUsize::new(0));
+        let fibers = (0..3).map(|_| {
+            let together = together.clone();
+            runtime.spawn(move || {
+                together.fetch_add(1, Ordering::SeqCst);
+                while together.load(Ordering::SeqCst) < 3 {}
+            })
+        });
+        join_all(fibers);
+        eventually("both take part", || runtime.metrics().spare_workers == 2);
+        assert!(runtime.add_workers(2).expect_err("one too many").to_string().contains("max_workers, 4"));
+        let third = runtime.add_workers(1).expect("four in all");
+        eventually("the third takes part", || runtime.metrics().spare_workers == 3);
+        drop(third);
+        eventually("it rests", || runtime.metrics().spare_workers == 2);
+        drop(added);
+        eventually("all rest", || runtime.metrics().spare_workers == 0);
+    }
+}
+
+#[test]
+fn workers_are_not_added_where_nobody_would_start_them() {
+    for builder in [
+        Runtime::builder().workers(1).stall_after(None),
+        Runtime::builder().workers(2).max_workers(2),
+        Runtime::builder().workers(1).movement(Movement::BeforeStart),
+    ] {
+        let error = builder.build().expect("a runtime").add_workers(1).expect_err("refused");
+        assert!(error.to_string().contains("Movement::Anytime"), "{error}");
     }
 }

@@ -38,11 +38,23 @@ impl Bell {
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
     }
 
+    /// Makes the calling thread the watchdog.
+    pub(crate) fn attach(&self) {
+        let _ = self.watchdog.set(std::thread::current());
+    }
+
+    /// Ends the watchdog's present pause or sleep, or the next one if there is none.
+    pub(crate) fn ring(&self) {
+        self.asleep.store(false, Ordering::Release);
+        if let Some(watchdog) = self.watchdog.get() {
+            watchdog.unpark();
+        }
+    }
+
     /// Sleeps until a worker wakes it. Returns at once unless `quiet()`, and checks `quiet()` again after every unpark.
     ///
-    /// Context: the watchdog.
+    /// Context: the watchdog, attached.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
-        let _ = self.watchdog.set(std::thread::current());
         self.sleep_by(quiet, std::thread::park);
     }
 

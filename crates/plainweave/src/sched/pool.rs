@@ -49,6 +49,8 @@ pub(crate) struct PoolShared {
     /// The regular workers, then the spare ones.
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
     pub(super) regular: usize,
+    /// Spare workers that the program wants to take part.
+    pub(crate) added: AtomicUsize,
     pub(crate) sleepers: Sleepers,
     pub(crate) stacks: Arc<StackPool>,
     /// Stack pools of other sizes, created on demand; sizes are powers of two.
@@ -113,6 +115,7 @@ impl PoolShared {
             storage: config.storage,
             workers: roles.map(|role| CachePadded::new(WorkerShared::new(role))).collect(),
             regular: config.workers,
+            added: AtomicUsize::new(0),
             sleepers: Sleepers::new(config.workers, config.spares),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),
             sized: Mutex::new(HashMap::new()),

@@ -148,6 +148,7 @@ impl Watchdog {
     /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
     pub(crate) fn run(mut self) -> Vec<JoinHandle<usize>> {
         timeslice::shorten();
+        self.pool.watchdog_bell.attach();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.scan();
@@ -161,10 +162,10 @@ impl Watchdog {
                 continue;
             }
             self.spares.adjust(&self.pool, &stalled);
-            quiet = if self.all_asleep() { quiet + 1 } else { 0 };
+            quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
                 let pool = &self.pool;
-                pool.watchdog_bell.sleep(|| self.all_asleep() && !pool.is_stopping());
+                pool.watchdog_bell.sleep(|| self.is_quiet() && !pool.is_stopping());
                 quiet = 0;
                 continue;
             }
@@ -174,11 +175,13 @@ impl Watchdog {
     }
 
     fn period(&self, now: Instant) -> Duration {
-        if now < self.alert_until { CLOSE.min(self.stall_after) } else { self.stall_after }
+        let close = now < self.alert_until || !Spares::are_settled(&self.pool);
+        if close { CLOSE.min(self.stall_after) } else { self.stall_after }
     }
 
-    fn all_asleep(&self) -> bool {
-        (0..self.pool.workers.len()).all(|id| self.pool.is_asleep(id))
+    /// Returns whether all workers are asleep, and none is to be added or let go.
+    fn is_quiet(&self) -> bool {
+        (0..self.pool.workers.len()).all(|id| self.pool.is_asleep(id)) && Spares::are_settled(&self.pool)
     }
 
     /// Scans the workers and returns those that are held up.

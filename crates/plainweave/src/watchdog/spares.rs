@@ -7,6 +7,8 @@
 //! * **every** worker is held up, and those that compute have been for `stall_after`: one that computes has its
 //!   processor, and a spare worker takes time from it.
 //!
+//! It also adds those that the program asks for (`Runtime::add_workers`), and counts them with the regular ones.
+//!
 //! One a scan, which is one a millisecond while stalls are likely. At the limit (`RuntimeBuilder::max_workers`), or
 //! without memory for a thread, fibers wait as they would without spare workers, and the watchdog goes on trying.
 //!
@@ -14,6 +16,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,6 +65,7 @@ impl Spares {
         if spares.is_empty() {
             return;
         }
+        let wanted = wanted(pool);
         let takes_part = |id: &WorkerId| pool.workers[*id].role.takes_part();
         let workers = || (0..pool.workers.len()).filter(takes_part);
         let held_up = |id: WorkerId| stalled.iter().any(|worker| worker.id == id);
@@ -71,12 +75,14 @@ impl Spares {
         let free = workers().filter(|id| !held_up(*id)).count();
         let computing = blocked.iter().filter(|(_, in_kernel)| !in_kernel).count();
         let all_held_up = free == 0 && blocked.iter().all(|(long, in_kernel)| *long || *in_kernel);
-        if free + computing < pool.regular() || all_held_up {
+        if workers().count() < wanted {
+            self.add(pool);
+        } else if free + computing < wanted || all_held_up {
             let asleep = workers().any(|id| pool.is_asleep(id));
             if !asleep && pool.outside.maybe_ready_spare() {
                 self.add(pool);
             }
-        } else if free > pool.regular() && self.last_added.elapsed() > KEPT {
+        } else if free > wanted && self.last_added.elapsed() > KEPT {
             let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
             if let Some(id) = spares.rev().find(active)
                 && pool.workers[id].role.change(Role::Active, Role::Released)
@@ -84,6 +90,11 @@ impl Spares {
                 pool.workers[id].signal();
             }
         }
+    }
+
+    /// Returns whether as many workers take part as are wanted when none is held up.
+    pub(super) fn are_settled(pool: &PoolShared) -> bool {
+        pool.workers.iter().filter(|worker| worker.role.takes_part()).count() == wanted(pool)
     }
 
     /// Wakes a spare worker that rests, or else starts one.
@@ -116,6 +127,11 @@ impl Spares {
             }
         }
     }
+}
+
+/// Returns how many workers are to take part when none is held up.
+fn wanted(pool: &PoolShared) -> usize {
+    pool.regular() + pool.added.load(Ordering::Relaxed)
 }
 
 /// Returns whether the thread waits in the kernel.

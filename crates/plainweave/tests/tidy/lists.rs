@@ -66,7 +66,21 @@ pub(crate) const UNSAFE: &[&str] = &[
 /// each other. An import leads to a later row, or stays within its folder. (The first row is the surface: its files may
 /// know each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &["", "builder", "runtime", "scope", "thread", "time", "fs", "signal", "blocking", "metrics", "net", "sync"],
+    &[
+        "",
+        "added_workers",
+        "builder",
+        "runtime",
+        "scope",
+        "thread",
+        "time",
+        "fs",
+        "signal",
+        "blocking",
+        "metrics",
+        "net",
+        "sync",
+    ],
     &["watchdog"],
     &["sched"],
     &["fiber"],
