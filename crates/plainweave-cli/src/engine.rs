@@ -10,9 +10,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use plainweave::policy::Choice;
 use plainweave::stall::Culprit;
-use plainweave::{Runtime, RuntimeBuilder, Stall};
+use plainweave::{Runtime, RuntimeBuilder, Stall, Storage};
 
 use crate::console::say;
+use crate::mode::Mode;
 
 /// Stalls at least this long are reported, if the server itself caused them.
 const STALL: Duration = Duration::from_millis(10);
@@ -33,48 +34,52 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// Does the same as [`start`], and reports stalls on standard error. The names in a report take memory, 30 MB in a
-/// debug build, so this is optional.
-pub(crate) fn start_that_reports(
-    name: &'static str,
-    workers: Option<NonZeroUsize>,
-    io: Option<Io>,
-    policy: Option<&str>,
-) -> anyhow::Result<Runtime> {
-    let stalls = Stalls::default();
-    let tell = move |stall: &Stall| stalls.tell(name, stall, |line| say(io::stderr(), line));
-    builder(name, workers, io, policy).on_stall(tell).build().context("cannot start the runtime")
+/// What flags say of a runtime; what they leave open is up to the runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) workers: Option<NonZeroUsize>,
+    pub(crate) io: Option<Io>,
+    pub(crate) policy: Option<&'a str>,
+    pub(crate) mode: Mode,
 }
 
-/// Starts a runtime as the flags ask for; what they leave open is up to the runtime.
-pub(crate) fn start(
-    name: &'static str,
-    workers: Option<NonZeroUsize>,
-    io: Option<Io>,
-    policy: Option<&str>,
-) -> anyhow::Result<Runtime> {
-    builder(name, workers, io, policy).build().context("cannot start the runtime")
-}
-
-/// Fibers share their worker's thread-local storage, for the faster switch: our programs keep the contract that this
-/// has.
-fn builder(name: &str, workers: Option<NonZeroUsize>, io: Option<Io>, policy: Option<&str>) -> RuntimeBuilder {
-    // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP library use
-    // `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is used within calls
-    // that do not suspend.
-    let builder = unsafe { Runtime::builder().shared_storage() };
-    // Reports are a flag's business: names take memory, and standard error is for the operator.
-    let mut builder = builder.thread_name(name).report_stalls(false).io(match io {
-        None => plainweave::Io::Auto,
-        Some(Io::Uring) => plainweave::Io::Uring,
-        Some(Io::Epoll) => plainweave::Io::Epoll,
-    });
-    if let Some(workers) = workers {
-        builder = builder.workers(workers.get());
+impl Setup<'_> {
+    /// Starts it.
+    pub(crate) fn start(self) -> anyhow::Result<Runtime> {
+        self.builder().build().context("cannot start the runtime")
     }
-    match policy {
-        Some(policy) => builder.policy(policy),
-        None => builder,
+
+    /// Starts it, to report stalls on standard error. The names in a report take memory, 30 MB in a debug build, so
+    /// this is optional.
+    pub(crate) fn start_that_reports(self) -> anyhow::Result<Runtime> {
+        let stalls = Stalls::default();
+        let tell = move |stall: &Stall| stalls.tell(self.name, stall, |line| say(io::stderr(), line));
+        self.builder().on_stall(tell).build().context("cannot start the runtime")
+    }
+
+    fn builder(self) -> RuntimeBuilder {
+        let builder = match self.mode.storage {
+            Storage::Own => Runtime::builder().own_storage(),
+            // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP
+            // library use `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is
+            // used within calls that do not suspend.
+            _ => unsafe { Runtime::builder().shared_storage() },
+        };
+        // Reports are a flag's business: names take memory, and standard error is for the operator.
+        let builder = builder.movement(self.mode.movement).thread_name(self.name).report_stalls(false);
+        let mut builder = builder.io(match self.io {
+            None => plainweave::Io::Auto,
+            Some(Io::Uring) => plainweave::Io::Uring,
+            Some(Io::Epoll) => plainweave::Io::Epoll,
+        });
+        if let Some(workers) = self.workers {
+            builder = builder.workers(workers.get());
+        }
+        match self.policy {
+            Some(policy) => builder.policy(policy),
+            None => builder,
+        }
     }
 }
 
@@ -109,13 +114,20 @@ impl Stalls {
     }
 }
 
-/// Driver, workers and policy in words.
+/// Returns driver, policy and mode as labels of a metric.
+pub(crate) fn labels(runtime: &Runtime) -> String {
+    let (driver, policy, mode) = (runtime.driver(), runtime.policy(), Mode::of(runtime));
+    format!("driver=\"{driver}\",policy=\"{policy}\",mode=\"{mode}\"")
+}
+
+/// Driver, workers, policy and mode in words.
 pub(crate) struct Described<'a>(pub(crate) &'a Runtime);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (driver, workers, policy) = (self.0.driver(), self.0.workers(), self.0.policy());
-        write!(f, "driver {driver}, {workers} worker{}, policy {policy}", if workers == 1 { "" } else { "s" })?;
+        let (s, mode) = (if workers == 1 { "" } else { "s" }, Mode::of(self.0));
+        write!(f, "driver {driver}, {workers} worker{s}, policy {policy}, mode {mode}")?;
         match self.0.fallback_reason() {
             Some(reason) => write!(f, "; not io_uring: {reason}"),
             None => Ok(()),

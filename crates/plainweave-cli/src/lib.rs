@@ -11,6 +11,7 @@ mod engine;
 mod flag;
 mod load;
 mod memory_limit;
+mod mode;
 mod policies;
 mod signals;
 mod web;

@@ -1,5 +1,5 @@
-//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers and in both
-//! styles.
+//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers, in both
+//! styles, with fibers that move and fibers that do not.
 
 mod common;
 
@@ -12,11 +12,14 @@ use std::time::Duration;
 use common::{Running, eventually, rest};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-const STYLES: [&[&str]; 4] = [
+const STYLES: [&[&str]; 7] = [
     &["--io", "epoll", "--workers", "2"],
     &["--io", "uring", "--workers", "2"],
     &["--io", "epoll", "--workers", "2", "--fiber-per-connection", "--policy", "lifo-slot"],
     &["--io", "uring", "--workers", "2", "--fiber-per-connection"],
+    &["--io", "epoll", "--workers", "2", "--mode", "anytime/own"],
+    &["--io", "epoll", "--workers", "2", "--mode", "anytime/own", "--fiber-per-connection", "--policy", "helping"],
+    &["--io", "uring", "--workers", "2", "--mode", "anytime/own", "--fiber-per-connection"],
 ];
 
 /// A request whose answer is a whole file.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::abort::{no_unwind, warn};
 use crate::builder::RuntimeBuilder;
+use crate::fiber::Movement;
 use crate::fiber_local::Storage;
 use crate::metrics::Metrics;
 use crate::sched::pool::PoolShared;
@@ -137,6 +138,12 @@ impl Runtime {
     #[must_use]
     pub fn storage(&self) -> Storage {
         self.pool.storage
+    }
+
+    /// Returns when its fibers may change their worker.
+    #[must_use]
+    pub fn movement(&self) -> Movement {
+        self.pool.movement
     }
 
     /// Returns the number of workers.

@@ -41,6 +41,8 @@ fn metrics(cache: &Cache) -> String {
     for (name, count) in NAMES.iter().zip(sums.counts) {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", "As in stats.", count);
     }
+    let (name, labels) = (format!("{PREFIX}_runtime_info"), cache.settings.runtime.as_str());
+    figures.metric(&name, "gauge", "What the runtime was started with.", [(labels, 1)]);
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [
         ("connections", "Open connections.", clients.open() as u64),

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args};
 use super::extended::Extended;
 use crate::engine::Io;
 use crate::flag::size;
+use crate::mode::Mode;
 use crate::signals;
 
 const AFTER_HELP: &str = concat!(
@@ -196,6 +197,11 @@ pub(super) struct EngineFlags {
     /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = crate::engine::policy)]
     pub(super) policy: Option<String>,
+
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
+    /// before-start/own or anytime/own
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
+    pub(super) mode: Mode,
 
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]

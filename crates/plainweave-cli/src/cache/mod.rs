@@ -43,6 +43,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::console::say;
+use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{Attention, Stop};
 pub(crate) use flags::Flags;
@@ -75,7 +76,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(user) = &engine.user {
         privileges::assume(user)?;
     }
-    let runtime = crate::engine::start("cache", Some(workers), Some(engine.io), engine.policy.as_deref())?;
+    let (workers, policy) = (Some(workers), engine.policy.as_deref());
+    let runtime = Setup { name: "cache", workers, io: Some(engine.io), policy, mode: engine.mode }.start()?;
+    settings.runtime = crate::engine::labels(&runtime);
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
     }

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) dump: bool,
     pub(crate) watch: bool,
     pub(crate) verbosity: u32,
+    /// Driver, policy and mode, as labels of a metric.
+    pub(crate) runtime: String,
 }
 
 impl Default for Settings {
@@ -57,6 +59,7 @@ impl Default for Settings {
             dump: true,
             watch: true,
             verbosity: 0,
+            runtime: String::new(),
         }
     }
 }
@@ -85,6 +88,7 @@ impl Settings {
             dump: !allowed.disable_dumping,
             watch: !allowed.disable_watch,
             verbosity: u32::from(flags.verbose).min(2),
+            runtime: String::new(),
         }
     }
 

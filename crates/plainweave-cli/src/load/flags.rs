@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::distribution::Distribution;
 use crate::engine::{self, Io};
 use crate::flag::time;
+use crate::mode::Mode;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -190,6 +191,12 @@ pub(super) struct Common {
     /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy, help_heading = "Runtime")]
     pub(super) policy: Option<String>,
+
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
+    /// before-start/own or anytime/own
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
+    #[arg(help_heading = "Runtime")]
+    pub(super) mode: Mode,
 
     /// Write the result as CSV too
     #[arg(long, value_name = "FILE", help_heading = "Output")]

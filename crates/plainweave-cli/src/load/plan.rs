@@ -8,7 +8,8 @@ use plainweave::Runtime;
 
 use super::flags::{Arrivals, Common};
 use super::schedule::{Pace, Schedule};
-use crate::engine::{self, Io};
+use crate::engine::{Io, Setup};
+use crate::mode::Mode;
 
 /// How much load, from where.
 #[derive(Clone, Debug)]
@@ -26,6 +27,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     io: Option<Io>,
     policy: Option<String>,
+    pub(super) mode: Mode,
 }
 
 impl Plan {
@@ -57,6 +59,7 @@ impl Plan {
             seed: given.seed,
             io: given.io,
             policy: given.policy.clone(),
+            mode: given.mode,
         })
     }
 
@@ -74,7 +77,8 @@ impl Plan {
     }
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
-        engine::start("load", Some(NonZeroUsize::MIN), self.io, self.policy.as_deref())
+        let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
+        Setup { name: "load", workers, io: self.io, policy, mode: self.mode }.start()
     }
 }
 

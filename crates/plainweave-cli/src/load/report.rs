@@ -103,7 +103,7 @@ impl<'a> Report<'a> {
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         let _ = writeln!(
             text,
-            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {driver}, seed {}",
+            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {driver}, mode {}, seed {}",
             self.name,
             self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
             self.loop_kind(),
@@ -112,6 +112,7 @@ impl<'a> Report<'a> {
             plan.depth,
             plan.workers,
             plural(plan.workers),
+            plan.mode,
             plan.seed,
         );
         let requests = value("requests");
@@ -169,6 +170,7 @@ impl<'a> Report<'a> {
             "depth": plan.depth,
             "workers": plan.workers,
             "driver": self.outcome.driver,
+            "mode": plan.mode.to_string(),
             "seed": plan.seed,
             "errors_by_kind": errors,
             "figures": figures.collect::<serde_json::Map<String, Value>>(),

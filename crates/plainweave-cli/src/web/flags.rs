@@ -14,6 +14,7 @@ use super::line::Format;
 
 use crate::engine::{self, Io};
 use crate::flag::{size, time};
+use crate::mode::Mode;
 use crate::signals;
 
 const AFTER_HELP: &str = concat!(
@@ -79,6 +80,11 @@ pub(super) struct RuntimeFlags {
     /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
     pub(super) policy: Option<String>,
+
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
+    /// before-start/own or anytime/own
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
+    pub(super) mode: Mode,
 
     /// Keep a fiber for each idle connection, instead of a few bytes in the driver
     #[arg(long)]

@@ -17,6 +17,7 @@ use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
 use crate::admin::{self, Admin, Figures, Page};
+use crate::engine;
 
 /// What is watched with, before the server is built.
 pub(super) struct Observers {
@@ -175,7 +176,8 @@ fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Op
 }
 
 fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Figures {
-    let Some(metrics) = runtime.upgrade().map(|runtime| runtime.metrics()) else { return figures };
+    let Some(runtime) = runtime.upgrade() else { return figures };
+    let metrics = runtime.metrics();
     for (name, kind, help, value) in [
         ("fibers", "gauge", "Fibers alive.", metrics.live_fibers),
         ("idle_connections", "gauge", "Idle connections that have no fiber.", metrics.idle_connections),
@@ -186,6 +188,9 @@ fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Fig
     ] {
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
+    let name = "plainweave_runtime_info";
+    let labels = engine::labels(&runtime);
+    figures.metric(name, "gauge", "What the runtime was started with.", [(labels.as_str(), 1)]);
     let cpu = admin::cpu_seconds();
     figures.one("process_cpu_seconds_total", "counter", "User and system time.", cpu);
     let up = start.elapsed().as_secs_f64();

@@ -19,7 +19,7 @@ use super::connection_limit::ConnectionPermit;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::in_progress::InProgress;
-use crate::engine::{self, Described};
+use crate::engine::{Described, Setup};
 use crate::signals::Stop;
 
 type WebServer = Server<StaticFiles<Pool>>;
@@ -52,8 +52,9 @@ impl fmt::Display for Engine {
 
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
-        let start = if flags.report_stalls { engine::start_that_reports } else { engine::start };
-        let runtime = start("web", flags.workers, flags.io, flags.policy.as_deref())?;
+        let (workers, policy) = (flags.workers, flags.policy.as_deref());
+        let setup = Setup { name: "web", workers, io: flags.io, policy, mode: flags.mode };
+        let runtime = if flags.report_stalls { setup.start_that_reports() } else { setup.start() }?;
         Ok(Self { runtime: Arc::new(runtime), fiber_per_connection: flags.fiber_per_connection })
     }
 

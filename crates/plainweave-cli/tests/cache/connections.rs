@@ -10,11 +10,14 @@ use super::child;
 use super::running::{Client, PATIENCE, Running, command, eventually};
 
 /// Every way of running connections.
-const WAYS: [&[&str]; 4] = [
+const WAYS: [&[&str]; 7] = [
     &["--io", "epoll"],
     &["--io", "epoll", "--fiber-per-connection", "-t", "1"],
     &["-t", "1"],
     &["--fiber-per-connection"],
+    &["--io", "epoll", "--mode", "anytime/own"],
+    &["--io", "epoll", "--mode", "anytime/own", "--fiber-per-connection", "--policy", "helping"],
+    &["--io", "uring", "--mode", "anytime/own", "--fiber-per-connection", "-t", "2"],
 ];
 
 #[test]

@@ -1,0 +1,70 @@
+//! `--mode`: when fibers may move between workers, and whose thread-local storage they see.
+
+use std::fmt;
+
+use plainweave::{Movement, Runtime, Storage};
+
+/// A mode, by the names of `plainweave bench micro --modes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode {
+    pub(crate) movement: Movement,
+    pub(crate) storage: Storage,
+}
+
+const MODES: [Mode; 4] = [
+    mode(Movement::Never, Storage::Shared),
+    Mode::DEFAULT,
+    mode(Movement::BeforeStart, Storage::Own),
+    mode(Movement::Anytime, Storage::Own),
+];
+
+const fn mode(movement: Movement, storage: Storage) -> Mode {
+    Mode { movement, storage }
+}
+
+impl Mode {
+    /// What has the cheapest switch.
+    pub(crate) const DEFAULT: Mode = mode(Movement::BeforeStart, Storage::Shared);
+
+    /// The mode of a runtime.
+    pub(crate) fn of(runtime: &Runtime) -> Self {
+        mode(runtime.movement(), runtime.storage())
+    }
+
+    /// Finds a mode by its name; the message says what is valid.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let known = MODES.map(|mode| mode.to_string()).join(", ");
+        if text == mode(Movement::Anytime, Storage::Shared).to_string() {
+            let why = "a fiber that goes on on another worker would find that worker's thread-locals \
+                       (docs/soundness.md of the sources)";
+            return Err(format!("it is unsafe: {why}; choose among {known}"));
+        }
+        MODES.into_iter().find(|mode| mode.to_string() == text).ok_or_else(|| format!("choose among {known}"))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let movement = match self.movement {
+            Movement::Never => "never",
+            Movement::BeforeStart => "before-start",
+            _ => "anytime",
+        };
+        write!(f, "{movement}/{}", if self.storage == Storage::Own { "own" } else { "shared" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in ["never/shared", "before-start/shared", "before-start/own", "anytime/own"] {
+            assert_eq!(Mode::parse(name).map(|mode| mode.to_string()), Ok(name.to_owned()));
+        }
+        assert!(Mode::parse("anytime/shared").unwrap_err().starts_with("it is unsafe: "));
+        assert!(Mode::parse("anytime").unwrap_err().ends_with("before-start/own, anytime/own"));
+        assert_eq!(Mode::DEFAULT.to_string(), "before-start/shared");
+    }
+}

@@ -1,0 +1,129 @@
+//! `--mode`: when fibers move and whose thread-local storage they see, in both servers.
+
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::child::{self, Kept};
+use plainweave::policy::PRESETS;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const MODES: [&str; 4] = ["never/shared", "before-start/shared", "before-start/own", "anytime/own"];
+const SERVERS: [Asked; 2] = [
+    Asked {
+        arguments: &["web", env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"],
+        ask: GET,
+        answer: b"HTTP/1.1 404",
+    },
+    Asked { arguments: &["cache", "-p", "-1", "-l", "127.0.0.1", "-c", "12000"], ask: b"mn\r\n", answer: b"MN\r\n" },
+];
+const GET: &[u8] = b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// A kind of server, and a question to it.
+#[derive(Clone, Copy)]
+struct Asked {
+    arguments: &'static [&'static str],
+    ask: &'static [u8],
+    answer: &'static [u8],
+}
+
+struct Server {
+    asked: Asked,
+    line: String,
+    address: SocketAddr,
+    _child: Kept,
+}
+
+impl Server {
+    fn start(asked: Asked, more: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+        command.args(asked.arguments).args(more).env_remove("PLAINWEAVE_IO");
+        let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let at = line.find("127.0.0.1:").unwrap_or_else(|| panic!("{more:?}: {line}"));
+        let address = line[at..].split([' ', ',', '(']).next().unwrap().parse().unwrap();
+        Self { asked, line, address, _child: child }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn ask(&self, stream: &mut TcpStream) {
+        stream.write_all(self.asked.ask).unwrap();
+    }
+
+    fn hear(&self, stream: &mut TcpStream) {
+        let mut answer = [0; 1024];
+        let len = stream.read(&mut answer).unwrap();
+        assert!(answer[..len].starts_with(self.asked.answer), "{}", String::from_utf8_lossy(&answer[..len]));
+    }
+}
+
+/// Questions on many connections at once, three times.
+fn serves(server: &Server, connections: usize) {
+    let mut streams: Vec<_> = (0..connections).map(|_| server.connect()).collect();
+    for _ in 0..3 {
+        streams.iter_mut().for_each(|stream| server.ask(stream));
+        streams.iter_mut().for_each(|stream| server.hear(stream));
+    }
+}
+
+#[test]
+fn the_start_line_says_the_mode() {
+    for asked in SERVERS {
+        for io in ["epoll", "uring"] {
+            for mode in MODES {
+                let server = Server::start(asked, &["--io", io, "--mode", mode]);
+                assert!(server.line.contains(&format!(", mode {mode}")), "{}", server.line);
+                serves(&server, 8);
+            }
+        }
+        assert!(Server::start(asked, &[]).line.contains(", mode before-start/shared"));
+    }
+}
+
+#[test]
+fn every_policy_serves_while_fibers_move() {
+    for preset in PRESETS {
+        for (asked, io) in SERVERS.into_iter().zip(["uring", "epoll"]) {
+            let more = ["--mode", "anytime/own", "--policy", preset.name, "--io", io, "--fiber-per-connection"];
+            serves(&Server::start(asked, &more), 50);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_connections_are_served_while_fibers_move() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(11_000), maximum: limit.maximum.map(|most| most.max(11_000)) };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        eprintln!("skipped: this user may not have 11,000 descriptors");
+        return;
+    }
+    for asked in SERVERS {
+        for io in ["epoll", "uring"] {
+            serves(&Server::start(asked, &["--mode", "anytime/own", "--io", io, "--fiber-per-connection"]), 10_000);
+        }
+    }
+}
+
+#[test]
+fn unsafe_and_unknown_modes_are_refused() {
+    for (mode, said) in [("anytime/shared", "it is unsafe"), ("sometimes/own", "choose among never/shared")] {
+        for program in [&["web"][..], &["cache"], &["load", "http", "http://127.0.0.1:1/"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+            let output = child::output(command.args(program).args(["--mode", mode])).unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.code() == Some(2) && text.contains(said), "{program:?} {mode}: {text}");
+        }
+    }
+}
