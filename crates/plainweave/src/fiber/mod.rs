@@ -52,6 +52,14 @@ pub enum Movement {
     BeforeStart,
     /// At any time, the default. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on shared storage only
     /// by `RuntimeBuilder::movement_anytime`, which is unsafe.
+    ///
+    /// What the kernel keeps per thread stays with the worker:
+    /// * Signal mask, affinity, priority, thread name and the like: set them before the runtime is built, which all
+    ///   workers inherit; or restore them before the next suspension. `gettid` may differ after one.
+    /// * Recursive and error-checking locks, and `stdout().lock()`, may be held across suspensions.
+    ///   Priority-inheriting locks must not be used on fibers: one that somebody has waited for stays locked.
+    /// * On io_uring, completions end system calls that block the worker for a limited time (`recv` with a timeout set
+    ///   on the socket, `epoll_wait`) with `EINTR`, as a signal does: call again.
     Anytime,
 }
 

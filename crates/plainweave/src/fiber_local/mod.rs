@@ -22,7 +22,8 @@
 //!    locks know their owner by that word. Two fibers must never show the same number, or both would own a lock: not
 //!    when they run on two workers, and also not one after the other on the same worker, while the first holds the lock
 //!    and is suspended. So it is the block's number, not that of the thread that runs it; calls that pass it to the
-//!    kernel (`pthread_kill`, priorities, priority-inheriting locks under contention) find no such thread.
+//!    kernel (`pthread_kill` to another fiber, priorities, priority-inheriting locks that somebody waits for) find no
+//!    such thread.
 //! 4. **Switched** by two instructions per resume, [`resume`]: nothing between them uses thread-local storage.
 //!    Before the first resume, and whenever the fiber has moved, the worker lends it the allocator's cache of free
 //!    memory that its own thread has ([`Block::lend_malloc_cache`]). With caches of their own, 100,000 suspended fibers
