@@ -39,23 +39,23 @@ pub(super) struct Figures {
     pub(super) max: f64,
     /// Of the slow requests, if there were to be any.
     pub(super) slow_p50: Option<f64>,
-    /// A second. It is lower than what was asked for if answers were late: a connection waits for its answer.
+    /// A second, the sum over the connections. It is lower than what was asked for if answers were late: a connection
+    /// waits for its answer.
     pub(super) rate: f64,
 }
 
 impl Turn {
     pub(super) fn run(self, address: SocketAddr, seed: u64) -> anyhow::Result<Figures> {
-        let start = Instant::now();
         let threads: Vec<_> = (0..self.connections as u64)
             .map(|n| std::thread::spawn(move || self.one(address, seed << 32 | (n + 1))))
             .collect();
-        let (mut times, mut slow_times) = (Vec::new(), Vec::new());
+        let (mut times, mut slow_times, mut rate) = (Vec::new(), Vec::new(), 0.0);
         for thread in threads {
-            let [others, slow] = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (length, [others, slow]) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            rate += self.requests as f64 / length.as_secs_f64();
             times.extend(others);
             slow_times.extend(slow);
         }
-        let rate = (self.connections * self.requests) as f64 / start.elapsed().as_secs_f64();
         ensure!(!times.is_empty(), "every request was slow: more requests, please");
         ensure!(self.one_in == 0 || !slow_times.is_empty(), "no request was slow: more requests, please");
         times.sort_by(f64::total_cmp);
@@ -70,8 +70,9 @@ impl Turn {
         })
     }
 
-    /// Runs a connection. Returns the microseconds of requests that were not slow, and of those that were.
-    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<[Vec<f64>; 2]> {
+    /// Runs a connection. Returns how long it took, and the microseconds of ordinary requests and of slow ones.
+    fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<(Duration, [Vec<f64>; 2])> {
+        let opened = Instant::now();
         let mut stream = TcpStream::connect(address).context("no connection")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -86,7 +87,7 @@ impl Turn {
             let came = self.receive(&stream, slow).context("no answer")?;
             times[usize::from(slow)].push(came.saturating_sub(start).as_secs_f64() * 1e6);
         }
-        Ok(times)
+        Ok((opened.elapsed(), times))
     }
 
     /// Reads an answer. Returns when its last byte came: since 1970.
