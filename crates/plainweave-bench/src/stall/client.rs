@@ -70,7 +70,7 @@ impl Turn {
         })
     }
 
-    /// Runs a connection. Returns how long it took, and the microseconds of the fast requests and of the slow ones.
+    /// Runs a connection. Returns how long it took, and the microseconds of ordinary requests and of slow ones.
     fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<(Duration, [Vec<f64>; 2])> {
         let opened = Instant::now();
         let mut stream = TcpStream::connect(address).context("no connection")?;
