@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use common::*;
-use plainweave::stall::Culprit;
+use plainweave::stall::{Culprit, NoSpare};
 use plainweave::{Builder, Movement, Runtime, RuntimeBuilder, Stall};
 
 on_every_driver!(
@@ -19,6 +19,7 @@ on_every_driver!(
     what_blocks_in_std_is_reported_with_its_caller,
     signals_break_no_call_that_blocks,
     a_storm_of_reports,
+    a_report_says_that_no_more_workers_may_be_added,
 );
 
 const STALL: Duration = Duration::from_millis(2);
@@ -117,7 +118,7 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
         assert!(own.file.as_ref().is_some_and(|file| file.ends_with("stall_reports.rs")), "{report}");
         assert!(report.contains(&format!("by fiber #{id} \"culprit\"\n")), "{report}");
         assert!(report.contains("stall_reports.rs:"), "{report}");
-        assert!(runtime.metrics().stalls >= 1);
+        assert!(runtime.metrics().stalls >= 1 && stall.no_spare.is_none(), "{stall:?}");
     }
 }
 
@@ -207,6 +208,46 @@ fn a_storm_of_reports(setup: Setup) {
         eventually("some are told of", || stalls == 0 || told.count() > 0);
         let left = runtime.shutdown(Duration::from_secs(20));
         assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0));
+    }
+}
+
+/// When all workers that there may be are held up, and more is ready.
+fn a_report_says_that_no_more_workers_may_be_added(setup: Setup) {
+    for (workers, most) in [(1, 1), (1, 3), (2, 2)] {
+        let told = Told::default();
+        let tell = told.clone();
+        let builder = setup.builder().own_storage().movement(Movement::Anytime).workers(workers).max_workers(most);
+        let builder = builder.stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+        let runtime = setup.check(builder.build().expect("a runtime"));
+        let blocked = |count| -> (Vec<_>, Vec<_>) {
+            let block = |_| {
+                let (release, released) = mpsc::channel::<()>();
+                let fiber = Builder::new().name("holder");
+                (release, runtime.spawn_with(fiber, move || released.recv().is_err()).expect("spawned"))
+            };
+            (0..count).map(block).unzip()
+        };
+        let at_the_limit = |told: &Told| {
+            let all = told.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let held =
+                |stall: &&Stall| matches!(&stall.culprit, Culprit::Fiber { name: Some(name), .. } if name == "holder");
+            all.iter().filter(held).filter(|stall| stall.no_spare.is_some()).cloned().collect::<Vec<_>>()
+        };
+        let (releases, fibers) = blocked(most + 3);
+        eventually("each reports the limit", || {
+            let mut reported: Vec<_> = at_the_limit(&told).iter().map(|stall| stall.worker).collect();
+            reported.sort_unstable();
+            reported.dedup();
+            reported.len() == most
+        });
+        for stall in at_the_limit(&told) {
+            assert_eq!(stall.no_spare, Some(NoSpare::AtTheLimit { workers: most }));
+            let line = format!("\nall {most} workers (RuntimeBuilder::max_workers) are held up, and fibers are ready");
+            let report = stall.to_string();
+            assert!(report.contains("\"holder\"\n") && report.ends_with(&line), "{report}");
+        }
+        drop(releases);
+        fibers.into_iter().for_each(|fiber| assert!(fiber.join().expect("no panic")));
     }
 }
 

@@ -71,6 +71,7 @@ use crate::sched::pool::{Beat, PoolShared, RemoteIo};
 use crate::sched::worker_io::IoCx;
 use crate::sys::{self, PollEntry, PollFlags};
 pub(crate) use print::once_for_each_place;
+use report::NoSpare;
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter};
 pub(crate) use sample::install;
@@ -131,6 +132,8 @@ pub(crate) struct Watchdog {
     alert_until: Instant,
     /// The queue of stalls to report, if the program wants reports.
     notes: Option<Notes>,
+    /// Notes of the last scan, which lack what the spare workers' adjustment finds.
+    drafts: Vec<Note>,
     spares: Spares,
 }
 
@@ -142,7 +145,8 @@ impl Watchdog {
             |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: timeslice::Turn::default() };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
-        Self { pool, stall_after, seen, rounds, alert_until: now, notes, spares: Spares::new(start) }
+        let (drafts, spares) = (Vec::new(), Spares::new(start));
+        Self { pool, stall_after, seen, rounds, alert_until: now, notes, drafts, spares }
     }
 
     /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
@@ -157,11 +161,12 @@ impl Watchdog {
                 let take_part = self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
                 let others = stalled.len() < take_part;
                 stalled.iter().for_each(|worker| self.take_over_io(worker.id, others, &mut watched));
-                self.spares.adjust(&self.pool, &stalled);
+                let no_spare = self.spares.adjust(&self.pool, &stalled);
+                self.leave_notes(no_spare);
                 self.wait(&watched);
                 continue;
             }
-            self.spares.adjust(&self.pool, &stalled);
+            let _ = self.spares.adjust(&self.pool, &stalled);
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
                 let pool = &self.pool;
@@ -217,13 +222,22 @@ impl Watchdog {
                 if seen.tell_after == self.stall_after {
                     self.pool.counts.stalls.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(notes) = &self.notes {
-                    notes.leave(Note { worker: id, beat, since: seen.since, delay: seen.delay });
+                if self.notes.is_some() {
+                    let (since, delay) = (seen.since, seen.delay);
+                    self.drafts.push(Note { worker: id, beat, since, delay, no_spare: None });
                 }
                 seen.tell_after = seen.tell_after.saturating_mul(AGAIN);
             }
         }
         stalled
+    }
+
+    /// Leaves the last scan's notes for the reporter.
+    fn leave_notes(&mut self, no_spare: Option<NoSpare>) {
+        let drafts = self.drafts.drain(..).map(|draft| Note { no_spare, ..draft });
+        if let Some(notes) = &self.notes {
+            drafts.for_each(|note| notes.leave(note));
+        }
     }
 
     /// Does a stalled worker's I/O, and adds what to wait for until the next time. `others`: some worker is free to run

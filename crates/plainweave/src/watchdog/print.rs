@@ -17,6 +17,8 @@ const MOST_PLACES: usize = 1000;
 enum Place {
     Line(PathBuf, Option<u32>),
     Address(usize),
+    /// Any, where no spare worker can be had: that is news, wherever it is.
+    NoSpare,
 }
 
 /// Returns a function that reports each place once, to standard error.
@@ -33,10 +35,11 @@ pub(crate) fn once_for_each_place() -> OnStall {
 fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
     let Culprit::Fiber { frames, .. } = &stall.culprit else { return None };
     // For most of the time it was others that had the processor: the place says nothing.
-    if stall.starved > stall.held / 2 || seen.len() == MOST_PLACES {
+    if (stall.starved > stall.held / 2 && stall.no_spare.is_none()) || seen.len() == MOST_PLACES {
         return None;
     }
     let place = match stall.own_frame() {
+        _ if stall.no_spare.is_some() => Place::NoSpare,
         Some(Frame { file: Some(file), line, .. }) => Place::Line(file.clone(), *line),
         _ => Place::Address(frames.first()?.address),
     };
@@ -93,7 +96,14 @@ mod tests {
 
     fn stall(frames: Vec<Frame>) -> Stall {
         let culprit = Culprit::Fiber { id: 7, name: Some("checkout".to_owned()), frames };
-        Stall { worker: 1, held: Duration::from_millis(12), starved: Duration::ZERO, culprit, missed: 0 }
+        Stall {
+            worker: 1,
+            held: Duration::from_millis(12),
+            starved: Duration::ZERO,
+            culprit,
+            missed: 0,
+            no_spare: None,
+        }
     }
 
     #[test]

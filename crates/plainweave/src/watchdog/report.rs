@@ -32,6 +32,7 @@
 //! ([`RuntimeBuilder::report_stalls`](crate::RuntimeBuilder::report_stalls)).
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,8 +51,28 @@ pub struct Stall {
     pub starved: Duration,
     /// What it was doing when it was sampled.
     pub culprit: Culprit,
+    /// Why nobody runs what is ready, if that is so: all workers are held up, and there is no spare one.
+    pub no_spare: Option<NoSpare>,
     /// Number of reports left out since the last one, because your function was busy.
     pub missed: u64,
+}
+
+/// Why there is no spare worker for fibers that are ready while all workers are held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoSpare {
+    /// There are as many workers as [`RuntimeBuilder::max_workers`](crate::RuntimeBuilder::max_workers) allows.
+    AtTheLimit {
+        /// That number.
+        workers: usize,
+    },
+    /// The system refused a thread, its memory or its descriptors; the runtime tries again every second.
+    Refused {
+        /// The number of workers there are.
+        workers: usize,
+        /// What the system said.
+        error: io::ErrorKind,
+    },
 }
 
 /// What a stalled worker was doing.
@@ -123,7 +144,21 @@ impl fmt::Display for Stall {
                 &[]
             }
         };
-        frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))
+        frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))?;
+        self.no_spare.map_or(Ok(()), |no_spare| write!(f, "\n{no_spare}"))
+    }
+}
+
+impl fmt::Display for NoSpare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoSpare::AtTheLimit { workers } => {
+                write!(f, "all {workers} workers (RuntimeBuilder::max_workers) are held up, and fibers are ready")
+            }
+            NoSpare::Refused { workers, error } => {
+                write!(f, "all {workers} workers are held up, fibers are ready, and no spare worker can start: {error}")
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::delay::Delays;
-use super::report::{Culprit, Frame, Stall};
+use super::report::{Culprit, Frame, NoSpare, Stall};
 use super::sample;
 use super::unwind::Tables;
 use crate::policy::WorkerId;
@@ -43,6 +43,8 @@ pub(crate) struct Note {
     pub(crate) since: Instant,
     /// What [`Notes::delay`] returned then.
     pub(crate) delay: Duration,
+    /// As in the report.
+    pub(crate) no_spare: Option<NoSpare>,
 }
 
 /// The watchdog's end of the queue.
@@ -116,7 +118,8 @@ impl Reporter {
                 }
             }
         };
-        Stall { worker: note.worker, held, starved, culprit, missed: self.missed.swap(0, Ordering::Relaxed) }
+        let (no_spare, missed) = (note.no_spare, self.missed.swap(0, Ordering::Relaxed));
+        Stall { worker: note.worker, held, starved, culprit, no_spare, missed }
     }
 }
 

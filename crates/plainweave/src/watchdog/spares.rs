@@ -10,7 +10,8 @@
 //! It also adds those that the program asks for (`Runtime::add_workers`), and counts them with the regular ones.
 //!
 //! One a scan, which is one a millisecond while stalls are likely. At the limit (`RuntimeBuilder::max_workers`), or
-//! without memory for a thread, fibers wait as they would without spare workers, and the watchdog goes on trying.
+//! without memory for a thread, fibers wait as they would without spare workers, and the watchdog goes on trying. If
+//! all workers are held up then, the report of a stall says so ([`NoSpare`]).
 //!
 //! A spare worker is let go when more workers than the regular number are free and none was added for [`KEPT`].
 
@@ -20,6 +21,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::report::NoSpare;
+use crate::fiber::Movement;
 use crate::policy::WorkerId;
 use crate::sched::pool::PoolShared;
 use crate::sched::spare::Role;
@@ -47,23 +50,28 @@ pub(super) struct Spares {
     threads: Vec<JoinHandle<usize>>,
     last_added: Instant,
     retry_at: Instant,
+    /// Why the last one could not start.
+    refused: io::ErrorKind,
 }
 
 impl Spares {
     pub(super) fn new(start: Start) -> Self {
         let now = Instant::now();
-        Self { start, threads: Vec::new(), last_added: now, retry_at: now }
+        Self { start, threads: Vec::new(), last_added: now, retry_at: now, refused: io::ErrorKind::Other }
     }
 
     pub(super) fn into_threads(self) -> Vec<JoinHandle<usize>> {
         self.threads
     }
 
-    /// Adds a spare worker or lets one go, if there is cause; `stalled` are the workers that are held up.
-    pub(super) fn adjust(&mut self, pool: &PoolShared, stalled: &[Stalled]) {
+    /// Adds a spare worker or lets one go, if there is cause; `stalled` are the workers that are held up. If all have
+    /// been for long and something is ready, but there is no spare worker for it, returns why.
+    pub(super) fn adjust(&mut self, pool: &PoolShared, stalled: &[Stalled]) -> Option<NoSpare> {
         let spares = pool.regular()..pool.workers.len();
         if spares.is_empty() {
-            return;
+            let all_held_up = stalled.len() == pool.workers.len() && stalled.iter().all(|worker| worker.long);
+            let would_help = pool.movement == Movement::Anytime && all_held_up && pool.outside.maybe_ready_spare();
+            return would_help.then_some(NoSpare::AtTheLimit { workers: pool.workers.len() });
         }
         let wanted = wanted(pool);
         let takes_part = |id: &WorkerId| pool.workers[*id].role.takes_part();
@@ -76,11 +84,11 @@ impl Spares {
         let computing = blocked.iter().filter(|(_, in_kernel)| !in_kernel).count();
         let all_held_up = free == 0 && blocked.iter().all(|(long, in_kernel)| *long || *in_kernel);
         if workers().count() < wanted {
-            self.add(pool);
+            let _ = self.add(pool);
         } else if free + computing < wanted || all_held_up {
             let asleep = workers().any(|id| pool.is_asleep(id));
             if !asleep && pool.outside.maybe_ready_spare() {
-                self.add(pool);
+                return self.add(pool).filter(|_| free == 0 && blocked.iter().all(|(long, _)| *long));
             }
         } else if free > wanted && self.last_added.elapsed() > KEPT {
             let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
@@ -90,6 +98,7 @@ impl Spares {
                 pool.workers[id].signal();
             }
         }
+        None
     }
 
     /// Returns whether as many workers take part as are wanted when none is held up.
@@ -97,35 +106,42 @@ impl Spares {
         pool.workers.iter().filter(|worker| worker.role.takes_part()).count() == wanted(pool)
     }
 
-    /// Wakes a spare worker that rests, or else starts one.
-    fn add(&mut self, pool: &PoolShared) {
+    /// Wakes a spare worker that rests, or else starts one. Returns why it can do neither.
+    fn add(&mut self, pool: &PoolShared) -> Option<NoSpare> {
         let roles = || (pool.regular()..pool.workers.len()).map(|id| (id, &pool.workers[id].role));
         if roles().any(|(_, role)| role.get() == Role::Starting) {
-            return;
+            return None;
         }
         self.last_added = Instant::now();
         if let Some((_, role)) = roles().find(|(_, role)| role.get() == Role::Released)
             && role.change(Role::Released, Role::Active)
         {
-            return;
+            return None;
         }
         if let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Resting) {
             role.change(Role::Resting, Role::Active);
-            return pool.workers[id].signal();
+            pool.workers[id].signal();
+            return None;
         }
-        if self.last_added < self.retry_at {
-            return;
-        }
-        if let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Absent) {
+        let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Absent) else {
+            return Some(NoSpare::AtTheLimit { workers: pool.workers.len() });
+        };
+        if self.last_added >= self.retry_at {
             role.change(Role::Absent, Role::Starting);
             match (self.start)(id) {
-                Ok(thread) => self.threads.push(thread),
-                Err(_) => {
+                Ok(thread) => {
+                    self.threads.push(thread);
+                    return None;
+                }
+                Err(error) => {
                     role.change(Role::Starting, Role::Absent);
                     self.retry_at = self.last_added + RETRY;
+                    self.refused = error.kind();
                 }
             }
         }
+        let workers = pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
+        Some(NoSpare::Refused { workers, error: self.refused })
     }
 }
 
