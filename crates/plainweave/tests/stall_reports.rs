@@ -280,11 +280,12 @@ fn what_blocks_in_std_is_reported_with_its_caller(setup: Setup) {
     assert!(own.file.as_ref().is_some_and(|file| file.ends_with("stall_reports.rs")), "{stall}");
 }
 
-/// Computes until the runtime has counted a stall more.
+/// Blocks its thread. (What computes may have no processor for most of the time, and is not reported then.)
 #[inline(never)]
-fn stall_once(runtime: &'static Runtime) {
-    let before = runtime.metrics().stalls;
-    while runtime.metrics().stalls == before {}
+fn stall_once() -> u32 {
+    std::thread::sleep(ms(100));
+    // Not a tail call, which would leave no frame.
+    std::hint::black_box(1)
 }
 
 /// What a build with debug assertions says without being asked, and each place once.
@@ -293,14 +294,10 @@ fn stalls_are_reported_by_default_where_assertions_are() {
     const NAME: &str = "stalls_are_reported_by_default_where_assertions_are";
     if is_child("child") {
         let builder = Runtime::builder().workers(2).stall_after(Some(STALL));
-        let runtime: &Runtime = Box::leak(Box::new(builder.build().expect("a runtime")));
-        for _ in 0..20 {
-            rest(runtime);
-            runtime
-                .spawn_with(Builder::new().name("slow"), || stall_once(runtime))
-                .expect("spawned")
-                .join()
-                .expect("ended");
+        let runtime = builder.build().expect("a runtime");
+        for _ in 0..10 {
+            rest(&runtime);
+            runtime.spawn_with(Builder::new().name("slow"), stall_once).expect("spawned").join().expect("ended");
         }
         // The reporter's thread may be some way behind.
         std::thread::sleep(Duration::from_millis(500));
@@ -311,7 +308,7 @@ fn stalls_are_reported_by_default_where_assertions_are() {
     let text = stderr_of(&child);
     let reports: Vec<_> = text.lines().filter(|line| line.starts_with("plainweave: worker")).collect();
     if cfg!(debug_assertions) {
-        assert!(!reports.is_empty() && reports.len() < 20, "{text}");
+        assert!(!reports.is_empty() && reports.len() < 10, "{text}");
         assert!(reports.iter().all(|line| line.contains("\"slow\"")) && text.contains("stall_reports.rs:"), "{text}");
         assert_eq!(text.matches("report_stalls(false)").count(), 1, "{text}");
     } else {
