@@ -1,7 +1,7 @@
 //! Echo over loopback: what a fiber adds to a bare epoll loop, in CPU of the server per request.
 //!
-//! Three servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber per connection on
-//! epoll and on io_uring. A closed-loop client on CPU 1 drives them in turn, some thousand requests a turn, so that all
+//! Five servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber per connection on
+//! epoll and on io_uring, as our servers run it (before-start/shared) and as the library does unasked (anytime/own). A closed-loop client on CPU 1 drives them in turn, some thousand requests a turn, so that all
 //! see the same machine in the same minute. The figure is CPU time of all threads of the server process (the kernel's
 //! io_uring workers are among them), and above all its ratio to the bare loop's in the same round.
 
@@ -62,16 +62,20 @@ pub(crate) enum Kind {
     Raw,
     Epoll,
     Uring,
+    EpollAnytime,
+    UringAnytime,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Raw, Kind::Epoll, Kind::Uring];
+    const ALL: [Kind; 5] = [Kind::Raw, Kind::Epoll, Kind::Uring, Kind::EpollAnytime, Kind::UringAnytime];
 
     fn name(self) -> &'static str {
         match self {
             Kind::Raw => "raw epoll loop",
             Kind::Epoll => "plainweave epoll",
             Kind::Uring => "plainweave uring",
+            Kind::EpollAnytime => "plainweave epoll anytime/own",
+            Kind::UringAnytime => "plainweave uring anytime/own",
         }
     }
 
@@ -80,6 +84,8 @@ impl Kind {
             Kind::Raw => "raw",
             Kind::Epoll => "epoll",
             Kind::Uring => "uring",
+            Kind::EpollAnytime => "epoll-anytime",
+            Kind::UringAnytime => "uring-anytime",
         }
     }
 }
@@ -135,7 +141,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for kind in Kind::ALL {
         match Server::start(kind, flags) {
             Ok(server) => servers.push(server),
-            Err(_) if kind == Kind::Uring => {
+            Err(_) if matches!(kind, Kind::Uring | Kind::UringAnytime) => {
                 absent.push((kind.name().to_owned(), "io_uring is not available here".to_owned()))
             }
             Err(error) => return Err(error),

@@ -23,13 +23,16 @@ impl Mode {
     /// What the servers choose.
     pub(crate) const SHARED: Mode = mode("before-start/shared", Movement::BeforeStart, false);
 
+    /// What the library chooses.
+    pub(crate) const DEFAULT: Mode = mode("anytime/own", Movement::Anytime, true);
+
     const ALL: [Mode; 6] = [
         Self::SHARED,
         mode("never/shared", Movement::Never, false),
         mode("anytime/shared", Movement::Anytime, false),
         mode("before-start/own", Movement::BeforeStart, true),
         mode("never/own", Movement::Never, true),
-        mode("anytime/own", Movement::Anytime, true),
+        Self::DEFAULT,
     ];
 
     /// # Errors

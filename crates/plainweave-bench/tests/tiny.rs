@@ -113,6 +113,7 @@ fn echo() {
     let rows = rows("echo", &["--runs", "2", "--iterations", "500", "--connections", "4"]);
     let systems: Vec<_> = rows.iter().filter(|r| r[4] == "cpu_us_per_request").map(|r| r[2].as_str()).collect();
     assert!(systems.starts_with(&["raw epoll loop", "plainweave epoll"]), "{systems:?}");
+    assert!(systems.contains(&"plainweave epoll anytime/own"), "{systems:?}");
     assert!(rows.iter().any(|r| r[4] == "ratio_to_raw"));
 }
 

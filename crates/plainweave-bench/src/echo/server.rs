@@ -21,16 +21,18 @@ const BUFFER: usize = 4096;
 pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
     machine::pin_to(0);
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
-    let io = match flags.kind {
+    let (io, mode) = match flags.kind {
         Kind::Raw => return raw_loop(&listener),
-        Kind::Epoll => Io::Epoll,
-        Kind::Uring => Io::Uring,
+        Kind::Epoll => (Io::Epoll, Mode::SHARED),
+        Kind::Uring => (Io::Uring, Mode::SHARED),
+        Kind::EpollAnytime => (Io::Epoll, Mode::DEFAULT),
+        Kind::UringAnytime => (Io::Uring, Mode::DEFAULT),
     };
-    fibers(listener, io)
+    fibers(listener, io, mode)
 }
 
-fn fibers(listener: TcpListener, io: Io) -> anyhow::Result<()> {
-    let runtime = Mode::SHARED.builder().workers(1).io(io).build()?;
+fn fibers(listener: TcpListener, io: Io, mode: Mode) -> anyhow::Result<()> {
+    let runtime = mode.builder().workers(1).io(io).build()?;
     let address = listener.local_addr()?;
     let listener = plainweave::net::TcpListener::from_std(listener)?;
     report::say(&address.to_string());

@@ -57,7 +57,7 @@ pub(crate) struct Flags {
         long,
         value_name = "A,B",
         value_delimiter = ',',
-        default_value = "before-start/shared,anytime/shared,before-start/own"
+        default_value = "before-start/shared,anytime/shared,anytime/own"
     )]
     modes: Vec<String>,
 
