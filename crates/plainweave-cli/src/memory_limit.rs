@@ -17,6 +17,8 @@ const UNLIMITED: u64 = 1 << 62;
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
     source: Source,
+    /// Whether the group's version counts sockets, whoever has set the limit.
+    counts_sockets: bool,
 }
 
 /// Where a limit was found.
@@ -48,14 +50,18 @@ impl MemoryLimit {
     /// Returns the limit that a flag gives, or else the one that is found. `None`: the flag is 0, or there is no
     /// telling.
     pub(crate) fn choose(flag: Option<u64>) -> Option<Self> {
+        // Something may be mounted at a path that is not UTF-8.
+        let text = |path: &Path| fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let read = |path: &str| text(Path::new(path)).unwrap_or_default();
+        let found = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), &read("/proc/meminfo"), text);
         match flag {
             Some(0) => None,
-            Some(bytes) => Some(Self { bytes, source: Source::Flag }),
-            None => {
-                let text = |path: &Path| fs::read_to_string(path).ok();
-                let read = |path: &str| text(Path::new(path)).unwrap_or_default();
-                find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), &read("/proc/meminfo"), text)
-            }
+            Some(bytes) => Some(Self {
+                bytes,
+                source: Source::Flag,
+                counts_sockets: found.is_some_and(|found| found.counts_sockets),
+            }),
+            None => found,
         }
     }
 
@@ -67,7 +73,7 @@ impl MemoryLimit {
     /// Returns whether the kernel's buffers of sockets count against it. Version 1 counts them by themselves
     /// (`memory.kmem.tcp.usage_in_bytes`), and kills nobody for them.
     pub(crate) fn counts_sockets(&self) -> bool {
-        matches!(self.source, Source::Group(_, Version::Two))
+        self.counts_sockets
     }
 }
 
@@ -87,12 +93,14 @@ impl fmt::Display for MemoryLimit {
 
 /// Finds the limit in these files' texts; `read` returns the text of a group's file, if it is there.
 fn find(cgroup: &str, mountinfo: &str, meminfo: &str, read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
-    let machine = total_memory(meminfo).map(|bytes| MemoryLimit { bytes, source: Source::Machine });
+    let machine =
+        total_memory(meminfo).map(|bytes| MemoryLimit { bytes, source: Source::Machine, counts_sockets: false });
     let limits = mountinfo.lines().filter_map(Mount::parse).flat_map(|mount| mount.files(cgroup)).filter_map(
         |(file, version)| {
             // "max" is no number.
             let bytes = read(&file)?.trim().parse().ok().filter(|bytes| *bytes < UNLIMITED)?;
-            Some(MemoryLimit { bytes, source: Source::Group(file, version) })
+            let counts_sockets = version == Version::Two;
+            Some(MemoryLimit { bytes, source: Source::Group(file, version), counts_sockets })
         },
     );
     // Of equal ones the first: the group's own before those above it, the machine's only if there is no other.
@@ -277,10 +285,10 @@ mod tests {
 
     #[test]
     fn sockets_count_in_version_2_alone() {
-        let of = |version| MemoryLimit { bytes: 1, source: Source::Group(PathBuf::new(), version) };
-        assert!(of(Version::Two).counts_sockets() && !of(Version::One).counts_sockets());
-        let machine = MemoryLimit { bytes: 24 << 30, source: Source::Machine };
+        let limit = |mountinfo, groups| find(groups, mountinfo, MEMINFO, |_| Some("4096".to_owned())).unwrap();
+        assert!(limit(V2, "0::/\n").counts_sockets() && !limit(HYBRID, HYBRID_GROUPS).counts_sockets());
+        let machine = find("", "", MEMINFO, |_| None).unwrap();
         assert!(!machine.counts_sockets() && !machine.is_hard());
-        assert_eq!(machine.to_string(), "24 GiB (the machine's memory)");
+        assert_eq!(machine.to_string(), "23 GiB (the machine's memory)");
     }
 }

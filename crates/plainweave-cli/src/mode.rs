@@ -31,6 +31,12 @@ impl Mode {
         mode(runtime.movement(), runtime.storage())
     }
 
+    /// Returns how many descriptors spare workers may take, which come where fibers move at any time.
+    pub(crate) fn spare_descriptors(self) -> usize {
+        // By the runtime's default of `max_workers`, each a driver, its wake-up and what the watchdog waits on.
+        if self.movement == Movement::Anytime { 64 * 3 } else { 0 }
+    }
+
     /// Finds a mode by its name; the message says what is valid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let known = MODES.map(|mode| mode.to_string()).join(", ");

@@ -196,7 +196,8 @@ fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Erro
     }
     if *method == Method::CONNECT {
         let port = target.rsplit_once(':').map(|(_, port)| port);
-        let valid = port.is_some_and(|port| !port.is_empty()) && is_authority(target.as_bytes());
+        let valid = port.is_some_and(|port| port.ends_with(|last: char| last.is_ascii_digit()))
+            && is_authority(target.as_bytes());
         return if valid { Ok(Target::Authority(target)) } else { Err(bad) };
     }
     if target.starts_with('/') {

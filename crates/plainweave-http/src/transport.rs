@@ -43,7 +43,8 @@ pub trait Transport: Read + Write {
     /// Returns what ends a [`Transport::wait_readable`] in progress from another thread, by ending the reading side of
     /// the stream: bytes that have arrived can still be read, then comes the end of file.
     ///
-    /// `None`, the default: nothing does, and a server that stops waits for this stream's timeouts.
+    /// `None`, the default: nothing does, and a server that stops waits for this stream's timeouts. That of
+    /// [`std::net::TcpStream`] takes a second descriptor for each connection.
     fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }

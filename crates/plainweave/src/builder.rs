@@ -172,7 +172,7 @@ impl RuntimeBuilder {
         let workers = self.checked_workers(choice)?;
         self.check_storage()?;
         let seed = self.seed ^ if let Io::Sim { seed } = choice { seed } else { 0 };
-        let spares = self.checked_spares(workers, choice)?;
+        let spares = self.checked_spares::<P>(workers, choice)?;
         let policy = Arc::new(P::new(params, &topology(workers, spares > 0)));
         let config = PoolConfig {
             workers,
@@ -204,13 +204,13 @@ impl RuntimeBuilder {
     }
 
     /// Returns the most spare workers.
-    fn checked_spares(&self, workers: usize, choice: Io) -> io::Result<usize> {
+    fn checked_spares<P: Policy<FiberTask>>(&self, workers: usize, choice: Io) -> io::Result<usize> {
         let most = self.max_workers.unwrap_or(MOST_WORKERS.max(workers));
         if !(workers..=MAX_WORKERS).contains(&most) {
             let text = format!("max_workers: {most} is out of range, {workers} (the workers) to {MAX_WORKERS}");
             return Err(invalid(text));
         }
-        let useful = self.chosen_movement() == Movement::Anytime && self.stall_after.is_some();
+        let useful = P::SPARES && self.chosen_movement() == Movement::Anytime && self.stall_after.is_some();
         Ok(if useful && !matches!(choice, Io::Sim { .. }) { most - workers } else { 0 })
     }
 

@@ -261,8 +261,7 @@ fn spare_workers_rest_when_workers_are_back(setup: Setup) {
     on_workers(setup, |runtime| {
         for _ in 0..3 {
             let (release, blocked) = block(runtime, 8);
-            runtime.run(yield_now);
-            assert!(runtime.metrics().spare_workers > 0);
+            eventually("spare workers come", || runtime.metrics().spare_workers > 0);
             drop(release);
             join_all(blocked);
             spare_workers_rest(runtime);
@@ -414,6 +413,7 @@ fn workers_are_not_added_where_nobody_would_start_them() {
         Runtime::builder().workers(1).stall_after(None),
         Runtime::builder().workers(2).max_workers(2),
         Runtime::builder().workers(1).movement(Movement::BeforeStart),
+        Runtime::builder().workers(1).policy("local-fifo"),
     ] {
         let error = builder.build().expect("a runtime").add_workers(1).expect_err("refused");
         assert!(error.to_string().contains("Movement::Anytime"), "{error}");

@@ -72,7 +72,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
     let mut settings = Settings::of(flags, workers.get(), &memory);
     // By the time that there is a thread, root may have been given up, which alone can raise some limits.
-    settings.connections = connections(settings.connections, workers.get());
+    let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode.spare_descriptors();
+    settings.connections = connections(settings.connections, others);
     if let Some(user) = &engine.user {
         privileges::assume(user)?;
     }
@@ -112,9 +113,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Raises the limit on descriptors to what `wanted` connections take. Says so if they do not fit, and how many do.
-fn connections(wanted: usize, workers: usize) -> usize {
-    let others = OTHER_DESCRIPTORS + 3 * workers;
+/// Raises the limit on descriptors to what `wanted` connections take, beside `others`. Says so if they do not fit, and
+/// how many do.
+fn connections(wanted: usize, others: usize) -> usize {
     let needed = wanted.saturating_add(others) as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|now| now < needed) {

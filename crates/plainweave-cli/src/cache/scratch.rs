@@ -155,8 +155,9 @@ impl ScratchPool {
             [only] => only,
             many => &many[rustix::thread::sched_getcpu() % many.len()],
         };
-        let mut scratch = place.take().or_else(|| self.another())?;
-        let result = work(&mut scratch);
+        let mut in_use = InUse { pool: self, scratch: Some(place.take().or_else(|| self.another())?) };
+        let result = work(in_use.scratch.as_mut()?);
+        let mut scratch = in_use.scratch.take()?;
         scratch.input.clear();
         scratch.work.out.clear();
         if let Some(extra) = place.swap(Some(scratch)) {
@@ -214,6 +215,20 @@ impl ScratchPool {
     pub(crate) fn reset(&self) {
         let mut tallies = lock(&self.tallies);
         tallies.base = tallies.all();
+    }
+}
+
+/// Scratch buffers in use. After a panic, which drops this, others may take their place.
+struct InUse<'a> {
+    pool: &'a ScratchPool,
+    scratch: Option<Owned>,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.scratch {
+            self.pool.retire(&scratch.work.tally);
+        }
     }
 }
 
@@ -294,6 +309,16 @@ mod tests {
         pool.reset();
         pool.with(|scratch| scratch.work.tally.count(Count::CmdGet)).unwrap();
         assert_eq!(pool.sums().get(Count::CmdGet), 1);
+    }
+
+    #[test]
+    fn a_panic_costs_no_place() {
+        let pool = ScratchPool::new(1, 2);
+        for _ in 0..20 {
+            let panics = || pool.with(|_| -> () { std::panic::resume_unwind(Box::new("a turn")) });
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        }
+        assert_eq!(pool.with(|_| 1), Some(1));
     }
 
     #[test]

@@ -123,7 +123,8 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let descriptors =
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
-    let left = descriptors - OTHER_DESCRIPTORS.min(descriptors / 2);
+    let others = OTHER_DESCRIPTORS + flags.runtime.mode.spare_descriptors();
+    let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
     flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed)
 }

@@ -28,6 +28,8 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     type Params = ();
     type Local = GlobalLocal<T>;
 
+    const SPARES: bool = true;
+
     fn new((): (), topology: &Topology) -> Self {
         Self { sole: topology.is_sole(), queue: Sharded::lock_free(1) }
     }

@@ -129,6 +129,8 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     type Params = HelpingParams;
     type Local = HelpingLocal<T>;
 
+    const SPARES: bool = true;
+
     fn new(params: HelpingParams, topology: &Topology) -> Self {
         Self { lanes: Stamped::new(params.lanes * topology.workers), topology: topology.clone(), params }
     }

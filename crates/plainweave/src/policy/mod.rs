@@ -214,6 +214,12 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The owner's half.
     type Local: Send;
 
+    /// Whether [`Self::pop_spare`] finds what the search of any worker would, its local half aside. Only then does the
+    /// runtime add spare workers: a pusher counts on any worker that searches.
+    ///
+    /// Provided: false.
+    const SPARES: bool = false;
+
     /// The shared half.
     fn new(params: Self::Params, topology: &Topology) -> Self;
 
@@ -237,7 +243,7 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// no half of its own, so it holds nothing that it would have to give back: it pushes with `None`, and takes one
     /// task at a time. `None` if there is nothing that a worker without a half can reach.
     ///
-    /// Provided: always `None`, so that the runtime adds no spare workers.
+    /// Provided: always `None`; see [`Self::SPARES`].
     fn pop_spare(&self, _cx: &mut Cx) -> Option<T> {
         None
     }

@@ -90,6 +90,8 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     type Params = MultiQueueParams;
     type Local = MultiQueueLocal<T>;
 
+    const SPARES: bool = true;
+
     fn new(params: MultiQueueParams, topology: &Topology) -> Self {
         Self { lanes: Stamped::new(params.lanes * topology.workers), params }
     }

@@ -126,6 +126,8 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     type Params = R::Params;
     type Local = RankedLocal<T>;
 
+    const SPARES: bool = true;
+
     fn new(params: R::Params, topology: &Topology) -> Self {
         let head = CachePadded::new(AtomicU64::new(EMPTY));
         Self { rank: R::new(params), sole: topology.is_sole(), head, heap: Mutex::new(Heap::new()) }

@@ -249,6 +249,7 @@ fn moves_started<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
 }
 
 fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
+    assert_eq!(P::SPARES, preset.family != "local");
     let policy = P::new(params, &Topology { spares: true, ..Topology::flat(1) });
     let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
     assert!(!policy.maybe_ready_spare());

@@ -40,6 +40,8 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
     type Params = TiersParams<H::Params, L::Params>;
     type Local = TiersLocal<H::Local, L::Local>;
 
+    const SPARES: bool = H::SPARES && L::SPARES;
+
     fn new(params: Self::Params, topology: &Topology) -> Self {
         let (high, low) = (H::new(params.high, topology), L::new(params.low, topology));
         Self { high, low, from: params.from, every: params.every.max(1) }

@@ -152,6 +152,8 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     type Params = WorkStealingParams;
     type Local = WorkStealingLocal<T>;
 
+    const SPARES: bool = true;
+
     fn new(params: WorkStealingParams, topology: &Topology) -> Self {
         // The ring of a sole worker stays empty: there are no thieves.
         let capacity = if topology.is_sole() { 1 } else { params.capacity.next_power_of_two() };

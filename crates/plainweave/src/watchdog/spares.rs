@@ -83,14 +83,15 @@ impl Spares {
         let free = workers().filter(|id| !held_up(*id)).count();
         let computing = blocked.iter().filter(|(_, in_kernel)| !in_kernel).count();
         let all_held_up = free == 0 && blocked.iter().all(|(long, in_kernel)| *long || *in_kernel);
-        if workers().count() < wanted {
-            let _ = self.add(pool);
-        } else if free + computing < wanted || all_held_up {
-            let asleep = workers().any(|id| pool.is_asleep(id));
-            if !asleep && pool.outside.maybe_ready_spare() {
-                return self.add(pool).filter(|_| free == 0 && blocked.iter().all(|(long, _)| *long));
-            }
-        } else if free > wanted && self.last_added.elapsed() > KEPT {
+        let asleep = || workers().any(|id| pool.is_asleep(id));
+        let is_missed = || !asleep() && pool.outside.maybe_ready_spare();
+        let asked_for = workers().count() < wanted;
+        let too_few = free + computing < wanted || all_held_up;
+        if asked_for || (too_few && is_missed()) {
+            let why_not = self.add(pool);
+            return why_not.filter(|_| free == 0 && blocked.iter().all(|(long, _)| *long) && is_missed());
+        }
+        if !too_few && free > wanted && self.last_added.elapsed() > KEPT {
             let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
             if let Some(id) = spares.rev().find(active)
                 && pool.workers[id].role.change(Role::Active, Role::Released)

@@ -5,13 +5,12 @@
 //! the program and its libraries, once, when the first sample comes from one; `framehop` interprets them. A library
 //! whose file is gone by then has no callers.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{Module, ModuleSectionInfo, Unwinder};
-use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags, elf};
 
 use super::sample::Sample;
 
@@ -58,40 +57,41 @@ impl Tables {
 
     /// Reads the tables of what is loaded and not known yet.
     fn read(&mut self) {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        for (path, range) in loaded(&maps) {
-            if self.known.contains(&range) {
+        // A library may have a name that is not UTF-8; it has no callers then.
+        let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+        for code in String::from_utf8_lossy(&maps).lines().filter_map(Code::parse) {
+            if self.known.contains(&code.range) {
                 continue;
             }
-            if let Some(sections) = Sections::read(path) {
-                let base = range.start;
-                self.unwinder.add_module(Module::new(path.to_owned(), range.clone(), base, sections));
+            if let Some((sections, bias)) = Sections::read(&code) {
+                let (name, base) = (code.path.to_owned(), bias.wrapping_add(sections.base));
+                self.unwinder.add_module(Module::new(name, code.range.clone(), base, sections));
             }
-            self.known.push(range);
+            self.known.push(code.range);
         }
     }
 }
 
-/// Returns the files that are mapped with executable pages, and from where to where, by the lines of `maps` in proc(5).
-fn loaded(maps: &str) -> impl Iterator<Item = (&str, Range<u64>)> {
-    let mut all: HashMap<&str, (Range<u64>, bool)> = HashMap::new();
-    for line in maps.lines() {
-        let Some((range, code, path)) = mapping(line) else { continue };
-        let (whole, has_code) = all.entry(path).or_insert((range.clone(), false));
-        *whole = whole.start.min(range.start)..whole.end.max(range.end);
-        *has_code |= code;
-    }
-    all.into_iter().filter(|(_, (_, code))| *code).map(|(path, (range, _))| (path, range))
+/// A file's code in memory. (Its other parts may be mapped more than once: who looks up names does so.)
+#[derive(Debug, PartialEq, Eq)]
+struct Code<'a> {
+    range: Range<u64>,
+    /// Where it begins in the file.
+    offset: u64,
+    path: &'a str,
 }
 
-/// Returns a mapping of a file: its addresses, whether they can be executed, the file.
-fn mapping(line: &str) -> Option<(Range<u64>, bool, &str)> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    let code = fields.next()?.contains('x');
-    let path = fields.nth(3)?.trim_start();
-    path.starts_with('/').then_some((address(start)?..address(end)?, code, path))
+impl<'a> Code<'a> {
+    /// Parses a line of `maps` in proc(5), if it is of a file's code.
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let code = fields.next()?.contains('x');
+        let offset = number(fields.next()?)?;
+        let path = fields.nth(2)?.trim_start();
+        (code && path.starts_with('/')).then_some(Self { range: number(start)?..number(end)?, offset, path })
+    }
 }
 
 /// The sections with a file's tables.
@@ -104,17 +104,26 @@ struct Sections {
 impl Sections {
     const NAMES: [&'static str; 2] = [".eh_frame", ".eh_frame_hdr"];
 
-    fn read(path: &str) -> Option<Self> {
-        let file = ReadCache::new(File::open(path).ok()?);
+    /// Returns the sections, and by how much the file lies above the addresses in it.
+    fn read(code: &Code<'_>) -> Option<(Self, u64)> {
+        let file = ReadCache::new(File::open(code.path).ok()?);
         let file = object::File::parse(&file).ok()?;
         let section = |name: &'static str| {
             let section = file.section_by_name(name)?;
             let range = section.address()..section.address() + section.size();
             Some((name.as_bytes(), range, section.data().ok()?.to_vec()))
         };
+        // Segments are mapped by whole pages.
+        let page = |number: u64| number & !0xfff;
+        let mapped = file.segments().find(|segment| {
+            let executable =
+                matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
+            executable && page(segment.file_range().0) == code.offset
+        })?;
         // Where the file wants to begin, which is 0 unless it cannot be moved.
-        let base = file.segments().map(|segment| segment.address() & !0xfff).min()?;
-        Some(Self { base, all: Self::NAMES.into_iter().filter_map(section).collect() })
+        let base = file.segments().map(|segment| page(segment.address())).min()?;
+        let sections = Self { base, all: Self::NAMES.into_iter().filter_map(section).collect() };
+        Some((sections, code.range.start.wrapping_sub(page(mapped.address()))))
     }
 }
 
@@ -137,14 +146,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_found() {
+    fn code_is_found_where_it_is_mapped() {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");
-        let (function, data) = (loaded as *const () as u64, (&raw const maps).addr() as u64);
-        assert!(loaded(&maps).any(|(_, range)| range.contains(&function)));
-        assert!(!loaded(&maps).any(|(_, range)| range.contains(&data)));
-        let lines = "7f00-8f00 r--p 00000000 00:00 7    /lib/a b\n8f00-9000 r-xp 00001000 00:00 7    /lib/a b\n\
-                     a000-b000 r-xp 00000000 00:00 0 \nc000-d000 rw-p 00000000 00:00 0    /data\n\
-                     e000-f000 r-xp 00000000 00:00 0    [vdso]";
-        assert_eq!(loaded(lines).collect::<Vec<_>>(), [("/lib/a b", 0x7f00..0x9000)]);
+        let all: Vec<_> = maps.lines().filter_map(Code::parse).collect();
+        let (function, data) = (Code::parse as *const () as u64, (&raw const maps).addr() as u64);
+        let own = all.iter().find(|code| code.range.contains(&function)).expect("this program");
+        assert!(!all.iter().any(|code| code.range.contains(&data)));
+        let (sections, bias) = Sections::read(own).expect("its tables");
+        assert_eq!(sections.all.len(), Sections::NAMES.len());
+        assert!(bias.wrapping_add(sections.base) <= own.range.start);
+        let code = Code { range: 0x8f00..0x9000, offset: 0x1000, path: "/lib/a b" };
+        assert_eq!(Code::parse("8f00-9000 r-xp 00001000 00:00 7    /lib/a b"), Some(code));
+        for other in [
+            "7f00-8f00 r--p 00000000 00:00 7    /lib/a b",
+            "a000-b000 r-xp 00000000 00:00 0 ",
+            "e000-f000 r-xp 00000000 00:00 0    [vdso]",
+            "",
+        ] {
+            assert_eq!(Code::parse(other), None, "{other}");
+        }
     }
 }

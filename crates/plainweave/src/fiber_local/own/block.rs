@@ -215,14 +215,18 @@ pub(super) fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
     /// As much of what the word leads to as is searched: the head of `tcache_perthread_struct`, where the lists of the
     /// smallest sizes begin. Whatever else the allocator sets there on first use, an arena, is larger.
     const SEARCHED: usize = 256;
+    /// Nothing is mapped below (`vm.mmap_min_addr`).
+    const LOWEST: usize = 1 << 16;
     let block = Block::create(glibc).ok()?;
     let words = || {
         // SAFETY: libc's thread-locals in the block.
         glibc.libc.clone().step_by(8).map(|offset| unsafe { (offset, block.at::<usize>(offset).read_unaligned()) })
     };
-    // SAFETY: the words that are compared with the freed address belong to a live object of the allocator's.
-    let leads_to =
-        |start: usize, address| unsafe { (0..SEARCHED).step_by(8).any(|offset| word(start + offset) == address) };
+    // SAFETY: what is a pointer of the allocator's leads to a live object of at least this size. That the word is one,
+    // and no count, is what glibc's thread-locals are known to hold; a small number, as a count would be, is left out.
+    let leads_to = |start: usize, address| unsafe {
+        start >= LOWEST && (0..SEARCHED).step_by(8).any(|offset| word(start + offset) == address)
+    };
     let before: Vec<_> = words().collect();
     // SAFETY: a whole block; the function is not inlined and does not panic.
     let freed = unsafe { base::on(block.base(), use_malloc_cache) };

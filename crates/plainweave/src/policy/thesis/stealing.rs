@@ -166,6 +166,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     type Params = StealingParams;
     type Local = StealingLocal<T, O>;
 
+    const SPARES: bool = true;
+
     fn new(params: StealingParams, topology: &Topology) -> Self {
         let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.is_sole())).collect();
         Self {
