@@ -1,7 +1,8 @@
 //! What happens when a worker's own structure is full, and the shared queues.
 //!
 //! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
-//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better); ask a random worker to
+//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better), and with a chance also
+//! before the structure is full; ask a random worker to
 //! steal from me, once or until I am relieved (much worse); announce my number on a queue of overloaded workers where
 //! thieves look first (a little better). Go and Tokio spill half of the structure into a shared queue: our default.
 //!
@@ -30,7 +31,10 @@ pub enum WhenFull {
     /// The structure grows.
     Grow,
     /// The task goes to the shared queue.
-    Overflow,
+    Overflow {
+        /// With a chance of this many percent also while there is room, 0 to 100.
+        early: u8,
+    },
     /// The same, and a random worker is asked to steal from this one.
     Request {
         /// It goes on doing so until it finds nothing.

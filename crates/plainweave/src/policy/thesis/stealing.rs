@@ -42,7 +42,7 @@ pub struct StealingLocal<T, O> {
     left: u32,
     /// What goes first then.
     turn: bool,
-    /// The last search found nothing near.
+    /// The last search found nothing.
     missed: bool,
 }
 
@@ -72,6 +72,13 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
+    /// Draws whether a task goes to the shared queue although there may be room.
+    #[inline(always)]
+    fn overflows_early(&self, cx: &mut Cx, task: &T) -> bool {
+        let WhenFull::Overflow { early: percent @ 1.. } = self.params.full else { return false };
+        !self.is_alone() && task.pinned().is_none() && cx.below(100) < usize::from(percent)
+    }
+
     #[cold]
     fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T) -> Wake {
         for _ in 0..self.params.spin {
@@ -88,7 +95,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 match full {
                     WhenFull::Request { .. } => self.requests.ask(cx, local.worker),
                     WhenFull::Announce => self.requests.announce(local.worker),
-                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow => {}
+                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow { .. } => {}
                 }
             }
         }
@@ -129,7 +136,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
         let victim = self.requests.asking(local.worker)?;
-        let found = self.steal_from(cx, local, victim);
+        let found = self.steal_from(cx, local, victim, true);
         if found.is_none() || !sticky {
             self.requests.answered(local.worker);
         }
@@ -139,24 +146,27 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn search(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         if self.params.full == WhenFull::Announce
             && let Some(victim) = self.requests.announced()
-            && let Some(task) = self.steal_from(cx, local, victim)
+            && let Some(task) = self.steal_from(cx, local, victim, true)
         {
             return Some(task);
         }
         let (everywhere, me) = (local.missed, local.worker);
         let rule = self.params.victim;
-        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim));
+        let found = rule
+            .search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim, everywhere));
         local.missed = found.is_none() && !everywhere;
         found
     }
 
-    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
+    /// Steals from `victim`; `insist`: even where [`Amount::PassOver`](super::Amount::PassOver) would pass it over.
+    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId, insist: bool) -> Option<T> {
         let stealer = &self.stealers[victim];
         if victim == local.worker || !O::has_tasks(stealer) {
             return None;
         }
         cx.steal_attempts += 1;
-        let found = local.order.steal(stealer, |len| self.params.amount.of(len));
+        let amount = self.params.amount.attempt(cx, insist);
+        let found = local.order.steal(stealer, |len| amount.of(len));
         cx.steals += u64::from(found.is_some());
         found
     }
@@ -194,6 +204,10 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         };
         if why == Ready::Yielded && (self.params.yields == Yields::Shared || local.order.yields_apart()) {
             return self.push_yielded(cx, local, task);
+        }
+        if self.overflows_early(cx, &task) {
+            self.shared.push(cx, task);
+            return Wake::Any;
         }
         let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
