@@ -173,3 +173,33 @@ fn the_shared_queue_has_five_shards() {
     assert_eq!(order, model.collect::<Vec<_>>());
     assert_ne!(order, (0..40).collect::<Vec<_>>());
 }
+
+/// A sticky request lasts, even when there is nothing to steal, until another worker asks the same one.
+#[test]
+fn another_asker_overwrites_a_sticky_request() {
+    // Workers 1 and 2 each draw whom they ask, and both draw worker 0.
+    let both = |seed: &u64| {
+        let mut draws = Cx::new(*seed);
+        [(); 2].iter().all(|()| draws.below(2) == 0)
+    };
+    let seed = (0..).find(both).expect("a quarter of all");
+    let ran = |text: &str| {
+        script!(text, 3, seed, |bench| -> [Vec<usize>; 3] {
+            bench.spawn(1, 100..109);
+            let first = bench.pop(0, Effort::Quick).into_iter().collect();
+            bench.spawn(2, 200..209);
+            let second = bench.run(0, Effort::Quick);
+            bench.spawn(1, [110]);
+            bench.spawn(2, [210]);
+            [first, second, bench.run(0, Effort::Quick)]
+        })
+    };
+    let [first, second, third] = ran("ot-fifo-sticky:capacity=8,amount=one");
+    // From worker 1, which has asked; then all of worker 2's, which asked later, and what overflowed.
+    assert_eq!(first, [100]);
+    assert_eq!(second, [200, 201, 202, 203, 204, 205, 206, 207, 108, 208]);
+    assert_eq!(third, [210], "the note is still there");
+    // Asked once: one theft for each asker.
+    let [first, second, third] = ran("ot-fifo-request:capacity=8,amount=one");
+    assert_eq!((first, second, third), (vec![100], vec![200, 108, 208], vec![]));
+}

@@ -2,9 +2,9 @@
 //!
 //! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
 //! task into a shared queue, behind a lock (worse), without one, or sharded (a little better), and with a chance also
-//! before the structure is full; ask a random worker to
-//! steal from me, once or until I am relieved (much worse); announce my number on a queue of overloaded workers where
-//! thieves look first (a little better). Go and Tokio spill half of the structure into a shared queue: our default.
+//! before the structure is full; ask a random worker to steal from me, once or until another worker asks it (much
+//! worse); announce my number on a queue of overloaded workers where thieves look first (a little better). Go and Tokio
+//! spill half of the structure into a shared queue: our default.
 //!
 //! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
 //! queue at once, since fibers must not wait on each other inside the scheduler.
@@ -37,7 +37,7 @@ pub enum WhenFull {
     },
     /// The same, and a random worker is asked to steal from this one.
     Request {
-        /// It goes on doing so until it finds nothing.
+        /// It goes on doing so until another worker asks it; else it does so once.
         sticky: bool,
     },
     /// The same, and this worker's number is announced where thieves look first.
@@ -104,14 +104,19 @@ impl HelpRequests {
         Self { asked, announced: Mpmc::new(topology.workers.next_power_of_two()) }
     }
 
-    /// Asks a random other worker to steal from `me`, unless it has been asked already.
-    pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId) {
+    /// Asks a random other worker to steal from `me`, unless it has been asked already. A `sticky` request takes the
+    /// place of the one before it: nothing else would end that one.
+    pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId, sticky: bool) {
         if self.asked.len() == 1 {
             return;
         }
         let draw = cx.below(self.asked.len() - 1);
         let other = if draw >= me { draw + 1 } else { draw };
-        let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);
+        if sticky {
+            self.asked[other].store(me + 1, Release);
+        } else {
+            let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);
+        }
     }
 
     /// Returns the worker that has asked `worker`.

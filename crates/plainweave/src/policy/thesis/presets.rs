@@ -274,7 +274,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "stealing",
         "capacity=128,spin=20,full=sticky,victim=biased,yields=shared",
         true,
-        "OCaml schedulers' thesis, until relieved",
+        "OCaml schedulers' thesis: until another worker asks the same one",
         "strongly negative there",
     ),
     row(

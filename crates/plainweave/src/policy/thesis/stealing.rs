@@ -93,7 +93,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             full => {
                 self.shared.push(cx, task);
                 match full {
-                    WhenFull::Request { .. } => self.requests.ask(cx, local.worker),
+                    WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
                     WhenFull::Announce => self.requests.announce(local.worker),
                     WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow { .. } => {}
                 }
@@ -137,7 +137,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
         let victim = self.requests.asking(local.worker)?;
         let found = self.steal_from(cx, local, victim, true);
-        if found.is_none() || !sticky {
+        if !sticky {
             self.requests.answered(local.worker);
         }
         found
