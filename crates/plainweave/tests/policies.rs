@@ -65,6 +65,37 @@ fn every_policy_runs_everything() {
     }
 }
 
+/// Two workers with room for two fibers each, both full of what spawners that spin want to add.
+#[test]
+fn full_workers_whose_spawners_spin_come_to_an_end() {
+    for preset in ["ot-fifo-base", "ot-lifo-base"] {
+        unless_it_hangs(preset, || {
+            let policy = format!("{preset}:capacity=2");
+            let runtime = Runtime::builder().workers(2).policy(policy).build().expect("a runtime");
+            let ran = Arc::new(AtomicUsize::new(0));
+            runtime.run(|| {
+                let spawner = |_| {
+                    let ran = ran.clone();
+                    plainweave::spawn(move || {
+                        let count = |_| {
+                            let ran = ran.clone();
+                            plainweave::spawn(move || ran.fetch_add(1, Ordering::Relaxed))
+                        };
+                        let fibers: Vec<_> = (0..300).map(count).collect();
+                        for fiber in fibers {
+                            fiber.join().expect("no panic");
+                        }
+                    })
+                };
+                let spawners: Vec<_> = (0..2).map(spawner).collect();
+                spawners.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+            });
+            assert_eq!(ran.load(Ordering::Relaxed), 600);
+            assert_eq!(runtime.shutdown(Duration::from_secs(30)), plainweave::Shutdown::default());
+        });
+    }
+}
+
 /// The order in which fibers run that were spawned while their worker was busy.
 fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
     let runtime = Runtime::builder().workers(1).policy(policy).build().expect("a runtime");

@@ -203,3 +203,67 @@ fn another_asker_overwrites_a_sticky_request() {
     let [first, second, third] = ran("ot-fifo-request:capacity=8,amount=one");
     assert_eq!((first, second, third), (vec![100], vec![200, 108, 208], vec![]));
 }
+
+/// The base case: what finds no room waits for it. Here no other worker runs that could make some, so it overflows in
+/// the end, and both are counted; for a completion it does so at once.
+#[test]
+fn a_full_structure_makes_the_spawner_spin() {
+    for (preset, own) in [("ot-fifo-base", [0, 1]), ("ot-lifo-base", [1, 0])] {
+        let (retries, spun, handled, order) =
+            script!(&format!("{preset}:capacity=2"), 2, 1, |bench| -> (u64, u64, [u64; 2], Vec<usize>) {
+                bench.spawn(0, 0..2);
+                assert_eq!(bench.cx.insert_retries, 0);
+                bench.spawn(0, [2]);
+                let (retries, spun) = (bench.cx.insert_retries, bench.cx.insert_overflows);
+                assert!(!bench.cx.set_handles_event(true));
+                bench.spawn(0, [3]);
+                assert!(bench.cx.set_handles_event(false));
+                let handled = [bench.cx.insert_retries - retries, bench.cx.insert_overflows - spun];
+                (retries, spun, handled, bench.run(0, Effort::Quick))
+            });
+        assert!(retries > 1000, "{retries}");
+        assert_eq!((spun, handled), (1, [0, 1]), "{preset}");
+        assert_eq!(order, [&own[..], &[2, 3]].concat(), "{preset}");
+    }
+}
+
+/// Two full workers with room for 2 wait for each other; neither does so for ever, and nothing is lost.
+#[test]
+fn two_full_workers_do_not_wait_for_each_other_for_ever() {
+    const EACH: usize = 1000;
+    for preset in ["ot-fifo-base", "ot-lifo-base"] {
+        struct Fill;
+        impl Visitor<Probe> for Fill {
+            type Output = (u64, Vec<usize>);
+            fn visit<P: Policy<Probe>>(self, params: P::Params) -> Self::Output {
+                let policy = std::sync::Arc::new(P::new(params, &Topology::flat(2)));
+                let (start, (done, all)) = (std::sync::Arc::new(Barrier::new(2)), std::sync::mpsc::channel());
+                for worker in 0..2 {
+                    let (policy, start, done) = (policy.clone(), start.clone(), done.clone());
+                    std::thread::spawn(move || {
+                        let (mut cx, mut local) = (Cx::new(worker as u64), policy.attach(worker));
+                        // A worker that has popped something runs.
+                        policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Spawned);
+                        assert!(policy.pop(&mut cx, &mut local, Effort::Search).is_some());
+                        start.wait();
+                        for id in worker * EACH..(worker + 1) * EACH {
+                            policy.push(&mut cx, Some(&mut local), Probe::new(id), Ready::Spawned);
+                        }
+                        let _ = done.send((cx.insert_overflows, local));
+                    });
+                }
+                let (mut overflows, mut tasks) = (0, Vec::new());
+                for _ in 0..2 {
+                    let ended = all.recv_timeout(std::time::Duration::from_secs(60));
+                    let (counted, local) = ended.expect("both workers come to an end");
+                    overflows += counted;
+                    policy.drain(local, &mut |task| tasks.push(task));
+                }
+                (overflows, ids(tasks))
+            }
+        }
+        let (overflows, ids) = Choice::parse(&format!("{preset}:capacity=2")).expect("a policy").visit(Fill);
+        assert_eq!(overflows as usize, 2 * (EACH - 2), "{preset}: there was room for two each");
+        assert_eq!(ids, (0..2 * EACH).collect::<Vec<_>>(), "{preset}");
+    }
+}

@@ -6,8 +6,8 @@
 //! worse); announce my number on a queue of overloaded workers where thieves look first (a little better). Go and Tokio
 //! spill half of the structure into a shared queue: our default.
 //!
-//! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
-//! queue at once, since fibers must not wait on each other inside the scheduler.
+//! One difference from the sources, but for [`WhenFull::Spin`]: whatever is asked or announced, the task that found no
+//! room goes to the shared queue at once, since fibers must not wait on each other inside the scheduler.
 //!
 //! The shared queues also take what comes from outside the pool, and tasks that yield where the policy says so. They
 //! are looked at on a schedule, see `stealing`.
@@ -28,6 +28,9 @@ use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 pub enum WhenFull {
     /// The older half and the task go to the shared queue (Go, Tokio).
     Spill,
+    /// The task waits for room, and its spawner with it, without end (`thesis/insert` has the exceptions). For
+    /// experiments: nothing else runs there meanwhile.
+    Spin,
     /// The structure grows.
     Grow,
     /// The task goes to the shared queue.

@@ -82,7 +82,7 @@ impl Settings for StealingParams {
         key("poll", "1..65535", "pops until the shared queue comes first"),
         key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N|passover:N:P", "how much it takes; P in percent"),
-        key("full", "spill|grow|overflow[:P]|request|sticky|announce", "what to do without room; P in percent"),
+        key("full", "spill|spin|grow|overflow[:P]|request|sticky|announce", "what to do without room; P in percent"),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
@@ -141,6 +141,7 @@ fn amount(text: &str) -> Option<Amount> {
 fn full(text: &str) -> Option<WhenFull> {
     let words = [
         ("spill", WhenFull::Spill),
+        ("spin", WhenFull::Spin),
         ("grow", WhenFull::Grow),
         ("overflow", WhenFull::Overflow { early: 0 }),
         ("request", WhenFull::Request { sticky: false }),

@@ -38,11 +38,27 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "a task in the slot waits behind its busy worker",
     ),
     row(
+        "ot-fifo-base",
+        "stealing",
+        "capacity=128,full=spin,victim=biased,yields=shared",
+        true,
+        "OCaml schedulers' thesis, base",
+        "for experiments: a full structure makes the spawner spin without end",
+    ),
+    row(
+        "ot-lifo-base",
+        "stealing",
+        "capacity=128,full=spin,victim=biased,yields=shared,order=lifo",
+        false,
+        "OCaml schedulers' thesis, base",
+        "for experiments: a full structure makes the spawner spin without end",
+    ),
+    row(
         "ot-fifo",
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared",
         true,
-        "OCaml schedulers' thesis, base",
+        "OCaml schedulers' thesis, its extensions",
         "tail latency at many workers; a biased draw, as published",
     ),
     row(

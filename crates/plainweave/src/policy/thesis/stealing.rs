@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use super::insert::{Inserts, Out};
 use super::order::Order;
 use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
@@ -25,6 +26,7 @@ pub struct Stealing<T: Task + 'static, O: Order<T>> {
     topology: Topology,
     shared: SharedQueue<T>,
     requests: HelpRequests,
+    inserts: Inserts,
     stealers: Box<[O::Stealer]>,
     /// Until their workers attach.
     orders: Mutex<Vec<Option<O>>>,
@@ -44,6 +46,7 @@ pub struct StealingLocal<T, O> {
     turn: bool,
     /// The last search found nothing.
     missed: bool,
+    out: Out,
 }
 
 impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
@@ -80,9 +83,10 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     }
 
     #[cold]
-    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T) -> Wake {
+    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T, why: Ready) -> Wake {
         for _ in 0..self.params.spin {
             std::hint::spin_loop();
+            cx.insert_retries += 1;
             task = match local.order.push(task, Ready::Yielded) {
                 Ok(wake) => return wake,
                 Err(task) => task,
@@ -90,22 +94,37 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
         match self.params.full {
             WhenFull::Spill => local.order.spill(&self.shared, task, cx),
+            WhenFull::Spin if why != Ready::Yielded && !cx.handles_event() => {
+                let StealingLocal { order, out, .. } = local;
+                match self.inserts.spin(cx, out, task, |task| order.push(task, Ready::Yielded)) {
+                    Ok(wake) => return wake,
+                    Err(task) => self.overflow(cx, task),
+                }
+            }
+            WhenFull::Spin => self.overflow(cx, task),
             full => {
                 self.shared.push(cx, task);
                 match full {
                     WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
                     WhenFull::Announce => self.requests.announce(local.worker),
-                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow { .. } => {}
+                    WhenFull::Spill | WhenFull::Spin | WhenFull::Grow | WhenFull::Overflow { .. } => {}
                 }
             }
         }
         Wake::Any
     }
 
+    /// Ends an insert that was to spin.
+    fn overflow(&self, cx: &mut Cx, task: T) {
+        cx.insert_overflows += 1;
+        self.shared.push(cx, task);
+    }
+
     /// What is looked at on schedule.
     #[cold]
     fn pop_due(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         local.left = self.params.poll;
+        self.set_out(local, false);
         local.turn = !local.turn;
         let relieved = self.relieve(cx, local);
         if local.turn {
@@ -115,8 +134,16 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
+    /// Notes for spawners that spin whether this worker is out of tasks.
+    fn set_out(&self, local: &mut StealingLocal<T, O>, out: bool) {
+        if self.params.full == WhenFull::Spin {
+            self.inserts.set_out(&mut local.out, out);
+        }
+    }
+
     #[inline(never)]
     fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
+        self.set_out(local, false);
         if let Some(task) = local.pop_yielded() {
             return Some(task);
         }
@@ -129,7 +156,12 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 return Some(task);
             }
         }
-        if effort == Effort::Search && self.stealers.len() > 1 { self.search(cx, local) } else { None }
+        if effort == Effort::Quick {
+            return None;
+        }
+        let found = if self.stealers.len() > 1 { self.search(cx, local) } else { None };
+        self.set_out(local, found.is_none());
+        found
     }
 
     /// Steals from the worker that has asked this one to.
@@ -182,6 +214,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             topology: topology.clone(),
             shared: SharedQueue::new(&params),
             requests: HelpRequests::new(topology),
+            inserts: Inserts::new(topology.workers),
             stealers: orders.iter().map(O::stealer).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
             spare: Mutex::new(O::new(&params, false)),
@@ -193,7 +226,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
         let order = orders[worker].take().expect("a worker attaches once");
         let yielded = Pinned::fifo(self.is_alone());
-        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false }
+        let out = self.inserts.attach();
+        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false, out }
     }
 
     #[inline(always)]
@@ -212,7 +246,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
             Ok(wake) => wake,
-            Err(task) => self.push_full(cx, local, task),
+            Err(task) => self.push_full(cx, local, task, why),
         };
         if most == Wake::None { Wake::None } else { wake }
     }
@@ -247,6 +281,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
+        self.set_out(&mut local, true);
         local.yielded.tasks.drain(..).for_each(&mut *sink);
         local.order.drain(sink);
         self.shared.drain(sink);
