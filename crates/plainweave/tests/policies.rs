@@ -96,6 +96,29 @@ fn full_workers_whose_spawners_spin_come_to_an_end() {
     }
 }
 
+/// One worker, with room for two of ten fibers; no spare one comes, though it might.
+#[test]
+fn metrics_count_inserts_that_found_no_room() {
+    let build = |policy| {
+        let builder = Runtime::builder().workers(1).policy(policy).stall_after(Some(Duration::from_secs(60)));
+        // SAFETY: these fibers use no thread-local storage of their own, and everything in them is Send.
+        unsafe { builder.movement_anytime() }.build().expect("a runtime")
+    };
+    let spawn_ten = || {
+        let fibers: Vec<_> = (0..10).map(|_| plainweave::spawn(|| ())).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    };
+    let runtime = build("ot-fifo-base:capacity=2");
+    runtime.run(spawn_ten);
+    eventually("the worker looks at its driver", || runtime.metrics().insert_overflows >= 8);
+    let metrics = runtime.metrics();
+    assert!(metrics.insert_retries >= 8, "{metrics:?}");
+    let runtime = build("fifo:capacity=2");
+    runtime.run(spawn_ten);
+    let metrics = runtime.metrics();
+    assert_eq!((metrics.insert_retries, metrics.insert_overflows), (0, 0));
+}
+
 /// The order in which fibers run that were spawned while their worker was busy.
 fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
     let runtime = Runtime::builder().workers(1).policy(policy).build().expect("a runtime");
