@@ -92,6 +92,20 @@ fn the_start_line_says_the_mode() {
 }
 
 #[test]
+fn the_start_line_says_that_a_policy_is_for_experiments() {
+    for asked in SERVERS {
+        for (policy, experiment) in
+            [("ot-fifo-base", true), ("ot-lifo-base:capacity=2", true), ("fifo:full=spin", true), ("ot-fifo", false)]
+        {
+            let server = Server::start(asked, &["--policy", policy]);
+            assert!(server.line.contains(&format!("policy {policy}")), "{}", server.line);
+            assert_eq!(server.line.contains("for experiments"), experiment, "{}", server.line);
+            serves(&server, 8);
+        }
+    }
+}
+
+#[test]
 fn every_policy_serves_while_fibers_move() {
     for preset in PRESETS {
         for (asked, io) in SERVERS.into_iter().zip(["uring", "epoll"]) {

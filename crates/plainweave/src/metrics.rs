@@ -20,6 +20,11 @@ pub struct Metrics {
     pub switches: u64,
     /// Times a worker went to sleep.
     pub sleeps: u64,
+    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; as of each worker's
+    /// last look at its driver.
+    pub insert_retries: u64,
+    /// Inserts that were to spin until there was room (`full=spin`), and ended without; at the same time.
+    pub insert_overflows: u64,
     /// Workers asleep now.
     pub sleeping_workers: usize,
     /// Stacks in use.
@@ -50,6 +55,8 @@ impl Metrics {
             finished_fibers: sum(|w| &w.finished),
             switches: sum(|w| &w.switches),
             sleeps: sum(|w| &w.sleeps),
+            insert_retries: sum(|w| &w.insert_retries),
+            insert_overflows: sum(|w| &w.insert_overflows),
             sleeping_workers: pool.sleepers.count(),
             stacks_in_use,
             stack_high_water,

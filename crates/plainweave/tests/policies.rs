@@ -65,6 +65,60 @@ fn every_policy_runs_everything() {
     }
 }
 
+/// Two workers with room for two fibers each, both full of what spawners that spin want to add.
+#[test]
+fn full_workers_whose_spawners_spin_come_to_an_end() {
+    for preset in ["ot-fifo-base", "ot-lifo-base"] {
+        unless_it_hangs(preset, || {
+            let policy = format!("{preset}:capacity=2");
+            let runtime = Runtime::builder().workers(2).policy(policy).build().expect("a runtime");
+            let ran = Arc::new(AtomicUsize::new(0));
+            runtime.run(|| {
+                let spawner = |_| {
+                    let ran = ran.clone();
+                    plainweave::spawn(move || {
+                        let count = |_| {
+                            let ran = ran.clone();
+                            plainweave::spawn(move || ran.fetch_add(1, Ordering::Relaxed))
+                        };
+                        let fibers: Vec<_> = (0..300).map(count).collect();
+                        for fiber in fibers {
+                            fiber.join().expect("no panic");
+                        }
+                    })
+                };
+                let spawners: Vec<_> = (0..2).map(spawner).collect();
+                spawners.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+            });
+            assert_eq!(ran.load(Ordering::Relaxed), 600);
+            assert_eq!(runtime.shutdown(Duration::from_secs(30)), plainweave::Shutdown::default());
+        });
+    }
+}
+
+/// One worker, with room for two of ten fibers; no spare one comes, though it might.
+#[test]
+fn metrics_count_inserts_that_found_no_room() {
+    let build = |policy| {
+        let builder = Runtime::builder().workers(1).policy(policy).stall_after(Some(Duration::from_secs(60)));
+        // SAFETY: these fibers use no thread-local storage of their own, and everything in them is Send.
+        unsafe { builder.movement_anytime() }.build().expect("a runtime")
+    };
+    let spawn_ten = || {
+        let fibers: Vec<_> = (0..10).map(|_| plainweave::spawn(|| ())).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    };
+    let runtime = build("ot-fifo-base:capacity=2");
+    runtime.run(spawn_ten);
+    eventually("the worker looks at its driver", || runtime.metrics().insert_overflows >= 8);
+    let metrics = runtime.metrics();
+    assert!(metrics.insert_retries >= 8, "{metrics:?}");
+    let runtime = build("fifo:capacity=2");
+    runtime.run(spawn_ten);
+    let metrics = runtime.metrics();
+    assert_eq!((metrics.insert_retries, metrics.insert_overflows), (0, 0));
+}
+
 /// The order in which fibers run that were spawned while their worker was busy.
 fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
     let runtime = Runtime::builder().workers(1).policy(policy).build().expect("a runtime");

@@ -163,6 +163,11 @@ pub struct Cx {
     pub steal_attempts: u64,
     /// Tasks taken from others.
     pub steals: u64,
+    /// Further attempts to insert tasks into a full structure.
+    pub insert_retries: u64,
+    /// Inserts that were to spin until there was room, and ended without.
+    pub insert_overflows: u64,
+    event: bool,
 }
 
 impl Cx {
@@ -173,7 +178,16 @@ impl Cx {
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self { now: 0, random: (z ^ (z >> 31)) | 1, placements: 0, steal_attempts: 0, steals: 0 }
+        Self {
+            now: 0,
+            random: (z ^ (z >> 31)) | 1,
+            placements: 0,
+            steal_attempts: 0,
+            steals: 0,
+            insert_retries: 0,
+            insert_overflows: 0,
+            event: false,
+        }
     }
 
     /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
@@ -185,6 +199,17 @@ impl Cx {
     /// The loop (or a test) has read the clock.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
+    }
+
+    /// Returns whether pushes come from a completion or a timer: from the worker's loop, where no fiber is the spawner.
+    #[must_use]
+    pub fn handles_event(&self) -> bool {
+        self.event
+    }
+
+    /// Sets [`Self::handles_event`]; returns what it was.
+    pub fn set_handles_event(&mut self, event: bool) -> bool {
+        std::mem::replace(&mut self.event, event)
     }
 
     /// A number below `n`, which is not 0 (Marsaglia's xorshift64*, Lemire's reduction).

@@ -265,6 +265,12 @@ impl Choice {
         &self.family
     }
 
+    /// Returns whether it is for experiments only: a push may spin for as long as no other worker makes room.
+    #[must_use]
+    pub fn is_experiment(&self) -> bool {
+        matches!(&self.family, Family::Stealing(params) if params.full == WhenFull::Spin)
+    }
+
     /// Hands the type that was chosen to `visitor`.
     pub fn visit<T: Task + 'static, V: Visitor<T>>(&self, visitor: V) -> V::Output {
         match self.family.clone() {

@@ -2,6 +2,7 @@
 //! same `match` as the runtime does; what is one policy's own stands below.
 
 mod own;
+mod published;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

@@ -16,7 +16,7 @@
 //! filled and spilled since the first.) *Waiting is bounded:* while a task is behind, the only tasks to enter the ring
 //! are those whose push had looked before; so the ring runs dry, and the rest comes.
 //!
-//! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to 3 to 20 of them. There
+//! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to five of them. There
 //! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
 //! the [injector](Injector): the live fibers.
 //!

@@ -12,6 +12,10 @@ use crate::sched::worker::WorkerCtx;
 pub(crate) trait PushLocal {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
     fn set_now(&self, now: u64);
+    /// As [`Cx::set_handles_event`].
+    fn set_handles_event(&self, event: bool) -> bool;
+    /// Returns [`Cx::insert_retries`] and [`Cx::insert_overflows`].
+    fn inserts(&self) -> [u64; 2];
 }
 
 /// A worker's local policy, and the part that all workers share.
@@ -33,6 +37,15 @@ impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
     #[inline]
     fn set_now(&self, now: u64) {
         self.inner.borrow_mut().1.set_now(now);
+    }
+
+    fn set_handles_event(&self, event: bool) -> bool {
+        self.inner.borrow_mut().1.set_handles_event(event)
+    }
+
+    fn inserts(&self) -> [u64; 2] {
+        let cx = &self.inner.borrow().1;
+        [cx.insert_retries, cx.insert_overflows]
     }
 }
 
@@ -79,4 +92,12 @@ impl PushLocal for Drained {
     }
 
     fn set_now(&self, _: u64) {}
+
+    fn set_handles_event(&self, _: bool) -> bool {
+        false
+    }
+
+    fn inserts(&self) -> [u64; 2] {
+        [0; 2]
+    }
 }

@@ -157,6 +157,7 @@ impl WorkerCtx {
         let now = self.now();
         self.policy.set_now(now);
         self.clock.set(now);
+        self.shared().publish_inserts(self.policy.inserts());
         self.io_cx(&io).expire(now);
     }
 }

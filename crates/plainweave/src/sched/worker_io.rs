@@ -150,7 +150,7 @@ impl IoCx<'_> {
             // borrow.
             let mut expired = Vec::new();
             self.io.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
-            expired.into_iter().for_each(|target| self.expired(target));
+            self.for_event(|| expired.into_iter().for_each(|target| self.expired(target)));
         }
     }
 
@@ -169,26 +169,40 @@ impl IoCx<'_> {
         }
     }
 
+    /// Calls `handle`, and notes for the policy that what becomes ready meanwhile does so by an event: the caller holds
+    /// the worker's I/O lock, so a push must not wait.
+    pub(super) fn for_event(self, handle: impl FnOnce()) {
+        let before = self.here.map(|ctx| ctx.policy.set_handles_event(true));
+        handle();
+        if let (Some(ctx), Some(before)) = (self.here, before) {
+            ctx.policy.set_handles_event(before);
+        }
+    }
+
     /// Hands completions to their owners, and keeps the empty list for the next poll.
     fn deliver(self, mut done: Vec<Completion>) {
-        for Completion { op, result } in done.drain(..) {
-            // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
-            let owner = unsafe {
-                op.as_ref().result.set(Some(result));
-                op.as_ref().owner.get()
-            };
-            match owner {
-                OpOwner::Nobody => {}
-                // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes this worker's
-                // I/O lock before it reads the result.
-                OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
-                // SAFETY: the operation lies in that box, which this call consumes.
-                OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
-            }
+        if !done.is_empty() {
+            self.for_event(|| done.drain(..).for_each(|completion| self.completed(completion)));
         }
         // Keep the larger buffer: a delivery may itself have cancelled something.
         if self.io.done.borrow().capacity() < done.capacity() {
             self.io.done.replace(done);
+        }
+    }
+
+    fn completed(self, Completion { op, result }: Completion) {
+        // SAFETY: the submitter keeps the operation in place until it has seen the result, which is set here.
+        let owner = unsafe {
+            op.as_ref().result.set(Some(result));
+            op.as_ref().owner.get()
+        };
+        match owner {
+            OpOwner::Nobody => {}
+            // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes this worker's I/O
+            // lock before it reads the result.
+            OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
+            // SAFETY: the operation lies in that box, which this call consumes.
+            OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
         }
     }
 }

@@ -182,6 +182,8 @@ fn what_is_wrong_is_told_with_what_is_valid() {
         ("fifo:poll=99999999999", &["1..65535"]),
         ("fifo:victim=near:0", &["victim=near:0", "near:K"]),
         ("lifo:order=stochastic:101", &["stochastic:P"]),
+        ("fifo:amount=passover:10", &["passover:N:P"]),
+        ("fifo:full=overflow:101", &["overflow[:P]"]),
         ("global-fifo:poll=1", &["'global-fifo'", "it has none"]),
         ("lifo:slot=3", &["slot=0"]),
     ] {

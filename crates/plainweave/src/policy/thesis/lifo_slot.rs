@@ -130,8 +130,8 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
     }
 
     fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
-        let found = self.rest.steal(&victim.rest, wanted);
-        found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |_| 1))
+        let found = self.rest.steal(&victim.rest, &wanted);
+        found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |len| wanted(len).min(1)))
     }
 
     fn has_tasks(victim: &SlotStealer<T>) -> bool {

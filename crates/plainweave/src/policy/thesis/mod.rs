@@ -9,6 +9,7 @@
 
 mod deque;
 mod fifo;
+mod insert;
 mod lifo_slot;
 mod movable;
 mod order;

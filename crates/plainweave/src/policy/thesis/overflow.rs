@@ -1,12 +1,13 @@
 //! What happens when a worker's own structure is full, and the shared queues.
 //!
 //! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
-//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better); ask a random worker to
-//! steal from me, once or until I am relieved (much worse); announce my number on a queue of overloaded workers where
-//! thieves look first (a little better). Go and Tokio spill half of the structure into a shared queue: our default.
+//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better), and with a chance also
+//! before the structure is full; ask a random worker to steal from me, once or until another worker asks it (much
+//! worse); announce my number on a queue of overloaded workers where thieves look first (a little better). Go and Tokio
+//! spill half of the structure into a shared queue: our default.
 //!
-//! One difference from the sources: whatever is asked or announced, the task that found no room goes to the shared
-//! queue at once, since fibers must not wait on each other inside the scheduler.
+//! One difference from the sources, but for [`WhenFull::Spin`]: whatever is asked or announced, the task that found no
+//! room goes to the shared queue at once, since fibers must not wait on each other inside the scheduler.
 //!
 //! The shared queues also take what comes from outside the pool, and tasks that yield where the policy says so. They
 //! are looked at on a schedule, see `stealing`.
@@ -27,13 +28,19 @@ use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 pub enum WhenFull {
     /// The older half and the task go to the shared queue (Go, Tokio).
     Spill,
+    /// The task waits for room, and its spawner with it, without end (`thesis/insert` has the exceptions). For
+    /// experiments: nothing else runs there meanwhile.
+    Spin,
     /// The structure grows.
     Grow,
     /// The task goes to the shared queue.
-    Overflow,
+    Overflow {
+        /// With a chance of this many percent also while there is room, 0 to 100.
+        early: u8,
+    },
     /// The same, and a random worker is asked to steal from this one.
     Request {
-        /// It goes on doing so until it finds nothing.
+        /// It goes on doing so until another worker asks it; else it does so once.
         sticky: bool,
     },
     /// The same, and this worker's number is announced where thieves look first.
@@ -100,14 +107,19 @@ impl HelpRequests {
         Self { asked, announced: Mpmc::new(topology.workers.next_power_of_two()) }
     }
 
-    /// Asks a random other worker to steal from `me`, unless it has been asked already.
-    pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId) {
+    /// Asks a random other worker to steal from `me`, unless it has been asked already. A `sticky` request takes the
+    /// place of the one before it: nothing else would end that one.
+    pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId, sticky: bool) {
         if self.asked.len() == 1 {
             return;
         }
         let draw = cx.below(self.asked.len() - 1);
         let other = if draw >= me { draw + 1 } else { draw };
-        let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);
+        if sticky {
+            self.asked[other].store(me + 1, Release);
+        } else {
+            let _ = self.asked[other].compare_exchange(0, me + 1, Release, Relaxed);
+        }
     }
 
     /// Returns the worker that has asked `worker`.

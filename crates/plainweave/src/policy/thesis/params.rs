@@ -81,8 +81,8 @@ impl Settings for StealingParams {
         key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
         key("poll", "1..65535", "pops until the shared queue comes first"),
         key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
-        key("amount", "half|one|atleast:N", "how much it takes"),
-        key("full", "spill|grow|overflow|request|sticky|announce", "what to do without room"),
+        key("amount", "half|one|atleast:N|passover:N:P", "how much it takes; P in percent"),
+        key("full", "spill|spin|grow|overflow[:P]|request|sticky|announce", "what to do without room; P in percent"),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
@@ -130,17 +130,23 @@ fn victim(text: &str) -> Option<Victim> {
 
 fn amount(text: &str) -> Option<Amount> {
     let words = [("half", Amount::Half), ("one", Amount::One)];
-    word(text, &words).or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n }))
+    let pass_over = || {
+        let (text, percent) = text.rsplit_once(':')?;
+        let percent = number(percent, 0..=100)?;
+        with(text, "passover", 1..=32_768).map(|n| Amount::PassOver { n, percent })
+    };
+    word(text, &words).or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n })).or_else(pass_over)
 }
 
 fn full(text: &str) -> Option<WhenFull> {
     let words = [
         ("spill", WhenFull::Spill),
+        ("spin", WhenFull::Spin),
         ("grow", WhenFull::Grow),
-        ("overflow", WhenFull::Overflow),
+        ("overflow", WhenFull::Overflow { early: 0 }),
         ("request", WhenFull::Request { sticky: false }),
         ("sticky", WhenFull::Request { sticky: true }),
         ("announce", WhenFull::Announce),
     ];
-    word(text, &words)
+    word(text, &words).or_else(|| with(text, "overflow", 0..=100).map(|early| WhenFull::Overflow { early }))
 }

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use super::insert::{Inserts, Out};
 use super::order::Order;
 use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
@@ -25,6 +26,7 @@ pub struct Stealing<T: Task + 'static, O: Order<T>> {
     topology: Topology,
     shared: SharedQueue<T>,
     requests: HelpRequests,
+    inserts: Inserts,
     stealers: Box<[O::Stealer]>,
     /// Until their workers attach.
     orders: Mutex<Vec<Option<O>>>,
@@ -42,8 +44,9 @@ pub struct StealingLocal<T, O> {
     left: u32,
     /// What goes first then.
     turn: bool,
-    /// The last search found nothing near.
+    /// The last search found nothing.
     missed: bool,
+    out: Out,
 }
 
 impl<T: Task + 'static, O: Order<T>> StealingLocal<T, O> {
@@ -72,10 +75,18 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
+    /// Draws whether a task goes to the shared queue although there may be room.
+    #[inline(always)]
+    fn overflows_early(&self, cx: &mut Cx, task: &T) -> bool {
+        let WhenFull::Overflow { early: percent @ 1.. } = self.params.full else { return false };
+        !self.is_alone() && task.pinned().is_none() && cx.below(100) < usize::from(percent)
+    }
+
     #[cold]
-    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T) -> Wake {
+    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T, why: Ready) -> Wake {
         for _ in 0..self.params.spin {
             std::hint::spin_loop();
+            cx.insert_retries += 1;
             task = match local.order.push(task, Ready::Yielded) {
                 Ok(wake) => return wake,
                 Err(task) => task,
@@ -83,22 +94,37 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
         match self.params.full {
             WhenFull::Spill => local.order.spill(&self.shared, task, cx),
+            WhenFull::Spin if why != Ready::Yielded && !cx.handles_event() => {
+                let StealingLocal { order, out, .. } = local;
+                match self.inserts.spin(cx, out, task, |task| order.push(task, Ready::Yielded)) {
+                    Ok(wake) => return wake,
+                    Err(task) => self.overflow(cx, task),
+                }
+            }
+            WhenFull::Spin => self.overflow(cx, task),
             full => {
                 self.shared.push(cx, task);
                 match full {
-                    WhenFull::Request { .. } => self.requests.ask(cx, local.worker),
+                    WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
                     WhenFull::Announce => self.requests.announce(local.worker),
-                    WhenFull::Spill | WhenFull::Grow | WhenFull::Overflow => {}
+                    WhenFull::Spill | WhenFull::Spin | WhenFull::Grow | WhenFull::Overflow { .. } => {}
                 }
             }
         }
         Wake::Any
     }
 
+    /// Ends an insert that was to spin.
+    fn overflow(&self, cx: &mut Cx, task: T) {
+        cx.insert_overflows += 1;
+        self.shared.push(cx, task);
+    }
+
     /// What is looked at on schedule.
     #[cold]
     fn pop_due(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         local.left = self.params.poll;
+        self.set_out(local, false);
         local.turn = !local.turn;
         let relieved = self.relieve(cx, local);
         if local.turn {
@@ -108,8 +134,16 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
+    /// Notes for spawners that spin whether this worker is out of tasks.
+    fn set_out(&self, local: &mut StealingLocal<T, O>, out: bool) {
+        if self.params.full == WhenFull::Spin {
+            self.inserts.set_out(&mut local.out, out);
+        }
+    }
+
     #[inline(never)]
     fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
+        self.set_out(local, false);
         if let Some(task) = local.pop_yielded() {
             return Some(task);
         }
@@ -122,15 +156,20 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 return Some(task);
             }
         }
-        if effort == Effort::Search && self.stealers.len() > 1 { self.search(cx, local) } else { None }
+        if effort == Effort::Quick {
+            return None;
+        }
+        let found = if self.stealers.len() > 1 { self.search(cx, local) } else { None };
+        self.set_out(local, found.is_none());
+        found
     }
 
     /// Steals from the worker that has asked this one to.
     fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
         let victim = self.requests.asking(local.worker)?;
-        let found = self.steal_from(cx, local, victim);
-        if found.is_none() || !sticky {
+        let found = self.steal_from(cx, local, victim, true);
+        if !sticky {
             self.requests.answered(local.worker);
         }
         found
@@ -139,24 +178,27 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn search(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
         if self.params.full == WhenFull::Announce
             && let Some(victim) = self.requests.announced()
-            && let Some(task) = self.steal_from(cx, local, victim)
+            && let Some(task) = self.steal_from(cx, local, victim, true)
         {
             return Some(task);
         }
         let (everywhere, me) = (local.missed, local.worker);
         let rule = self.params.victim;
-        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim));
+        let found = rule
+            .search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim, everywhere));
         local.missed = found.is_none() && !everywhere;
         found
     }
 
-    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId) -> Option<T> {
+    /// Steals from `victim`; `insist`: even where [`Amount::PassOver`](super::Amount::PassOver) would pass it over.
+    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId, insist: bool) -> Option<T> {
         let stealer = &self.stealers[victim];
         if victim == local.worker || !O::has_tasks(stealer) {
             return None;
         }
         cx.steal_attempts += 1;
-        let found = local.order.steal(stealer, |len| self.params.amount.of(len));
+        let amount = self.params.amount.attempt(cx, insist);
+        let found = local.order.steal(stealer, |len| amount.of(len));
         cx.steals += u64::from(found.is_some());
         found
     }
@@ -174,6 +216,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             topology: topology.clone(),
             shared: SharedQueue::new(&params),
             requests: HelpRequests::new(topology),
+            inserts: Inserts::new(topology.workers),
             stealers: orders.iter().map(O::stealer).collect(),
             orders: Mutex::new(orders.into_iter().map(Some).collect()),
             spare: Mutex::new(O::new(&params, false)),
@@ -185,7 +228,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let mut orders = self.orders.lock().unwrap_or_else(|e| e.into_inner());
         let order = orders[worker].take().expect("a worker attaches once");
         let yielded = Pinned::fifo(self.is_alone());
-        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false }
+        let out = self.inserts.attach();
+        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false, out }
     }
 
     #[inline(always)]
@@ -197,10 +241,14 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         if why == Ready::Yielded && (self.params.yields == Yields::Shared || local.order.yields_apart()) {
             return self.push_yielded(cx, local, task);
         }
+        if self.overflows_early(cx, &task) {
+            self.shared.push(cx, task);
+            return Wake::Any;
+        }
         let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
             Ok(wake) => wake,
-            Err(task) => self.push_full(cx, local, task),
+            Err(task) => self.push_full(cx, local, task, why),
         };
         if most == Wake::None { Wake::None } else { wake }
     }
@@ -235,6 +283,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     }
 
     fn drain(&self, mut local: Self::Local, sink: &mut dyn FnMut(T)) {
+        self.set_out(&mut local, true);
         local.yielded.tasks.drain(..).for_each(&mut *sink);
         local.order.drain(sink);
         self.shared.drain(sink);

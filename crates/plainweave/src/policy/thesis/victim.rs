@@ -2,11 +2,12 @@
 //!
 //! Published variants (OCaml schedulers' thesis): a uniform random victim, with half of its tasks, rounded up; the
 //! draw there is biased, and kept as [`Victim::Biased`]; the nearest k on a ring, with k of 13 and 20 the clear winners
-//! on 110 workers; the same cache group first; one task only; at least 10.
+//! on 110 workers; the same cache group first; one task only; nothing from victims with fewer than 10 tasks
+//! ([`Amount::PassOver`]).
 //!
 //! One difference from the sources: their workers never sleep, so a thief that looks at some workers only comes back
-//! for ever. Ours sleep. So a search that found nothing near, followed at once by another one, looks everywhere:
-//! nobody sleeps beside work that it could take.
+//! for ever. Ours sleep. So a search that found nothing, followed at once by another one, looks everywhere and passes
+//! nobody over: nobody sleeps beside work that it could take.
 
 use crate::policy::{Cx, Topology, WorkerId};
 
@@ -39,16 +40,35 @@ pub enum Amount {
         /// At least 1.
         n: usize,
     },
+    /// Half, but a victim with fewer than `n` tasks is passed over for another, except with a chance of `percent`.
+    /// (OCaml schedulers' thesis: 10, and a small chance.)
+    PassOver {
+        /// At least 1.
+        n: usize,
+        /// 0 to 100.
+        percent: u8,
+    },
 }
 
 impl Amount {
-    /// Of `len` tasks, which are some.
+    /// Returns the rule for one attempt. `insist`: the thief passes nobody over.
+    #[inline]
+    pub(super) fn attempt(self, cx: &mut Cx, insist: bool) -> Self {
+        match self {
+            Amount::PassOver { percent, .. } if insist || cx.below(100) < usize::from(percent) => Amount::Half,
+            rule => rule,
+        }
+    }
+
+    /// Returns how many of `len` tasks, which are some; 0: none, the victim is passed over.
     #[inline]
     pub(super) fn of(self, len: usize) -> usize {
         match self {
             Amount::Half => len.div_ceil(2),
             Amount::One => 1,
             Amount::AtLeast { n } => len.div_ceil(2).max(n).min(len),
+            Amount::PassOver { n, .. } if len < n => 0,
+            Amount::PassOver { .. } => len.div_ceil(2),
         }
     }
 }
@@ -155,5 +175,6 @@ mod tests {
         assert_eq!([1, 2, 5].map(|n| Amount::Half.of(n)), [1, 1, 3]);
         assert_eq!(Amount::One.of(9), 1);
         assert_eq!([3, 12, 40].map(|n| Amount::AtLeast { n: 10 }.of(n)), [3, 10, 20]);
+        assert_eq!([3, 9, 10, 41].map(|n| Amount::PassOver { n: 10, percent: 0 }.of(n)), [0, 0, 5, 21]);
     }
 }
