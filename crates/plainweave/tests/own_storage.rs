@@ -404,8 +404,9 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
         return;
     }
     let round = || {
-        let builder = Runtime::builder().workers(2).report_stalls(false).own_storage().movement(Movement::Anytime);
-        let runtime = builder.build().expect("a runtime");
+        // No spare workers, which come on a busy machine and keep free blocks of their own.
+        let builder = Runtime::builder().workers(2).max_workers(2).report_stalls(false);
+        let runtime = builder.own_storage().movement(Movement::Anytime).build().expect("a runtime");
         runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
         let blocks = runtime.metrics().storage_blocks;
         drop(runtime);
