@@ -9,6 +9,14 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Returns a number of things as the machine counts them; more than it can count is the most that it can.
+pub(crate) fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// Version 1 says "no limit" by a number near `i64::MAX`, rounded to pages.
 const UNLIMITED: u64 = 1 << 62;
 

@@ -9,11 +9,11 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 
 use common::*;
-use plainweave::{Io, JoinHandle, Movement, Runtime, RuntimeBuilder, spawn, time, yield_now};
+use plainweave::{Io, Movement, Runtime, RuntimeBuilder, spawn, time, yield_now};
 
 on_every_driver!(
     no_thread_can_be_started,
@@ -46,39 +46,6 @@ fn in_own_process(setup: Setup, test: &str, env: &[(&str, &str)], body: impl FnO
     let child = in_child(&name, &name, env);
     let text = stderr_of(&child);
     assert!(child.status.success() && text.contains("child is content"), "{:?}: {text}", child.status);
-}
-
-/// Fibers that block their threads until the senders are dropped.
-struct Blocked {
-    release: Vec<mpsc::Sender<()>>,
-    fibers: Vec<JoinHandle<bool>>,
-    running: Arc<AtomicUsize>,
-}
-
-impl Blocked {
-    fn new(runtime: &Runtime, count: usize) -> Self {
-        let running = Arc::new(AtomicUsize::new(0));
-        let (release, fibers) = (0..count)
-            .map(|_| {
-                let (running, (release, released)) = (running.clone(), mpsc::channel::<()>());
-                let body = move || {
-                    running.fetch_add(1, Ordering::SeqCst);
-                    released.recv().is_err()
-                };
-                (release, runtime.spawn(body))
-            })
-            .unzip();
-        Self { release, fibers, running }
-    }
-
-    fn running(&self) -> usize {
-        self.running.load(Ordering::SeqCst)
-    }
-
-    fn end(self) {
-        drop(self.release);
-        self.fibers.into_iter().for_each(|fiber| assert!(fiber.join().expect("no panic")));
-    }
 }
 
 /// Without a thread for them, fibers wait until the blocking ones have ended.

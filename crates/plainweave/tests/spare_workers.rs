@@ -293,22 +293,11 @@ fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
 /// What cannot run waits until a thread is free; nothing is lost.
 fn more_than_the_most_workers_block(setup: Setup) {
     let runtime = runtime(setup, 1, 3);
-    let running = Arc::new(AtomicUsize::new(0));
-    let (release, blocked): (Vec<_>, Vec<_>) = (0..9)
-        .map(|_| {
-            let (running, (release, released)) = (running.clone(), mpsc::channel::<()>());
-            let body = move || {
-                running.fetch_add(1, Ordering::SeqCst);
-                released.recv().is_err()
-            };
-            (release, runtime.spawn(body))
-        })
-        .unzip();
-    eventually("as many as may block", || running.load(Ordering::SeqCst) == 3);
+    let blocked = Blocked::new(&runtime, 9);
+    eventually("as many as may block", || blocked.running() == 3);
     pause();
-    assert_eq!(running.load(Ordering::SeqCst), 3);
-    drop(release);
-    assert_eq!(join_all(blocked), [true; 9]);
+    assert_eq!(blocked.running(), 3);
+    blocked.end();
 }
 
 fn a_runtime_ends_with_spare_workers(setup: Setup) {

@@ -95,7 +95,7 @@ impl Cache {
             let turns = self.settings.turns;
             self.tell(&format!(
                 "{turns} connections are being served, and there is memory for no more; others are \
-                closed (a higher memory limit or --max-memory, or a lower -m; said once, see shed_connections)"
+                closed (a higher memory limit or --max-memory, or a lower -m; logged once, see shed_connections)"
             ));
         }
         let _ = conn.stream.set_write_timeout(Some(PATIENCE)).and_then(|()| conn.stream.write_all(NO_MEMORY));

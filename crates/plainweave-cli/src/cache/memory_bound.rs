@@ -7,10 +7,7 @@
 
 use super::memory_budget::MemoryBudget;
 use super::store::Config;
-use crate::memory_limit::MemoryLimit;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+use crate::memory_limit::{KIB, MIB, MemoryLimit, count};
 
 /// The program, and what the heap keeps beside what is in use.
 const PROGRAM: u64 = 4 * MIB;
@@ -85,10 +82,6 @@ impl MemoryBound {
 /// What a budget of this many bytes can come to: of the quarter that may come from `malloc`, it keeps some.
 fn held(budget: usize) -> u64 {
     budget as u64 / 2 * 3
-}
-
-fn count(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -6,10 +6,7 @@
 //! hold counts in both versions of control groups: in version 2 as such; in version 1 their buffers do not, but pages
 //! of the page cache that `sendfile` has queued do, and cannot be reclaimed. See `docs/overload.md`.
 
-use crate::memory_limit::MemoryLimit;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+use crate::memory_limit::{KIB, MIB, MemoryLimit, count};
 
 /// The program: heap, tables, the threads of the blocking pool, the access log's queue.
 const PROGRAM: u64 = 8 * MIB;
@@ -102,10 +99,6 @@ impl MemoryBound {
             self.connections, self.requests
         ))
     }
-}
-
-fn count(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl RoleCell {
         ROLES[usize::from(self.role.load(Ordering::Acquire))]
     }
 
-    /// Changes the role, unless it is another than `from` by now. Returns whether it was.
+    /// Changes the role from `from` to `to`. Returns false if the role is another by now.
     pub(crate) fn change(&self, from: Role, to: Role) -> bool {
         self.role.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

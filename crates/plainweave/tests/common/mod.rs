@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
-use plainweave::{Io, Runtime, RuntimeBuilder};
+use plainweave::{Io, JoinHandle, Runtime, RuntimeBuilder};
 pub(crate) use seccomp::{forbid, forbid_everywhere};
 
 /// A test that takes longer hangs.
@@ -300,5 +300,38 @@ pub fn echo(mut stream: TcpStream) -> std::io::Result<u64> {
         }
         stream.write_all(&buf[..n])?;
         total += n as u64;
+    }
+}
+
+/// Fibers that block their threads until they are let go.
+pub struct Blocked {
+    pub release: Vec<mpsc::Sender<()>>,
+    pub fibers: Vec<JoinHandle<bool>>,
+    running: Arc<AtomicUsize>,
+}
+
+impl Blocked {
+    pub fn new(runtime: &Runtime, count: usize) -> Self {
+        let running = Arc::new(AtomicUsize::new(0));
+        let (release, fibers) = (0..count)
+            .map(|_| {
+                let (running, (release, released)) = (running.clone(), mpsc::channel::<()>());
+                let body = move || {
+                    running.fetch_add(1, Ordering::SeqCst);
+                    released.recv().is_err()
+                };
+                (release, runtime.spawn(body))
+            })
+            .unzip();
+        Self { release, fibers, running }
+    }
+
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
+    }
+
+    pub fn end(self) {
+        drop(self.release);
+        self.fibers.into_iter().for_each(|fiber| assert!(fiber.join().expect("no panic")));
     }
 }
