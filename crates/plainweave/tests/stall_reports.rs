@@ -125,7 +125,9 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
 fn a_worker_alone_is_watched_too(setup: Setup) {
     let told = Told::default();
     let tell = told.clone();
-    let builder = setup.builder().workers(1).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));
+    // A spare worker would be reported by its own number.
+    let builder = setup.builder().workers(1).max_workers(1).stall_after(Some(STALL));
+    let builder = builder.on_stall(move |stall| tell.tell(stall));
     let runtime = setup.check(builder.build().expect("a runtime"));
     let (_, stall) = report_of_a_culprit(&runtime, &told);
     assert_eq!(stall.worker, 0);
