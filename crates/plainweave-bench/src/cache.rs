@@ -8,7 +8,7 @@
 
 mod client;
 mod quota;
-mod server;
+pub(crate) mod server;
 mod trace;
 
 use std::num::NonZeroUsize;

@@ -15,6 +15,7 @@ mod program;
 mod queues;
 mod report;
 mod sample;
+mod shapes;
 mod stall;
 mod store;
 mod web;
@@ -40,6 +41,7 @@ enum Experiment {
     #[command(hide = true)]
     QueuesChild(queues::ChildFlags),
     Echo(echo::Flags),
+    Shapes(shapes::Flags),
     Stall(stall::Flags),
     Cache(cache::Flags),
     Store(store::Flags),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Experiment::Queues(flags) => queues::run(&flags),
         Experiment::QueuesChild(flags) => queues::run_child(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::Shapes(flags) => shapes::run(&flags),
         Experiment::Stall(flags) => stall::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),

@@ -10,15 +10,15 @@
 mod bench;
 mod catalog;
 mod client;
-mod descriptors;
+pub(crate) mod descriptors;
 mod disk;
 mod idle;
 mod log;
 mod overload;
 mod quota;
 mod requests;
-mod server;
-mod site;
+pub(crate) mod server;
+pub(crate) mod site;
 mod slices;
 mod slow;
 mod wrk;

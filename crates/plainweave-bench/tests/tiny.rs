@@ -203,7 +203,35 @@ fn cache() {
 }
 
 #[test]
+fn shapes() {
+    let args = ["--runs", "1", "--seconds", "0.2", "--connections", "8,20", "--rate", "100"];
+    if !PathBuf::from(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists() {
+        return; // Built by `cargo test --workspace`; without it there is nothing to measure.
+    }
+    let rows = rows("shapes", &args);
+    let (web, cache) = (["web 8", "web 20", "web connect", "web block"], ["cache 8", "cache 20", "cache block"]);
+    for case in web.into_iter().chain(cache) {
+        for system in ["driver", "fibers", "acceptors", "event-loops", "pipeline"] {
+            let of = |metric: &str| {
+                let row = rows.iter().find(|r| r[1] == case && r[2] == system && r[4] == metric);
+                row.unwrap_or_else(|| panic!("no {metric} of {case}, {system}"))[6].parse::<f64>().unwrap()
+            };
+            for metric in ["cpu_per_request", "requests_per_s", "p50_us", "p99_us", "p999_us", "memory_mb"] {
+                assert!(of(metric) > 0.0, "{metric} of {case}, {system}");
+            }
+            assert!(of("errors") == 0.0, "{case}, {system}");
+        }
+    }
+    let slow = rows.iter().filter(|r| r[1].ends_with("block") && r[2] == "nginx");
+    assert_eq!(slow.count(), 0, "nginx has no handler that blocks");
+}
+
+#[test]
 fn wrong_names_list_the_valid_ones() {
+    for (given, known) in [("--cases", "64, 1024, 10000, connect, block"), ("--systems", "event-loops, pipeline")] {
+        let (code, text) = run(&["shapes", given, "nonsense"]);
+        assert!(code == Some(1) && text.contains("'nonsense'") && text.contains(known), "{text}");
+    }
     let (code, text) = run(&["micro", "--cases", "nonsense"]);
     assert!(code == Some(1) && text.contains("'nonsense'") && text.contains("spawn-join"), "{text}");
     let (code, text) = run(&["micro", "--systems", "nonsense"]);

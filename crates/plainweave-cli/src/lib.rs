@@ -3,8 +3,10 @@
 //! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only calls [`main`].
 
 mod admin;
+mod architecture;
 mod arguments;
 mod bench;
+mod bench_block;
 pub mod cache;
 mod console;
 mod engine;

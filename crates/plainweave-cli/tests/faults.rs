@@ -12,14 +12,17 @@ use std::time::Duration;
 use common::{Running, eventually, rest};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-const STYLES: [&[&str]; 7] = [
+const STYLES: [&[&str]; 10] = [
     &["--io", "epoll", "--workers", "2"],
     &["--io", "uring", "--workers", "2"],
-    &["--io", "epoll", "--workers", "2", "--fiber-per-connection", "--policy", "lifo-slot"],
-    &["--io", "uring", "--workers", "2", "--fiber-per-connection"],
+    &["--io", "epoll", "--workers", "2", "--architecture", "fibers", "--policy", "lifo-slot"],
+    &["--io", "uring", "--workers", "2", "--architecture", "fibers"],
     &["--io", "epoll", "--workers", "2", "--mode", "anytime/own"],
-    &["--io", "epoll", "--workers", "2", "--mode", "anytime/own", "--fiber-per-connection", "--policy", "helping"],
-    &["--io", "uring", "--workers", "2", "--mode", "anytime/own", "--fiber-per-connection"],
+    &["--io", "epoll", "--workers", "2", "--mode", "anytime/own", "--architecture", "fibers", "--policy", "helping"],
+    &["--io", "uring", "--workers", "2", "--mode", "anytime/own", "--architecture", "fibers"],
+    &["--io", "uring", "--workers", "2", "--architecture", "acceptors"],
+    &["--io", "epoll", "--workers", "2", "--architecture", "event-loops"],
+    &["--io", "epoll", "--workers", "2", "--architecture", "pipeline:4"],
 ];
 
 /// A request whose answer is a whole file.

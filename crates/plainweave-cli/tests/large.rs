@@ -14,7 +14,7 @@ use common::Running;
 const STYLES: [&[&str]; 4] = [
     &["--io", "epoll", "--workers", "1"],
     &["--io", "uring", "--workers", "1"],
-    &["--io", "epoll", "--workers", "2", "--fiber-per-connection"],
+    &["--io", "epoll", "--workers", "2", "--architecture", "fibers"],
     &["--io", "uring", "--workers", "1", "--open-files", "0", "--cache", "0"],
 ];
 

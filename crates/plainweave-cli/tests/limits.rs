@@ -62,7 +62,7 @@ fn who_is_silent_is_cut_off() {
             ("--idle-timeout", GET, &["200"]),
             ("--body-timeout", POST, &["405"]),
         ] {
-            for style in [&[][..], &["--fiber-per-connection"]] {
+            for style in [&[][..], &["--architecture", "fibers"]] {
                 let server = Running::start_in(&site.0, &[&["--io", driver, flag, "200ms"], style].concat());
                 let text = seen(&server, &[sent], Duration::ZERO);
                 let got: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();

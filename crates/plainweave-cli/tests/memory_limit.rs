@@ -134,7 +134,7 @@ fn flags_come_before_the_memory_limit() {
     assert!(line.contains("up to 1000 connections, "), "{line}");
     let line = started(&["--max-memory", "0"]);
     assert!(line.contains("memory not bounded"), "{line}");
-    let line = started(&["--max-memory", "24m", "--fiber-per-connection"]);
+    let line = started(&["--max-memory", "24m", "--architecture", "fibers"]);
     let count = |text: &str| text.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
     let (connections, rest) = line.split_once(" connections, ").unwrap();
     assert_eq!(count(connections), rest.split(' ').next().unwrap().parse::<usize>().unwrap(), "{line}");

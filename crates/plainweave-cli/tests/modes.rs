@@ -1,4 +1,5 @@
-//! `--mode`: when fibers move and whose thread-local storage they see, in both servers.
+//! `--mode` and `--architecture` in both servers: when fibers move and whose thread-local storage they see; which fiber
+//! serves a connection, and on which runtime.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
@@ -23,6 +24,8 @@ const SERVERS: [Asked; 2] = [
     Asked { arguments: &["cache", "-p", "-1", "-l", "127.0.0.1", "-c", "12000"], ask: b"mn\r\n", answer: b"MN\r\n" },
 ];
 const GET: &[u8] = b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n";
+
+const ARCHITECTURES: [&str; 5] = ["driver", "fibers", "acceptors:100", "event-loops", "pipeline:3"];
 
 /// A kind of server, and a question to it.
 #[derive(Clone, Copy)]
@@ -109,7 +112,7 @@ fn the_start_line_says_that_a_policy_is_for_experiments() {
 fn every_policy_serves_while_fibers_move() {
     for preset in PRESETS {
         for (asked, io) in SERVERS.into_iter().zip(["uring", "epoll"]) {
-            let more = ["--mode", "anytime/own", "--policy", preset.name, "--io", io, "--fiber-per-connection"];
+            let more = ["--mode", "anytime/own", "--policy", preset.name, "--io", io, "--architecture", "fibers"];
             serves(&Server::start(asked, &more), 50);
         }
     }
@@ -125,7 +128,77 @@ fn ten_thousand_connections_are_served_while_fibers_move() {
     }
     for asked in SERVERS {
         for io in ["epoll", "uring"] {
-            serves(&Server::start(asked, &["--mode", "anytime/own", "--io", io, "--fiber-per-connection"]), 10_000);
+            serves(&Server::start(asked, &["--mode", "anytime/own", "--io", io, "--architecture", "fibers"]), 10_000);
+        }
+    }
+}
+
+#[test]
+fn every_architecture_serves_in_every_mode() {
+    for asked in SERVERS {
+        for (architecture, io) in ARCHITECTURES.into_iter().flat_map(|name| [(name, "epoll"), (name, "uring")]) {
+            for mode in MODES {
+                let server = Server::start(asked, &["--architecture", architecture, "--mode", mode, "--io", io]);
+                let said = server.line.contains(&format!(", architecture {architecture}"));
+                assert_eq!(said, architecture != "driver", "{}", server.line);
+                serves(&server, 50);
+            }
+        }
+    }
+}
+
+#[test]
+fn acceptors_serve_as_many_connections_as_they_are() {
+    for asked in SERVERS {
+        let server = Server::start(asked, &["--architecture", "acceptors:2"]);
+        let (mut first, mut second, mut third) = (server.connect(), server.connect(), server.connect());
+        for stream in [&mut first, &mut second] {
+            server.ask(stream);
+            server.hear(stream);
+        }
+        server.ask(&mut third);
+        third.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let waits = third.read(&mut [0]).expect_err("both fibers are taken").kind();
+        assert_eq!(waits, std::io::ErrorKind::WouldBlock);
+        drop(first);
+        third.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        server.hear(&mut third);
+        server.ask(&mut second);
+        server.hear(&mut second);
+    }
+}
+
+#[test]
+fn requests_that_block_hold_up_no_others_of_a_pipeline() {
+    for asked in SERVERS {
+        let more = if asked.ask == GET { "--workers" } else { "-t" };
+        let block = ["--architecture", "pipeline:2", "--bench-block", "1h/10", more, "1"];
+        let server = Server::start(asked, &block);
+        let mut streams: Vec<_> = (0..10).map(|_| server.connect()).collect();
+        streams[..9].iter_mut().for_each(|stream| {
+            server.ask(stream);
+            server.hear(stream);
+        });
+        server.ask(&mut streams[9]);
+        // The tenth request holds one of the two threads; the nine after it find the second one.
+        streams[9].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        assert!(streams[9].read(&mut [0]).is_err(), "it blocks");
+        streams[..9].iter_mut().for_each(|stream| {
+            server.ask(stream);
+            server.hear(stream);
+        });
+    }
+}
+
+#[test]
+fn unknown_architectures_are_refused() {
+    for (name, said) in [("threads", "choose among driver"), ("fibers:3", "takes no number"), ("pipeline:0", "from 1")]
+    {
+        for program in ["web", "cache"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+            let output = child::output(command.args([program, "--architecture", name])).unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.code() == Some(2) && text.contains(said), "{program} {name}: {text}");
         }
     }
 }

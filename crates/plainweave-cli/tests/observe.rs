@@ -191,7 +191,7 @@ fn figures_tell_what_was_answered() {
 /// Small answers leave after their exchange is over.
 #[test]
 fn an_answer_that_could_not_be_sent_is_counted() {
-    for style in [&["--io", "epoll"][..], &["--io", "uring"], &["--io", "epoll", "--fiber-per-connection"]] {
+    for style in [&["--io", "epoll"][..], &["--io", "uring"], &["--io", "epoll", "--architecture", "fibers"]] {
         let server = Running::start(&[&["--admin", "127.0.0.1:0"], style].concat());
         let mut stream = server.connect();
         let request = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -227,7 +227,7 @@ fn health_says_so_while_the_server_stops() {
 
 #[test]
 fn more_connections_than_there_may_be_wait_and_are_served() {
-    for style in [&[][..], &["--fiber-per-connection"]] {
+    for style in [&[][..], &["--architecture", "fibers"]] {
         let flags = [&["--max-connections", "3", "--admin", "127.0.0.1:0"], style].concat();
         let server = Running::start(&flags);
         assert!(server.line.contains("up to 3 connections"), "{}", server.line);

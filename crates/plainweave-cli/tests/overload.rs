@@ -91,7 +91,7 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
 
 #[test]
 fn a_reached_connection_limit_is_no_overload() {
-    for style in [&[][..], &["--fiber-per-connection"]] {
+    for style in [&[][..], &["--architecture", "fibers"]] {
         for driver in DRIVERS {
             let flags = [&["--io", driver, "--max-connections", "20", "--admin", "127.0.0.1:0"], style].concat();
             let server = Running::start(&flags);

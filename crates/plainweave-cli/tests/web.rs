@@ -81,7 +81,7 @@ fn stops_gracefully() {
 #[test]
 fn clients_that_are_never_idle_do_not_delay_a_stop() {
     for io in ["--io=epoll", "--io=uring"] {
-        for style in [&[][..], &["--fiber-per-connection"]] {
+        for style in [&[][..], &["--architecture", "fibers"]] {
             let server = Running::start(&[&[io, "--grace", "60s"], style].concat());
             let hammering: Vec<_> = (0..4)
                 .map(|_| {

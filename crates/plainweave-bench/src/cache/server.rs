@@ -13,7 +13,7 @@ use crate::sample::Row;
 
 /// A server to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum System {
+pub(crate) enum System {
     Memcached,
     IdleConn,
     FiberPerConnection,
@@ -41,9 +41,9 @@ impl System {
 }
 
 /// A server in its process; ends with this value.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Dropped after the process has ended.
     _group: Option<Group>,
 }
@@ -56,6 +56,16 @@ impl Server {
 
     /// Starts one in a control group.
     pub(super) fn start_in(system: System, megabytes: usize, group: Option<Group>) -> anyhow::Result<Self> {
+        Self::start_with(system, megabytes, group, &[])
+    }
+
+    /// With more arguments.
+    pub(crate) fn start_with(
+        system: System,
+        megabytes: usize,
+        group: Option<Group>,
+        extra: &[&str],
+    ) -> anyhow::Result<Self> {
         // The port is free now; if another process takes it meanwhile, the server does not start, and reports it.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
         let mut command = match system {
@@ -69,13 +79,13 @@ impl Server {
                 command.arg("cache").env_remove("PLAINWEAVE_IO");
                 command.args(["--io", if system == System::Uring { "uring" } else { "epoll" }]);
                 if system == System::FiberPerConnection {
-                    command.arg("--fiber-per-connection");
+                    command.args(["--architecture", "fibers"]);
                 }
                 command
             }
         };
         command.args(["-t", "1", "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
-        command.args(["-m", &megabytes.to_string()]);
+        command.args(["-m", &megabytes.to_string()]).args(extra);
         if let Some(group) = &group {
             command = group.around(&command);
         }
@@ -96,12 +106,12 @@ impl Server {
     }
 
     /// CPU time so far, in nanoseconds.
-    pub(super) fn cpu(&self) -> anyhow::Result<u64> {
+    pub(crate) fn cpu(&self) -> anyhow::Result<u64> {
         machine::cpu_ns(self.child.id())
     }
 
     /// Resident memory in bytes.
-    pub(super) fn resident(&self) -> f64 {
+    pub(crate) fn resident(&self) -> f64 {
         machine::resident_bytes(self.child.id())
     }
 }

@@ -17,13 +17,13 @@ const START: Duration = Duration::from_secs(20);
 
 /// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Nginx,
     /// With `aio threads`: a pool of threads waits for the disk.
     NginxThreads,
     Epoll,
     Uring,
-    /// With `--fiber-per-connection`.
+    /// With `--architecture fibers`.
     EpollFibers,
     UringFibers,
 }
@@ -72,7 +72,7 @@ impl Kind {
         let mut command = Command::new(plainweave_program().context("no plainweave")?);
         command.arg("web").arg(site.root()).args(["--workers", "1", "--listen", "127.0.0.1:0"]).args(extra);
         if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
-            command.arg("--fiber-per-connection");
+            command.args(["--architecture", "fibers"]);
         }
         command.env("PLAINWEAVE_IO", self.driver());
         Ok((command, None))
@@ -80,7 +80,7 @@ impl Kind {
 }
 
 /// Returns the program beside this one.
-pub(super) fn plainweave_program() -> Option<PathBuf> {
+pub(crate) fn plainweave_program() -> Option<PathBuf> {
     let beside = std::env::current_exe().ok()?.with_file_name("plainweave");
     beside.exists().then_some(beside)
 }
@@ -92,9 +92,9 @@ pub(super) fn nginx_version() -> String {
 
 /// A running server; ends with this value.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     pub(super) kind: Kind,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     child: Child,
     /// After the child: processes first, then their group.
     group: Option<Group>,
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// With more arguments for ours.
-    pub(super) fn start_with(kind: Kind, site: &Site, group: Option<Group>, extra: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start_with(kind: Kind, site: &Site, group: Option<Group>, extra: &[&str]) -> anyhow::Result<Self> {
         let (command, address) = kind.command(site, extra)?;
         let group = group.or_else(|| Group::new(&kind.name().replace(' ', "-"), &["cpuacct"]).ok());
         let mut command = match &group {
@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// CPU time so far, in nanoseconds: the group's, else that of the processes' threads.
-    pub(super) fn cpu_ns(&self) -> anyhow::Result<u64> {
+    pub(crate) fn cpu_ns(&self) -> anyhow::Result<u64> {
         match &self.group {
             Some(group) => Ok(group.cpu_ns()?),
             None => self.processes().iter().map(|pid| machine::cpu_ns(*pid)).sum(),
@@ -151,7 +151,7 @@ impl Server {
     }
 
     /// Memory that only this server holds, and its part of what it shares (PSS), in bytes.
-    pub(super) fn memory(&self) -> anyhow::Result<f64> {
+    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
         let mut total = 0.0;
         for pid in self.processes() {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server is gone")?;

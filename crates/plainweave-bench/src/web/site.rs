@@ -38,12 +38,12 @@ pub(super) const FIELDS: [&[(&str, &str)]; 3] = [
 
 /// A fresh directory of files, removed at the end.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(crate) struct Site {
     dir: PathBuf,
 }
 
 impl Site {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let dir = std::env::temp_dir().join(format!("plainweave-bench-{}", std::process::id()));
         let site = Self { dir };
         std::fs::create_dir_all(site.root()).with_context(|| format!("cannot create {}", site.root().display()))?;
@@ -52,7 +52,7 @@ impl Site {
     }
 
     /// Returns where everything lies; servers keep their own files beside the root.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -77,7 +77,7 @@ impl Drop for Site {
 }
 
 /// Returns the path of a file that load asks for.
-pub(super) fn path(number: usize) -> String {
+pub(crate) fn path(number: usize) -> String {
     format!("/dir{:02}/file-{number:04}.txt", number % 20)
 }
 

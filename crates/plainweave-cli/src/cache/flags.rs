@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::extended::Extended;
+use crate::architecture::ArchitectureFlags;
 use crate::engine::Io;
 use crate::flag::size;
 use crate::mode::Mode;
@@ -203,9 +204,8 @@ pub(super) struct EngineFlags {
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
     pub(super) mode: Mode,
 
-    /// Keep a fiber for each idle connection, instead of a few bytes in the driver
-    #[arg(long)]
-    pub(super) fiber_per_connection: bool,
+    #[command(flatten)]
+    pub(super) architecture: ArchitectureFlags,
 
     /// User to run as; root becomes it before any file or port is opened, others ignore it
     #[arg(short = 'u', long, value_name = "USER")]

@@ -42,6 +42,8 @@ use std::{io, thread};
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::architecture::Runtimes;
+use crate::bench_block::Blocker;
 use crate::console::say;
 use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
@@ -78,8 +80,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         privileges::assume(user)?;
     }
     let (workers, policy) = (Some(workers), engine.policy.as_deref());
-    let runtime = Setup { name: "cache", workers, io: Some(engine.io), policy, mode: engine.mode }.start()?;
-    settings.runtime = crate::engine::labels(&runtime);
+    let setup = Setup { name: "cache", workers, io: Some(engine.io), policy, mode: engine.mode };
+    let runtimes = Runtimes::start(setup, engine.architecture.architecture, Setup::start)?;
+    settings.runtime = runtimes.labels();
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
     }
@@ -89,6 +92,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
+    cache.stage = runtimes.stage.clone();
+    cache.blocker = engine.architecture.bench_block.map(Blocker::new);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
@@ -101,8 +106,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
     }
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
-    let line = format!("plainweave cache: {} ({}, {bounds})", listeners, crate::engine::Described(&runtime));
-    let server = server::Server::new(runtime, cache, flags.engine.fiber_per_connection);
+    let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
+    let server = server::Server::new(runtimes, cache);
     let _attention = Attention::pay(server.operated()).context("the signals could not be caught")?;
     say(io::stdout(), &line);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;

@@ -1,7 +1,7 @@
 //! What runs the connections: fibers. All of the glue between the cache and the runtime is in this file.
 //!
 //! A connection is a few bytes at the driver while it is idle (`net::each_readable`); what it sends starts a fresh
-//! fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
+//! fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -19,6 +19,7 @@ use super::listen::Listeners;
 use super::shared::Cache;
 use super::{admin, dump};
 use crate::admin::Admin;
+use crate::architecture::{Architecture, Loops, Runtimes};
 use crate::signals::{self, Stop};
 
 /// Pause after an accept that failed for lack of descriptors or memory.
@@ -31,19 +32,21 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A cache on its runtime.
 pub(super) struct Server {
-    runtime: Runtime,
+    runtimes: Runtimes,
     shared: Shared,
 }
 
 #[derive(Clone)]
 struct Shared {
     cache: Arc<Cache>,
-    fiber_per_connection: bool,
+    architecture: Architecture,
+    loops: Arc<Loops>,
 }
 
 impl Server {
-    pub(super) fn new(runtime: Runtime, cache: Cache, fiber_per_connection: bool) -> Self {
-        Self { runtime, shared: Shared { cache: Arc::new(cache), fiber_per_connection } }
+    pub(super) fn new(runtimes: Runtimes, cache: Cache) -> Self {
+        let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
+        Self { runtimes, shared: Shared { cache: Arc::new(cache), architecture, loops } }
     }
 
     /// Returns what signals reach.
@@ -60,26 +63,25 @@ impl Server {
         asked: mpsc::Receiver<()>,
         grace: Duration,
     ) -> anyhow::Result<bool> {
-        let Self { runtime, shared } = self;
+        let Self { runtimes, shared } = self;
         // Before a client can ask for another verbosity.
         if shared.cache.verbosity() >= 1 {
             shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
         }
-        let runtime = Arc::new(runtime);
+        let runtimes = Arc::new(runtimes);
         let mut open = Vec::new();
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
             open.push(listener.try_clone()?);
-            let shared = shared.clone();
-            runtime.spawn(move || shared.accept(&listener));
+            shared.start(&runtimes.main, &Arc::new(listener));
         }
         let cache = shared.cache.clone();
         let start = |listener| Admin::start(listener, move |path| admin::page(&cache, path));
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
-        runtime.spawn(move || maintain(&cache));
+        runtimes.main.spawn(move || maintain(&cache));
         if let Some((listener, _)) = &listeners.unix {
-            accept_unix(listener, &runtime, &shared)?;
+            accept_unix(listener, &runtimes, &shared)?;
         }
         let asker = wait(stop, asked);
         if shared.cache.verbosity() >= 1 {
@@ -88,12 +90,12 @@ impl Server {
         }
         shared.cache.begin_to_stop();
         open.iter().for_each(net::TcpListener::close);
-        runtime.close_idle_connections();
+        runtimes.close_idle_connections();
         shared.cache.clients.end();
         drop(listeners.unix);
-        let finished = runtime.wait_idle(grace);
-        if let Ok(runtime) = Arc::try_unwrap(runtime) {
-            runtime.shutdown(CANCELLED);
+        let finished = runtimes.wait_idle(grace);
+        if let Some(runtimes) = Arc::into_inner(runtimes) {
+            runtimes.shutdown(CANCELLED);
         }
         if shared.cache.verbosity() >= 1 {
             shared.cache.tell("stopped");
@@ -148,8 +150,8 @@ fn maintain(cache: &Cache) {
 }
 
 /// The runtime has no Unix sockets: a thread accepts. A connection, once made, is like any other.
-fn accept_unix(listener: &UnixListener, runtime: &Arc<Runtime>, shared: &Shared) -> io::Result<()> {
-    let (listener, runtime, shared) = (listener.try_clone()?, Arc::downgrade(runtime), shared.clone());
+fn accept_unix(listener: &UnixListener, runtimes: &Arc<Runtimes>, shared: &Shared) -> io::Result<()> {
+    let (listener, runtimes, shared) = (listener.try_clone()?, Arc::downgrade(runtimes), shared.clone());
     std::thread::Builder::new().name("cache-unix".to_owned()).spawn(move || {
         while !shared.cache.is_stopping() {
             if !shared.cache.settings.maxconns_fast {
@@ -160,15 +162,24 @@ fn accept_unix(listener: &UnixListener, runtime: &Arc<Runtime>, shared: &Shared)
                 continue;
             };
             let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
-            let (Ok(stream), Some(runtime)) = (stream, runtime.upgrade()) else { continue };
+            let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else { continue };
             let shared = shared.clone();
-            runtime.spawn(move || shared.begin(stream));
+            runtimes.main.spawn(move || shared.begin(stream));
         }
     })?;
     Ok(())
 }
 
 impl Shared {
+    /// Starts what accepts a listener's connections.
+    fn start(&self, runtime: &Runtime, listener: &Arc<net::TcpListener>) {
+        let fibers = if let Architecture::Acceptors(number) = self.architecture { number.get() } else { 1 };
+        for _ in 0..fibers {
+            let (shared, listener) = (self.clone(), listener.clone());
+            runtime.spawn(move || shared.accept(&listener));
+        }
+    }
+
     /// Accepts until the listener is closed.
     fn accept(&self, listener: &net::TcpListener) {
         let cache = &self.cache;
@@ -179,7 +190,7 @@ impl Shared {
             match listener.accept() {
                 Ok((stream, _peer)) => {
                     let _ = stream.set_nodelay(true);
-                    self.begin(stream);
+                    self.take(stream);
                 }
                 Err(_) => {
                     if plainweave::time::sleep(BACK_OFF).is_err() {
@@ -190,20 +201,24 @@ impl Shared {
         }
     }
 
-    /// Takes over a new connection.
-    fn begin(&self, mut stream: TcpStream) {
-        let cache = &self.cache;
-        if cache.settings.maxconns_fast && cache.clients.full() {
-            cache.clients.rejected.fetch_add(1, Relaxed);
-            let _ = stream.set_write_timeout(Some(BACK_OFF)).and_then(|()| stream.write_all(TOO_MANY));
-            return;
+    /// Has a new connection served, as the architecture has it.
+    fn take(&self, stream: TcpStream) {
+        if let Some(runtime) = self.loops.deal() {
+            let shared = self.clone();
+            runtime.spawn(move || shared.begin(stream));
+        } else if matches!(self.architecture, Architecture::Acceptors(_)) {
+            if let Some(conn) = self.enter(stream) {
+                self.live(conn);
+            }
+        } else {
+            self.begin(stream);
         }
-        let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
-        let _ = stream.set_read_timeout(cache.settings.idle_timeout);
-        let Ok(place) = cache.clients.enter(&stream, cache.clock.now().0) else { return };
-        let conn = Conn::new(stream, place);
-        cache.opened(&conn);
-        if self.fiber_per_connection {
+    }
+
+    /// Takes over a new connection.
+    fn begin(&self, stream: TcpStream) {
+        let Some(conn) = self.enter(stream) else { return };
+        if self.architecture.has_fiber_each() {
             let shared = self.clone();
             plainweave::spawn(move || shared.live(conn));
         } else {
@@ -211,8 +226,24 @@ impl Shared {
         }
     }
 
+    /// Lets a new connection in, or tells it that there are too many.
+    fn enter(&self, mut stream: TcpStream) -> Option<Conn> {
+        let cache = &self.cache;
+        if cache.settings.maxconns_fast && cache.clients.full() {
+            cache.clients.rejected.fetch_add(1, Relaxed);
+            let _ = stream.set_write_timeout(Some(BACK_OFF)).and_then(|()| stream.write_all(TOO_MANY));
+            return None;
+        }
+        let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
+        let _ = stream.set_read_timeout(cache.settings.idle_timeout);
+        let place = cache.clients.enter(&stream, cache.clock.now().0).ok()?;
+        let conn = Conn::new(stream, place);
+        cache.opened(&conn);
+        Some(conn)
+    }
+
     /// A fiber for life.
-    fn live(self, mut conn: Conn) {
+    fn live(&self, mut conn: Conn) {
         loop {
             match conn.stream.wait_readable() {
                 Ok(()) => {}

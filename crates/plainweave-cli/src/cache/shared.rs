@@ -6,6 +6,8 @@ use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
 use super::{clients, details, hotkeys, memory_budget, scratch, store, watch};
+use crate::architecture::Stage;
+use crate::bench_block::Blocker;
 use crate::console::say;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -27,6 +29,9 @@ pub(crate) struct Cache {
     stopping: AtomicBool,
     /// A client has asked for all that has expired to be reclaimed.
     crawl: AtomicBool,
+    /// Where commands are carried out, if not where they are read.
+    pub(crate) stage: Option<Arc<Stage>>,
+    pub(crate) blocker: Option<Blocker>,
     /// Where the wish to stop goes.
     stop: mpsc::Sender<()>,
 }
@@ -53,6 +58,8 @@ impl Cache {
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             crawl: AtomicBool::new(false),
+            stage: None,
+            blocker: None,
             stop,
             settings,
         };

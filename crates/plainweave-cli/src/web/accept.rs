@@ -7,10 +7,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use plainweave::net::{TcpListener, TcpStream};
+use plainweave::sync::Mutex;
 use plainweave::time::{now, sleep, with_timeout};
 use socket2::SockRef;
 
@@ -153,5 +154,40 @@ impl Acceptor {
         {
             self.connection_limit.set_backlog(address, limit);
         }
+    }
+}
+
+/// An [`Acceptor`] for many fibers, which accept in turn: if all of them waited at the socket, one connection would
+/// wake them all.
+pub(super) struct SharedAcceptor {
+    turn: Mutex<Turn>,
+    /// Fibers that wait for a connection or for their turn.
+    free: AtomicUsize,
+}
+
+struct Turn {
+    acceptor: Acceptor,
+    /// Since when all of them have been serving.
+    all_serve: Option<Instant>,
+}
+
+impl SharedAcceptor {
+    pub(super) fn new(acceptor: Acceptor) -> Self {
+        Self { turn: Mutex::new(Turn { acceptor, all_serve: None }), free: AtomicUsize::new(0) }
+    }
+
+    /// As [`Acceptor::next`].
+    pub(super) fn next(&self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
+        self.free.fetch_add(1, Relaxed);
+        let mut turn = self.turn.lock().ok()?;
+        if let Some(since) = turn.all_serve.take() {
+            // As at the connection limit: the queue says nothing of the CPU.
+            turn.acceptor.backlog.waited_for_permit(now() - since);
+        }
+        let next = turn.acceptor.next(stopping);
+        if self.free.fetch_sub(1, Relaxed) == 1 {
+            turn.all_serve = Some(now());
+        }
+        next
     }
 }

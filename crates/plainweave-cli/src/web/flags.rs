@@ -12,6 +12,7 @@ use plainweave_http::files::Caching;
 use super::content::ContentFlags;
 use super::line::Format;
 
+use crate::architecture::ArchitectureFlags;
 use crate::engine::{self, Io};
 use crate::flag::{size, time};
 use crate::mode::Mode;
@@ -86,9 +87,8 @@ pub(super) struct RuntimeFlags {
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
     pub(super) mode: Mode,
 
-    /// Keep a fiber for each idle connection, instead of a few bytes in the driver
-    #[arg(long)]
-    pub(super) fiber_per_connection: bool,
+    #[command(flatten)]
+    pub(super) architecture: ArchitectureFlags,
 
     /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error; finding
     /// the names in the program takes some memory (30 MB in a debug build)

@@ -23,12 +23,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use anyhow::Context;
-use plainweave::Runtime;
 use plainweave_http::Server;
 use plainweave_http::files::StaticFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
+use crate::architecture::Runtimes;
 use crate::console::say;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
@@ -47,9 +47,9 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
-    let root = &flags.root;
+    let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let memory = MemoryBound::new(limit, flags.caching.cache, flags.runtime.fiber_per_connection);
+    let memory = MemoryBound::new(limit, flags.caching.cache, architecture.has_fiber_each());
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
     let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
@@ -59,7 +59,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
     let files = flags.content.apply(files, &flags.listen)?;
-    let server = Server::new(files).with_limits(flags.limits.limits());
+    let server =
+        Server::new(engine.site(files, flags.runtime.architecture.bench_block)).with_limits(flags.limits.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Arc::new(observers.watch(server, faults.clone()));
@@ -77,12 +78,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), &format!("plainweave web: {warning}"));
     }
     let bounds = format!("up to {max_connections} connections, {}", memory.description(in_progress.max()));
-    let operated =
-        Operated { log: observers.access_log(), connection_limit: connection_limit.clone(), runtime: engine.runtime() };
+    let operated = Operated {
+        log: observers.access_log(),
+        connection_limit: connection_limit.clone(),
+        runtimes: engine.runtimes(),
+    };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
     let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
-    let observation = observers.open(&server, &admission, engine.runtime())?;
+    let observation = observers.open(&server, &admission, engine.runtimes())?;
     let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
     drop(attention);
     drop(observation);
@@ -97,7 +101,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 struct Operated {
     log: Option<Arc<AccessLog>>,
     connection_limit: Arc<ConnectionLimit>,
-    runtime: Weak<Runtime>,
+    runtimes: Weak<Runtimes>,
 }
 
 impl signals::Operated for Operated {
@@ -110,7 +114,8 @@ impl signals::Operated for Operated {
     fn counts(&self) -> String {
         let limit = &self.connection_limit;
         let (now, accepted) = (limit.connections(), limit.accepted.load(Relaxed));
-        let fibers = self.runtime.upgrade().map_or(0, |runtime| runtime.metrics().live_fibers);
+        let metrics = self.runtimes.upgrade().map(|runtimes| runtimes.metrics()).unwrap_or_default();
+        let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
         format!("{now} connections of at most {}, {accepted} accepted, {fibers} fibers", limit.max())
     }
 }
@@ -126,7 +131,8 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let others = OTHER_DESCRIPTORS + flags.runtime.mode.spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
-    flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed)
+    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.listen.len());
+    flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed).min(made)
 }
 
 fn root_remedy(root: &Path) -> String {

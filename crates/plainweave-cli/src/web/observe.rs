@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use plainweave::Runtime;
+use plainweave::Metrics;
 use plainweave_http::{Handler, Server, StatusCode};
 
 use super::accept::Admission;
@@ -17,7 +17,7 @@ use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
 use crate::admin::{self, Admin, Figures, Page};
-use crate::engine;
+use crate::architecture::Runtimes;
 
 /// What is watched with, before the server is built.
 pub(super) struct Observers {
@@ -81,7 +81,7 @@ impl Observers {
         self,
         server: &Arc<Server<H>>,
         admission: &Admission,
-        runtime: Weak<Runtime>,
+        runtimes: Weak<Runtimes>,
     ) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.counters) {
@@ -93,7 +93,7 @@ impl Observers {
                         let figures = requests(figures, &counters);
                         let figures = in_progress(figures, &admission.in_progress);
                         let figures = connections(figures, &admission.connection_limit, log.as_deref());
-                        Ok((Figures::KIND, process(figures, &runtime, start).into_text()))
+                        Ok((Figures::KIND, process(figures, &runtimes, start).into_text()))
                     }
                     path => health(path, server.is_stopping()),
                 };
@@ -140,7 +140,7 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     figures
 }
 
-/// With `--fiber-per-connection` each connection counts for a request, and none is counted here.
+/// With a fiber for each connection it counts for a request, and none is counted here.
 fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
     let help = "Requests in progress.";
     figures.one("plainweave_requests_in_progress", "gauge", help, in_progress.now());
@@ -175,21 +175,23 @@ fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Op
     figures
 }
 
-fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Figures {
-    let Some(runtime) = runtime.upgrade() else { return figures };
-    let metrics = runtime.metrics();
+fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> Figures {
+    let Some(runtimes) = runtimes.upgrade() else { return figures };
+    let metrics = runtimes.metrics();
+    let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum();
+    let deepest = metrics.iter().map(|metrics| metrics.stack_high_water as u64).max().unwrap_or(0);
     for (name, kind, help, value) in [
-        ("fibers", "gauge", "Fibers alive.", metrics.live_fibers),
-        ("idle_connections", "gauge", "Idle connections that have no fiber.", metrics.idle_connections),
-        ("fibers_finished_total", "counter", "Fibers that have ended.", metrics.finished_fibers),
-        ("worker_sleeps_total", "counter", "Times that a worker found nothing to do.", metrics.sleeps),
-        ("stacks_in_use", "gauge", "Stacks of fibers in use.", metrics.stacks_in_use as u64),
-        ("stack_high_water_bytes", "gauge", "The deepest that a stack was seen.", metrics.stack_high_water as u64),
+        ("fibers", "gauge", "Fibers alive.", sum(|of| of.live_fibers)),
+        ("idle_connections", "gauge", "Idle connections that have no fiber.", sum(|of| of.idle_connections)),
+        ("fibers_finished_total", "counter", "Fibers that have ended.", sum(|of| of.finished_fibers)),
+        ("worker_sleeps_total", "counter", "Times that a worker found nothing to do.", sum(|of| of.sleeps)),
+        ("stacks_in_use", "gauge", "Stacks of fibers in use.", sum(|of| of.stacks_in_use as u64)),
+        ("stack_high_water_bytes", "gauge", "The deepest that a stack was seen.", deepest),
     ] {
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
     let name = "plainweave_runtime_info";
-    let labels = engine::labels(&runtime);
+    let labels = runtimes.labels();
     figures.metric(name, "gauge", "What the runtime was started with.", [(labels.as_str(), 1)]);
     let cpu = admin::cpu_seconds();
     figures.one("process_cpu_seconds_total", "counter", "User and system time.", cpu);

@@ -1,7 +1,7 @@
 //! What runs the connections: fibers. All of the glue between the server and the runtime is in this file.
 //!
 //! A connection is a few bytes at the driver while it is idle (`net::on_readable`); each request it sends starts a
-//! fresh fiber. With `--fiber-per-connection` it keeps one fiber for life instead.
+//! fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::fmt;
 use std::io;
@@ -9,20 +9,21 @@ use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{ConnState, Next, Server};
+use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode};
 
-use super::accept::{Acceptor, Admission};
+use super::accept::{Acceptor, Admission, SharedAcceptor};
 use super::connection_limit::ConnectionPermit;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::in_progress::InProgress;
-use crate::engine::{Described, Setup};
+use crate::architecture::{Architecture, Loops, Runtimes, Stage};
+use crate::bench_block::{BenchBlock, Blocker};
+use crate::engine::Setup;
 use crate::signals::Stop;
 
-type WebServer = Server<StaticFiles<Pool>>;
+type WebServer = Server<Site>;
 
 /// After the grace time: for cancelled requests to end.
 const CANCELLED: Duration = Duration::from_millis(500);
@@ -37,16 +38,35 @@ impl Blocking for Pool {
     }
 }
 
-/// The chosen runtime, described by `Display` in the start-up line.
+/// The files, and where requests for them are handled.
 #[derive(Debug)]
-pub(super) struct Engine {
-    runtime: Arc<Runtime>,
-    fiber_per_connection: bool,
+pub(super) struct Site {
+    files: StaticFiles<Pool>,
+    stage: Option<Arc<Stage>>,
+    blocker: Option<Blocker>,
 }
+
+impl Handler for Site {
+    fn handle(&self, request: &mut Request<'_>) -> Response {
+        let head = request.head();
+        let respond = || {
+            self.blocker.as_ref().map(Blocker::pass);
+            self.files.respond(head)
+        };
+        match &self.stage {
+            Some(stage) => stage.call(respond).unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE)),
+            None => respond(),
+        }
+    }
+}
+
+/// The chosen runtimes, described by `Display` in the start-up line.
+#[derive(Debug)]
+pub(super) struct Engine(Arc<Runtimes>);
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Described(&self.runtime).fmt(f)
+        self.0.fmt(f)
     }
 }
 
@@ -54,20 +74,25 @@ impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
         let setup = Setup { name: "web", workers, io: flags.io, policy, mode: flags.mode };
-        let runtime = if flags.report_stalls { setup.start_that_reports() } else { setup.start() }?;
-        Ok(Self { runtime: Arc::new(runtime), fiber_per_connection: flags.fiber_per_connection })
+        let start = |setup: Setup<'_>| if flags.report_stalls { setup.start_that_reports() } else { setup.start() };
+        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, start)?)))
     }
 
-    /// For the admin address, which does not keep it alive.
-    pub(super) fn runtime(&self) -> Weak<Runtime> {
-        Arc::downgrade(&self.runtime)
+    /// For the admin address, which does not keep them alive.
+    pub(super) fn runtimes(&self) -> Weak<Runtimes> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// Makes the handler of these files.
+    pub(super) fn site(&self, files: StaticFiles<Pool>, block: Option<BenchBlock>) -> Site {
+        Site { files, stage: self.0.stage.clone(), blocker: block.map(Blocker::new) }
     }
 
     /// After `run`.
     pub(super) fn end(self) {
-        // Nobody else has it for longer than it takes to read its figures.
-        if let Some(runtime) = Arc::into_inner(self.runtime) {
-            runtime.shutdown(CANCELLED);
+        // Nobody else has them for longer than it takes to read their figures.
+        if let Some(runtimes) = Arc::into_inner(self.0) {
+            runtimes.shutdown(CANCELLED);
         }
     }
 
@@ -85,19 +110,35 @@ impl Engine {
             let acceptor = Acceptor::new(listener.try_clone()?, admission);
             let (in_progress, faults) = (admission.in_progress.clone(), admission.faults.clone());
             let service = Arc::new(Service { server: server.clone(), in_progress, faults });
-            let fiber_each = self.fiber_per_connection;
-            self.runtime.spawn(move || accept(acceptor, &service, fiber_each));
+            self.accept(acceptor, service);
         }
         stop.wait()?;
         server.stop();
         listeners.iter().for_each(net::TcpListener::close);
-        self.runtime.close_idle_connections();
-        Ok(self.runtime.wait_idle(grace))
+        self.0.close_idle_connections();
+        Ok(self.0.wait_idle(grace))
+    }
+
+    /// Starts what accepts a listener's connections.
+    fn accept(&self, acceptor: Acceptor, service: Arc<Service>) {
+        let (runtime, loops) = (&self.0.main, self.0.loops.clone());
+        match self.0.architecture {
+            Architecture::Acceptors(number) => {
+                let acceptor = Arc::new(SharedAcceptor::new(acceptor));
+                for _ in 0..number.get() {
+                    let (acceptor, server) = (acceptor.clone(), service.server.clone());
+                    runtime.spawn(move || accept_and_serve(&acceptor, &server));
+                }
+            }
+            architecture => {
+                runtime.spawn(move || accept(acceptor, &service, architecture.has_fiber_each(), &loops));
+            }
+        }
     }
 }
 
 /// Accepts until the server stops. `fiber_each`: a fiber per connection.
-fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool) {
+fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loops: &Loops) {
     while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
         if fiber_each {
             let server = service.server.clone();
@@ -106,10 +147,22 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool) {
                 server.serve(stream);
             });
         } else {
-            service.clone().begin(Admitted { stream, _permit: permit });
+            let (service, connection) = (service.clone(), Admitted { stream, _permit: permit });
+            match loops.deal() {
+                Some(runtime) => drop(runtime.spawn(move || service.begin(connection))),
+                None => service.begin(connection),
+            }
         }
         // Those that are connected come before those that are not; see `backlog`.
         plainweave::yield_now();
+    }
+}
+
+/// Accepts a connection, serves it to its end, and accepts the next one, until the server stops.
+fn accept_and_serve(acceptor: &SharedAcceptor, server: &WebServer) {
+    while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
+        let _permit = permit;
+        server.serve(stream);
     }
 }
 

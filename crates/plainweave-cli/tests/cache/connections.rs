@@ -10,14 +10,17 @@ use super::child;
 use super::running::{Client, PATIENCE, Running, command, eventually};
 
 /// Every way of running connections.
-const WAYS: [&[&str]; 7] = [
+const WAYS: [&[&str]; 10] = [
     &["--io", "epoll"],
-    &["--io", "epoll", "--fiber-per-connection", "-t", "1"],
+    &["--io", "epoll", "--architecture", "fibers", "-t", "1"],
     &["-t", "1"],
-    &["--fiber-per-connection"],
+    &["--architecture", "fibers"],
     &["--io", "epoll", "--mode", "anytime/own"],
-    &["--io", "epoll", "--mode", "anytime/own", "--fiber-per-connection", "--policy", "helping"],
-    &["--io", "uring", "--mode", "anytime/own", "--fiber-per-connection", "-t", "2"],
+    &["--io", "epoll", "--mode", "anytime/own", "--architecture", "fibers", "--policy", "helping"],
+    &["--io", "uring", "--mode", "anytime/own", "--architecture", "fibers", "-t", "2"],
+    &["--architecture", "acceptors"],
+    &["--architecture", "event-loops", "-t", "2"],
+    &["--io", "uring", "--architecture", "pipeline:2"],
 ];
 
 #[test]
@@ -138,7 +141,7 @@ fn maxconns_fast_refuses_at_once() {
 
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
-    for way in [&[][..], &["--fiber-per-connection"]] {
+    for way in [&[][..], &["--architecture", "fibers"]] {
         let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
         let mut client = server.connect();
         client.ask("mn\r\n", "MN\r\n");

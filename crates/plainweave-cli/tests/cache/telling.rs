@@ -103,7 +103,7 @@ fn watchers_see_what_they_asked_for() {
 
 #[test]
 fn who_watches_is_not_idle() {
-    for way in [&[][..], &["--fiber-per-connection"]] {
+    for way in [&[][..], &["--architecture", "fibers"]] {
         let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
         let mut watcher = server.connect();
         watcher.ask("watch connevents\r\n", "OK\r\n");

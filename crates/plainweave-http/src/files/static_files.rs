@@ -208,8 +208,16 @@ impl<B> fmt::Debug for StaticFiles<B> {
 
 impl<B: Blocking> Handler for StaticFiles<B> {
     fn handle(&self, request: &mut Request<'_>) -> Response {
-        let response = match *request.method() {
-            Method::GET | Method::HEAD if !matches!(request.target(), Target::Asterisk) => self.get(request.head()),
+        self.respond(request.head())
+    }
+}
+
+impl<B: Blocking> StaticFiles<B> {
+    /// Answers a request by its head alone: no body means anything here. A handler of its own may call this on another
+    /// fiber or thread than the connection's, as a head is `Sync` and a [`Request`] is not.
+    pub fn respond(&self, head: &RequestHead<'_>) -> Response {
+        let response = match *head.method() {
+            Method::GET | Method::HEAD if !matches!(head.target(), Target::Asterisk) => self.get(head),
             Method::OPTIONS => Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW),
             Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
                 Response::plain(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, ALLOW)
@@ -217,7 +225,7 @@ impl<B: Blocking> Handler for StaticFiles<B> {
             _ => Response::plain(StatusCode::NOT_IMPLEMENTED),
         };
         match response.status().as_u16() {
-            400.. => self.with_page(response, request.head()),
+            400.. => self.with_page(response, head),
             _ => response,
         }
     }
