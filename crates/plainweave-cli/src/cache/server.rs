@@ -73,8 +73,8 @@ impl Server {
             let shared = shared.clone();
             runtime.spawn(move || shared.accept(&listener));
         }
-        let cache = shared.cache.clone();
-        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, path));
+        let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtime));
+        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, &watched, path));
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtime.spawn(move || maintain(&cache));

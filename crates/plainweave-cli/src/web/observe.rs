@@ -188,6 +188,7 @@ fn process(mut figures: Figures, runtime: &Weak<Runtime>, start: Instant) -> Fig
     ] {
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
+    figures.inserts("plainweave", &metrics);
     let name = "plainweave_runtime_info";
     let labels = engine::labels(&runtime);
     figures.metric(name, "gauge", "What the runtime was started with.", [(labels.as_str(), 1)]);
