@@ -294,6 +294,7 @@ fn a_task_that_yields_waits_where_it_asks_to() {
         ("ot-fifo", &[11, 12], &[0, 1, 2, 10, 3]),
         ("ot-lifo", &[11, 12], &[3, 2, 1, 0, 10]),
         ("ot-fifo-grow:yields=local", &[11], &[0, 1, 2, 10, 12, 3]),
+        ("ot-fifo-horizontal", &[11, 12], &[0, 1, 2, 10, 3]),
     ] {
         assert_eq!(run(policy), [shared, own], "{policy}");
     }
@@ -326,4 +327,69 @@ fn a_hard_yield_is_polled_on_schedule() {
         });
         assert_eq!((turn, stolen), (Some(7), None), "{policy}");
     }
+}
+
+/// Horizontal growth: what a full structure has no room for goes to a second one, and in order; then to the shared
+/// queue. A thief begins at one and the other alternately, and takes half of it.
+#[test]
+fn a_full_structure_gets_a_second_one_beside_it() {
+    let run = |text: &str| {
+        script!(text, 2, 1, |bench| -> (u64, Vec<usize>, Vec<usize>) {
+            bench.spawn(0, 0..10);
+            let retries = bench.cx.insert_retries;
+            (retries, bench.run(1, Effort::Quick), bench.run(0, Effort::Quick))
+        })
+    };
+    assert_eq!(run("ot-fifo-horizontal:capacity=4"), (40, vec![8, 9], (0..8).collect()));
+    assert_eq!(run("ot-lifo:full=horizontal,capacity=4"), (40, vec![8, 9], (0..8).rev().collect()));
+    assert_eq!(run("ot-fifo:capacity=4"), (120, (4..10).collect(), (0..4).collect()), "without");
+    let kept = script!("ot-fifo-horizontal:capacity=4", 2, 1, |bench| -> [Vec<usize>; 3] {
+        bench.spawn(0, 0..8);
+        let first = (0..4).filter_map(|_| bench.pop(0, Effort::Quick)).collect();
+        // The structure that has become empty is the second one now.
+        bench.spawn(0, 8..13);
+        [first, bench.run(1, Effort::Quick), bench.run(0, Effort::Quick)]
+    });
+    assert_eq!(kept, [vec![0, 1, 2, 3], vec![12], (4..12).collect()]);
+    let stolen = script!("ot-fifo-horizontal:capacity=4", 2, 1, |bench| -> Vec<usize> {
+        bench.spawn(0, 0..8);
+        bench.run(1, Effort::Search)
+    });
+    assert_eq!(stolen, [0, 1, 4, 5, 2, 6, 3, 7]);
+}
+
+/// The negative control: a task that yields takes the place of a random other one, which runs next. The same draws on
+/// a plain queue give the same order.
+#[test]
+fn a_task_that_yields_swaps_with_a_random_other_one() {
+    const SEED: u64 = 11;
+    let (mut draws, mut lane, mut model) = (Cx::new(SEED), VecDeque::from_iter(0..8), Vec::new());
+    for _ in 0..50 {
+        let task = lane.pop_front().expect("never empty");
+        model.push(task);
+        let place = draws.below(lane.len());
+        let other = std::mem::replace(&mut lane[place], task);
+        lane.push_front(other);
+    }
+    let orders = script!("ot-fifo-swap", 2, SEED, |bench| -> [Vec<usize>; 3] {
+        let Bench { policy, locals, .. } = &mut bench;
+        let local = &mut locals[0];
+        [(None, Ready::Yielded), (Some(0), Ready::Yielded), (None, Ready::YieldedLocal)].map(|(pinned, why)| {
+            let mut cx = Cx::new(SEED);
+            for id in 0..8 {
+                policy.push(&mut cx, Some(&mut *local), Probe { pinned, ..Probe::new(id) }, Ready::Spawned);
+            }
+            let mut order = Vec::new();
+            for _ in 0..50 {
+                let task = policy.pop(&mut cx, local, Effort::Quick).expect("never empty");
+                order.push(task.id);
+                policy.push(&mut cx, Some(&mut *local), task, why);
+            }
+            pop_all(policy, &mut cx, local, Effort::Quick);
+            order
+        })
+    });
+    let fifo: Vec<_> = (0..50).map(|i| i % 8).collect();
+    assert_ne!(model, fifo);
+    assert_eq!(orders, [model.clone(), model, fifo], "may move; pinned; asks for a soft yield");
 }

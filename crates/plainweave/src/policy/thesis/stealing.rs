@@ -71,7 +71,10 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
-    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T, to: Yields) -> Wake {
+    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T, why: Ready, to: Yields) -> Wake {
+        if to == Yields::Swap {
+            return local.order.swap(cx, task).unwrap_or_else(|task| self.push_full(cx, local, task, why));
+        }
         if to == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
             return Wake::Any;
@@ -117,7 +120,11 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 match full {
                     WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
                     WhenFull::Announce => self.requests.announce(local.worker),
-                    WhenFull::Spill | WhenFull::Spin | WhenFull::Grow | WhenFull::Overflow { .. } => {}
+                    WhenFull::Spill
+                    | WhenFull::Spin
+                    | WhenFull::Grow
+                    | WhenFull::Horizontal
+                    | WhenFull::Overflow { .. } => {}
                 }
             }
         }
@@ -251,7 +258,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         if why.is_yield() {
             let to = self.yields(why);
             if to != Yields::Local || local.order.yields_apart() {
-                return self.push_yielded(cx, local, task, to);
+                return self.push_yielded(cx, local, task, why, to);
             }
         }
         if self.overflows_early(cx, &task) {
