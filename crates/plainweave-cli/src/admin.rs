@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use plainweave::Runtime;
 use plainweave::net;
+use plainweave::{Metrics, Runtime};
 use plainweave_http::header::{ALLOW, CONTENT_TYPE};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
@@ -105,6 +105,20 @@ impl Figures {
             "" => writeln!(self.0, "{name} {value}"),
             _ => writeln!(self.0, "{name}{{{labels}}} {value}"),
         };
+    }
+
+    /// Inserts that found no room in a worker's structure.
+    pub(crate) fn inserts(&mut self, prefix: &str, metrics: &Metrics) {
+        for (name, help, count) in [
+            ("retries", "Further attempts to insert a fiber into a worker's full structure.", metrics.insert_retries),
+            (
+                "overflows",
+                "Inserts that were to spin until there was room (full=spin), and ended without.",
+                metrics.insert_overflows,
+            ),
+        ] {
+            self.one(&format!("{prefix}_insert_{name}_total"), "counter", help, count);
+        }
     }
 
     pub(crate) fn into_text(self) -> String {

@@ -128,8 +128,8 @@ impl fmt::Display for Described<'_> {
         let (driver, workers, policy) = (self.0.driver(), self.0.workers(), self.0.policy());
         let (s, mode) = (if workers == 1 { "" } else { "s" }, Mode::of(self.0));
         write!(f, "driver {driver}, {workers} worker{s}, policy {policy}, mode {mode}")?;
-        if Choice::parse(policy).is_ok_and(|choice| choice.is_experiment()) {
-            f.write_str("; this policy is for experiments: a full queue makes a worker spin without end")?;
+        if let Some(why) = Choice::parse(policy).ok().and_then(|choice| choice.experiment()) {
+            write!(f, "; this policy is for experiments: {why}")?;
         }
         match self.0.fallback_reason() {
             Some(reason) => write!(f, "; not io_uring: {reason}"),

@@ -97,13 +97,38 @@ fn the_start_line_says_the_mode() {
 #[test]
 fn the_start_line_says_that_a_policy_is_for_experiments() {
     for asked in SERVERS {
-        for (policy, experiment) in
-            [("ot-fifo-base", true), ("ot-lifo-base:capacity=2", true), ("fifo:full=spin", true), ("ot-fifo", false)]
-        {
+        for (policy, experiment) in [
+            ("ot-fifo-base", "spin without end"),
+            ("ot-lifo-base:capacity=2", "spin without end"),
+            ("fifo:full=spin", "spin without end"),
+            ("ot-fifo-swap", "changes places with a random other one"),
+            ("ot-fifo", ""),
+        ] {
             let server = Server::start(asked, &["--policy", policy]);
             assert!(server.line.contains(&format!("policy {policy}")), "{}", server.line);
-            assert_eq!(server.line.contains("for experiments"), experiment, "{}", server.line);
+            assert_eq!(server.line.contains("for experiments"), !experiment.is_empty(), "{}", server.line);
+            assert!(server.line.contains(experiment), "{}", server.line);
             serves(&server, 8);
+        }
+    }
+}
+
+/// A worker with room for one fiber, and questions on many connections at once.
+#[test]
+fn the_metrics_page_has_inserts_without_room() {
+    for (asked, prefix) in SERVERS.into_iter().zip(["plainweave", "plainweave_cache"]) {
+        let policy = ["--workers", "1", "--mode", "anytime/own", "--policy", "ot-fifo-base:capacity=1,spin=20"];
+        let server = Server::start(asked, &[&policy[..], &["--admin", "127.0.0.1:0"]].concat());
+        let admin = server.line.rsplit_once("http://").expect(&server.line).1;
+        let admin = admin.split(['/', ' ', ')']).next().unwrap().trim_end().parse().unwrap();
+        for name in ["retries", "overflows"].map(|kind| format!("{prefix}_insert_{kind}_total")) {
+            common::eventually(&name, || {
+                serves(&server, 50);
+                common::figure(admin, &name) > 0.0
+            });
+            let page = common::get(admin, "/metrics");
+            assert!(page.contains(&format!("\n# TYPE {name} counter\n")), "{page}");
+            assert!(page.contains(&format!("\n# HELP {name} ")), "{page}");
         }
     }
 }

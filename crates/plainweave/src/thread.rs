@@ -354,10 +354,37 @@ pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHan
 }
 
 /// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes on.
+///
+/// The policy decides where the fiber waits for its next turn. [`yield_local`] and [`yield_shared`] ask for a place.
 #[inline]
 pub fn yield_now() {
+    yield_as(Switch::Yield);
+}
+
+/// Yields like [`yield_now`], and waits among this worker's own fibers: a *soft* yield, in the words of the OCaml
+/// schedulers' thesis. The fiber's data stays where it is, and thieves may take the fiber as any other. It waits as
+/// long as the policy lets those fibers wait.
+///
+/// Policies that have only one place for such a fiber treat all three yields alike: those with one queue for all, with
+/// lanes that belong to nobody, or with nothing that workers share.
+pub fn yield_local() {
+    yield_as(Switch::YieldLocal);
+}
+
+/// Yields like [`yield_now`], and waits in the queue that all workers share: a *hard* yield, in the words of the OCaml
+/// schedulers' thesis. Any worker may run the fiber next. Each looks there when it has nothing else, and on a schedule,
+/// so that its own fibers do not starve this one.
+///
+/// A fiber that is pinned stays with its worker, as does one whose worker is alone. Policies without such a queue treat
+/// all three yields alike; see [`yield_local`].
+pub fn yield_shared() {
+    yield_as(Switch::YieldShared);
+}
+
+#[inline(always)]
+fn yield_as(how: Switch) {
     match wait::suspendable() {
-        Some(header) => header.switch(Switch::Yield),
+        Some(header) => header.switch(how),
         None => std::thread::yield_now(),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use plainweave::policy::PRESETS;
-use plainweave::{Builder, Runtime};
+use plainweave::{Builder, Movement, Runtime};
 
 /// Fibers that yield, spawn, and hand a token round a ring; all of it is done once.
 fn work() -> usize {
@@ -18,8 +18,8 @@ fn work() -> usize {
     for i in 0..60 {
         let done = done.clone();
         fibers.push(plainweave::spawn(move || {
-            for _ in 0..i % 5 {
-                plainweave::yield_now();
+            for turn in 0..i % 5 {
+                [plainweave::yield_now, plainweave::yield_local, plainweave::yield_shared][turn % 3]();
             }
             let child = done.clone();
             let child = plainweave::spawn(move || child.fetch_add(1, Ordering::Relaxed));
@@ -132,6 +132,41 @@ fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
         fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
     });
     Arc::into_inner(ran).expect("all have ended").into_inner().expect("no panic")
+}
+
+/// What three fibers do before and after a yield each, on one worker that looks at the shared queue last.
+fn yields(movement: Movement) -> Vec<usize> {
+    let builder = Runtime::builder().workers(1).policy("fifo:poll=60000").stall_after(Some(Duration::from_secs(60)));
+    let runtime = match movement {
+        // SAFETY: these fibers use no thread-local storage of their own, and everything in them is Send.
+        Movement::Anytime => unsafe { builder.movement_anytime() },
+        movement => builder.movement(movement),
+    };
+    let runtime = runtime.build().expect("a runtime");
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    runtime.run(|| {
+        let calls: [fn(); 3] = [plainweave::yield_shared, plainweave::yield_local, plainweave::yield_now];
+        let spawn = |(i, yields): (usize, fn())| {
+            let ran = ran.clone();
+            plainweave::spawn(move || {
+                ran.lock().expect("no panic").push(i);
+                yields();
+                ran.lock().expect("no panic").push(10 + i);
+            })
+        };
+        let fibers: Vec<_> = calls.into_iter().enumerate().map(spawn).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    });
+    Arc::into_inner(ran).expect("all have ended").into_inner().expect("no panic")
+}
+
+#[test]
+fn a_fiber_that_yields_to_the_shared_queue_waits_for_the_others() {
+    assert_eq!(yields(Movement::Anytime), [0, 1, 2, 11, 12, 10]);
+    assert_eq!(yields(Movement::BeforeStart), [0, 1, 2, 10, 11, 12], "a pinned fiber stays with its worker");
+    // On a plain thread all of them are the thread's.
+    plainweave::thread::yield_local();
+    plainweave::thread::yield_shared();
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What the admin address (`crate::admin`) shows of a cache: `/metrics` for Prometheus, `/health`, and `/hotkeys`.
 
 use std::fmt::Write;
+use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
+use plainweave::Runtime;
 use plainweave_http::StatusCode;
 
 use super::shared::Cache;
@@ -15,9 +17,9 @@ const HOT: usize = 100;
 const PREFIX: &str = "plainweave_cache";
 
 /// Returns a page by its path.
-pub(super) fn page(cache: &Cache, path: &str) -> Page {
+pub(super) fn page(cache: &Cache, runtime: &Weak<Runtime>, path: &str) -> Page {
     match path {
-        "/metrics" => Ok((Figures::KIND, metrics(cache))),
+        "/metrics" => Ok((Figures::KIND, metrics(cache, runtime))),
         "/health" => Ok(("text/plain", "ok\n".to_owned())),
         "/hotkeys" => Ok(("text/plain", hot_keys(cache))),
         _ => Err(StatusCode::NOT_FOUND),
@@ -35,7 +37,7 @@ fn hot_keys(cache: &Cache) -> String {
 }
 
 /// Prometheus' text format.
-fn metrics(cache: &Cache) -> String {
+fn metrics(cache: &Cache, runtime: &Weak<Runtime>) -> String {
     let mut figures = Figures::default();
     let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
     for (name, count) in NAMES.iter().zip(sums.counts) {
@@ -43,6 +45,9 @@ fn metrics(cache: &Cache) -> String {
     }
     let (name, labels) = (format!("{PREFIX}_runtime_info"), cache.settings.runtime.as_str());
     figures.metric(&name, "gauge", "What the runtime was started with.", [(labels, 1)]);
+    if let Some(runtime) = runtime.upgrade() {
+        figures.inserts(PREFIX, &runtime.metrics());
+    }
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [
         ("connections", "Open connections.", clients.open() as u64),

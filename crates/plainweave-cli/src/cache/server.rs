@@ -75,8 +75,8 @@ impl Server {
             open.push(listener.try_clone()?);
             shared.start(&runtimes.main, &Arc::new(listener));
         }
-        let cache = shared.cache.clone();
-        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, path));
+        let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtime));
+        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, &watched, path));
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));

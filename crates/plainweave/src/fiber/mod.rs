@@ -68,6 +68,10 @@ pub enum Movement {
 pub(crate) enum Switch {
     /// It is still ready to run.
     Yield,
+    /// The same, and it is to stay with this worker.
+    YieldLocal,
+    /// The same, and it is to go to the shared queue.
+    YieldShared,
     /// It waits for a wake-up.
     Suspend,
 }

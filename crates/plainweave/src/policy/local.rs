@@ -121,7 +121,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
-        let lane = if self.params.lifo && why == Ready::Yielded { &mut local.yielded } else { &mut local.tasks };
+        let lane = if self.params.lifo && why.is_yield() { &mut local.yielded } else { &mut local.tasks };
         lane.push_back(task);
         Wake::None
     }

@@ -130,6 +130,19 @@ pub enum Ready {
     Woken,
     /// It ran until now and gives way.
     Yielded,
+    /// The same, and it asks to stay with its worker (a *soft* yield).
+    YieldedLocal,
+    /// The same, and it asks for a queue that all workers share and poll on a schedule (a *hard* yield).
+    YieldedShared,
+}
+
+impl Ready {
+    /// Returns whether the task ran until now and gives way, wherever it asks to wait.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_yield(self) -> bool {
+        matches!(self, Ready::Yielded | Ready::YieldedLocal | Ready::YieldedShared)
+    }
 }
 
 /// Which workers a push should wake, if they sleep.

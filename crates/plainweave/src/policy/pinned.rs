@@ -8,6 +8,12 @@
 //!
 //! **The yield rule** ([`Ready::wake`]). If a task yields and nothing else waits, its worker pops it again at once.
 //! Waking another worker for it would only have it stolen.
+//!
+//! **Where it yields to** ([`Ready::YieldedLocal`], [`Ready::YieldedShared`]). A policy whose workers have queues of
+//! their own beside a shared one does as it is asked. A pinned task cannot wait where others look, so it stays with its
+//! worker either way, as do all tasks of a sole worker. In the policies with one queue (`global-fifo`, the ranked
+//! ones), without a shared queue (`local-*`), or with lanes that anybody takes from (`multi-queue`, `helping`), all
+//! yields are alike.
 
 use std::collections::VecDeque;
 
@@ -87,6 +93,6 @@ impl Ready {
     /// and only for one that yields: whether nothing else waits where its worker will look next.
     #[inline(always)]
     pub fn wake(self, alone: impl FnOnce() -> bool) -> Wake {
-        if self == Ready::Yielded && alone() { Wake::None } else { Wake::Any }
+        if self.is_yield() && alone() { Wake::None } else { Wake::Any }
     }
 }

@@ -12,7 +12,7 @@ use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
 use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
-use super::thesis::{self, Ends, Fifo, LifoSlot, Ordered, StealingParams, WhenFull};
+use super::thesis::{self, Fifo, LifoSlot, Ordered, StealingParams, WhenFull, Yields};
 use super::{
     Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task, WorkStealing,
     WorkStealingParams,
@@ -265,10 +265,18 @@ impl Choice {
         &self.family
     }
 
-    /// Returns whether it is for experiments only: a push may spin for as long as no other worker makes room.
+    /// Returns why it is for experiments only, if it is.
     #[must_use]
-    pub fn is_experiment(&self) -> bool {
-        matches!(&self.family, Family::Stealing(params) if params.full == WhenFull::Spin)
+    pub fn experiment(&self) -> Option<&'static str> {
+        match &self.family {
+            Family::Stealing(params) if params.full == WhenFull::Spin => {
+                Some("a full queue makes a worker spin without end")
+            }
+            Family::Stealing(params) if params.yields == Yields::Swap => {
+                Some("a fiber that yields changes places with a random other one")
+            }
+            _ => None,
+        }
     }
 
     /// Hands the type that was chosen to `visitor`.
@@ -283,9 +291,7 @@ impl Choice {
             Family::Shares => visitor.visit::<Shares<T>>(()),
             Family::WorkStealing(params) => visitor.visit::<WorkStealing<T>>(params),
             Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
-            Family::Stealing(params) if params.ends == Ends::Fifo && params.full != WhenFull::Grow => {
-                visitor.visit::<Fifo<T>>(params)
-            }
+            Family::Stealing(params) if params.fits_ring() => visitor.visit::<Fifo<T>>(params),
             Family::Stealing(params) => visitor.visit::<Ordered<T>>(params),
         }
     }

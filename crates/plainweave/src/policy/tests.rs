@@ -138,8 +138,10 @@ fn pop_all<P: Policy<Probe>>(policy: &P, cx: &mut Cx, local: &mut P::Local, effo
     std::iter::from_fn(|| policy.pop(cx, local, effort)).collect()
 }
 
+const YIELDS: [Ready; 3] = [Ready::Yielded, Ready::YieldedLocal, Ready::YieldedShared];
+
 /// No policy promises less.
-const SOON: usize = 20_000;
+const SOON: usize = 40_000;
 
 fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(1));
@@ -148,7 +150,7 @@ fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
         match i % 4 {
             0 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Spawned),
             1 => policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken),
-            2 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Yielded),
+            2 => policy.push(&mut cx, Some(&mut local), Probe::new(i), YIELDS[i / 4 % 3]),
             _ => policy.push(&mut cx, None, Probe::new(i), Ready::Woken),
         };
     }
@@ -206,20 +208,26 @@ fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     panic!("the task from outside has not run in {SOON} pops");
 }
 
-fn serves_yields<P: Policy<Probe>>(_: &Preset, params: P::Params) {
+fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let (mut cx, mut local, _other) = (Cx::new(3), policy.attach(0), policy.attach(1));
     for i in 0..10 {
         policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken);
         policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Woken);
     }
-    policy.push(&mut cx, Some(&mut local), Probe::new(998), Ready::Yielded);
-    policy.push(&mut cx, Some(&mut local), Probe::pinned_to(999, 0), Ready::Yielded);
-    let mut left = 2;
+    // A soft yield waits in the worker's own queue, behind the slot as all that is there.
+    let unbounded_slot = preset.settings.contains("slot=1000000");
+    let yields = YIELDS.into_iter().filter(|why| *why != Ready::YieldedLocal || !unbounded_slot);
+    let mut left = 0;
+    for (i, why) in yields.enumerate() {
+        policy.push(&mut cx, Some(&mut local), Probe::new(200 + i), why);
+        policy.push(&mut cx, Some(&mut local), Probe::pinned_to(300 + i, 0), why);
+        left += 2;
+    }
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
         let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
-        if task.id >= 998 {
+        if task.id >= 200 {
             left -= 1;
             if left == 0 {
                 return;
@@ -302,7 +310,7 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let (mut cx, mut a, mut b) = (Cx::new(5), policy.attach(0), policy.attach(1));
     for i in 0..900 {
-        let why = [Ready::Woken, Ready::Spawned, Ready::Yielded][i % 3];
+        let why = [Ready::Woken, Ready::Spawned, YIELDS[i / 3 % 3]][i % 3];
         let local = [Some(&mut a), Some(&mut b), None].into_iter().nth(i % 5 % 3).flatten();
         let pinned = if i % 5 % 3 < 2 && i % 7 == 0 { Some(i % 5 % 3) } else { None };
         policy.push(&mut cx, local, Probe { pinned, ..Probe::new(i) }, why);
@@ -344,7 +352,7 @@ fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&
             };
             assert!(task.pinned.is_none_or(|a| a == w), "a pinned task has moved");
             if runs[task.id].fetch_add(1, Ordering::Relaxed) == 0 {
-                let why = if task.id % 3 == 0 { Ready::Woken } else { Ready::Yielded };
+                let why = if task.id % 3 == 0 { Ready::Woken } else { YIELDS[task.id % 5 % 3] };
                 policy.push(&mut cx, Some(&mut local), task, why);
             } else {
                 left.fetch_sub(1, Ordering::AcqRel);

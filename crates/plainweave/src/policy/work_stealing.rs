@@ -12,6 +12,9 @@
 //! 4. If the ring is full, it *spills*: the older half of it and the task go to the shared queue under one lock. So the
 //!    next pushes have room, and other workers find the tasks that have waited longest.
 //!
+//! A task that yields is pushed like any other. If it asks for the shared queue ([`Ready::YieldedShared`]), it goes
+//! there in place of steps 3 and 4.
+//!
 //! **Pop.**
 //! 1. Every [`poll`](WorkStealingParams::poll) pops, the shared queue comes first: otherwise workers that are busy with
 //!    tasks of their own would starve it.
@@ -104,6 +107,14 @@ impl<T: Task> WorkStealing<T> {
         self.shared.push_all(PART, local.ring.take_half().chain([task]));
     }
 
+    /// A push of a task that yields and asks for the shared queue.
+    #[cold]
+    fn push_shared(&self, local: &WorkStealingLocal<T>, task: T, why: Ready) -> Wake {
+        let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty() && self.shared.is_empty());
+        self.shared.push(PART, task);
+        wake
+    }
+
     /// Step 1 of a pop.
     #[cold]
     fn pop_due(&self, local: &mut WorkStealingLocal<T>) -> Option<T> {
@@ -184,6 +195,9 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
             Ok(()) => return Wake::None,
             Err(task) => task,
         };
+        if why == Ready::YieldedShared {
+            return self.push_shared(local, task, why);
+        }
         let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty());
         if let Err(task) = local.ring.push(task) {
             self.spill(local, task);

@@ -17,7 +17,8 @@
 //!    shutdown finds it.
 //! 4. **Resume.** `Worker::resume` switches to its stack ([`FiberTask::resume`](crate::fiber::FiberTask)).
 //! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
-//!    `Ready::Yielded`.
+//!    `Ready::Yielded`. `yield_local` and `yield_shared` have a `Switch` and a `Ready` each, which tells the policy the
+//!    kind, and a cold path (`Worker::requeue`), so that the ordinary yield does nothing for them.
 //! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
 //!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
 //!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.

@@ -394,6 +394,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 let wake = self.policy.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
             }
+            Some(Switch::YieldLocal) => self.requeue(task, Ready::YieldedLocal),
+            Some(Switch::YieldShared) => self.requeue(task, Ready::YieldedShared),
             // Once it is suspended, another worker may run the fiber, and free it.
             Some(Switch::Suspend) if task.header().suspended() => task.leak(),
             Some(Switch::Suspend) => ctx.schedule_here(task),
@@ -401,6 +403,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // It stays on record until the message in flight has arrived.
             None => task.leak(),
         }
+    }
+
+    /// Pushes a fiber that has yielded and said where it wants to wait.
+    #[cold]
+    fn requeue(&self, task: FiberTask, why: Ready) {
+        let wake = self.policy.push(task, why);
+        self.ctx.pool.act_on(wake);
     }
 
     /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its start.

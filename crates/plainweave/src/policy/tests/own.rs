@@ -186,6 +186,10 @@ fn what_is_wrong_is_told_with_what_is_valid() {
         ("fifo:full=overflow:101", &["overflow[:P]"]),
         ("global-fifo:poll=1", &["'global-fifo'", "it has none"]),
         ("lifo:slot=3", &["slot=0"]),
+        ("lifo-slot:full=horizontal", &["slot=0"]),
+        ("lifo:order=reverse:2,full=horizontal", &["two structures"]),
+        ("lifo:yields=swap", &["order=fifo"]),
+        ("ot-fifo-swap:full=horizontal", &["one structure"]),
     ] {
         let message = Choice::parse(text).expect_err(text);
         assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");

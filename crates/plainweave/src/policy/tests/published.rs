@@ -19,8 +19,12 @@ impl<P: Policy<Probe>> Bench<P> {
 
     fn spawn(&mut self, worker: WorkerId, ids: impl IntoIterator<Item = usize>) {
         for id in ids {
-            self.policy.push(&mut self.cx, Some(&mut self.locals[worker]), Probe::new(id), Ready::Spawned);
+            self.push(worker, id, Ready::Spawned);
         }
+    }
+
+    fn push(&mut self, worker: WorkerId, id: usize, why: Ready) {
+        self.policy.push(&mut self.cx, Some(&mut self.locals[worker]), Probe::new(id), why);
     }
 
     fn pop(&mut self, worker: WorkerId, effort: Effort) -> Option<usize> {
@@ -266,4 +270,126 @@ fn two_full_workers_do_not_wait_for_each_other_for_ever() {
         assert_eq!(overflows as usize, 2 * (EACH - 2), "{preset}: there was room for two each");
         assert_eq!(ids, (0..2 * EACH).collect::<Vec<_>>(), "{preset}");
     }
+}
+
+/// Soft and hard yields: what worker 1 finds that does not steal, and the order in which worker 0 runs the rest. The
+/// policy's own rule says where task 12 goes.
+#[test]
+fn a_task_that_yields_waits_where_it_asks_to() {
+    let run = |text: &str| {
+        script!(text, 2, 1, |bench| -> [Vec<usize>; 2] {
+            bench.spawn(0, 0..3);
+            bench.push(0, 10, Ready::YieldedLocal);
+            bench.push(0, 11, Ready::YieldedShared);
+            bench.push(0, 12, Ready::Yielded);
+            bench.spawn(0, [3]);
+            [bench.run(1, Effort::Quick), bench.run(0, Effort::Quick)]
+        })
+    };
+    for (policy, shared, own) in [
+        ("fifo", &[11][..], &[0, 1, 2, 10, 12, 3][..]),
+        ("lifo-slot", &[11], &[0, 1, 2, 10, 12, 3]),
+        ("lifo", &[11], &[3, 2, 1, 0, 10, 12]),
+        ("go", &[11, 12], &[3, 0, 1, 10, 2]),
+        ("ot-fifo", &[11, 12], &[0, 1, 2, 10, 3]),
+        ("ot-lifo", &[11, 12], &[3, 2, 1, 0, 10]),
+        ("ot-fifo-grow:yields=local", &[11], &[0, 1, 2, 10, 12, 3]),
+        ("ot-fifo-horizontal", &[11, 12], &[0, 1, 2, 10, 3]),
+    ] {
+        assert_eq!(run(policy), [shared, own], "{policy}");
+    }
+    for policy in ["global-fifo", "local-fifo", "priority", "edf", "shares"] {
+        let order = script!(policy, 1, 1, |bench| -> Vec<usize> {
+            YIELDS.into_iter().enumerate().for_each(|(id, why)| bench.push(0, id, why));
+            bench.run(0, Effort::Quick)
+        });
+        assert_eq!(order, [0, 1, 2], "{policy}");
+    }
+}
+
+/// A hard yield waits for the poll that is due, while others wake each other for ever. A pinned task stays.
+#[test]
+fn a_hard_yield_is_polled_on_schedule() {
+    for policy in ["fifo:poll=7", "lifo:poll=7", "lifo-slot:poll=7", "ot-fifo:poll=7", "ot-lifo:poll=7", "go:poll=7"] {
+        let (turn, stolen) = script!(policy, 2, 1, |bench| -> (Option<usize>, Option<usize>) {
+            bench.spawn(0, [0, 1]);
+            bench.push(0, 9, Ready::YieldedShared);
+            let mut turns = 1..100;
+            let turn = turns.find(|_| {
+                let id = bench.pop(0, Effort::Quick).expect("never empty");
+                bench.push(0, id, Ready::Woken);
+                id == 9
+            });
+            bench.run(0, Effort::Quick);
+            let pinned = Probe::pinned_to(5, 0);
+            bench.policy.push(&mut bench.cx, Some(&mut bench.locals[0]), pinned, Ready::YieldedShared);
+            (turn, bench.pop(1, Effort::Search))
+        });
+        assert_eq!((turn, stolen), (Some(7), None), "{policy}");
+    }
+}
+
+/// Horizontal growth: what a full structure has no room for goes to a second one, and in order; then to the shared
+/// queue. A thief begins at one and the other alternately, and takes half of it.
+#[test]
+fn a_full_structure_gets_a_second_one_beside_it() {
+    let run = |text: &str| {
+        script!(text, 2, 1, |bench| -> (u64, Vec<usize>, Vec<usize>) {
+            bench.spawn(0, 0..10);
+            let retries = bench.cx.insert_retries;
+            (retries, bench.run(1, Effort::Quick), bench.run(0, Effort::Quick))
+        })
+    };
+    assert_eq!(run("ot-fifo-horizontal:capacity=4"), (40, vec![8, 9], (0..8).collect()));
+    assert_eq!(run("ot-lifo:full=horizontal,capacity=4"), (40, vec![8, 9], (0..8).rev().collect()));
+    assert_eq!(run("ot-fifo:capacity=4"), (120, (4..10).collect(), (0..4).collect()), "without");
+    let kept = script!("ot-fifo-horizontal:capacity=4", 2, 1, |bench| -> [Vec<usize>; 3] {
+        bench.spawn(0, 0..8);
+        let first = (0..4).filter_map(|_| bench.pop(0, Effort::Quick)).collect();
+        // The structure that has become empty is the second one now.
+        bench.spawn(0, 8..13);
+        [first, bench.run(1, Effort::Quick), bench.run(0, Effort::Quick)]
+    });
+    assert_eq!(kept, [vec![0, 1, 2, 3], vec![12], (4..12).collect()]);
+    let stolen = script!("ot-fifo-horizontal:capacity=4", 2, 1, |bench| -> Vec<usize> {
+        bench.spawn(0, 0..8);
+        bench.run(1, Effort::Search)
+    });
+    assert_eq!(stolen, [0, 1, 4, 5, 2, 6, 3, 7]);
+}
+
+/// The negative control: a task that yields takes the place of a random other one, which runs next. The same draws on
+/// a plain queue give the same order.
+#[test]
+fn a_task_that_yields_swaps_with_a_random_other_one() {
+    const SEED: u64 = 11;
+    let (mut draws, mut lane, mut model) = (Cx::new(SEED), VecDeque::from_iter(0..8), Vec::new());
+    for _ in 0..50 {
+        let task = lane.pop_front().expect("never empty");
+        model.push(task);
+        let place = draws.below(lane.len());
+        let other = std::mem::replace(&mut lane[place], task);
+        lane.push_front(other);
+    }
+    let orders = script!("ot-fifo-swap", 2, SEED, |bench| -> [Vec<usize>; 3] {
+        let Bench { policy, locals, .. } = &mut bench;
+        let local = &mut locals[0];
+        [(None, Ready::Yielded), (Some(0), Ready::Yielded), (None, Ready::YieldedLocal)].map(|(pinned, why)| {
+            let mut cx = Cx::new(SEED);
+            for id in 0..8 {
+                policy.push(&mut cx, Some(&mut *local), Probe { pinned, ..Probe::new(id) }, Ready::Spawned);
+            }
+            let mut order = Vec::new();
+            for _ in 0..50 {
+                let task = policy.pop(&mut cx, local, Effort::Quick).expect("never empty");
+                order.push(task.id);
+                policy.push(&mut cx, Some(&mut *local), task, why);
+            }
+            pop_all(policy, &mut cx, local, Effort::Quick);
+            order
+        })
+    });
+    let fifo: Vec<_> = (0..50).map(|i| i % 8).collect();
+    assert_ne!(model, fifo);
+    assert_eq!(orders, [model.clone(), model, fifo], "may move; pinned; asks for a soft yield");
 }

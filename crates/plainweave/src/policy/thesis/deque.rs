@@ -1,5 +1,5 @@
-//! Orders that take from both ends: LIFO, stochastic, alternate, reverse (and FIFO that grows), as in the OCaml
-//! schedulers' thesis.
+//! Orders that take from both ends: LIFO, stochastic, alternate, reverse (and FIFO that grows, to either side, or whose
+//! yields swap), as in the OCaml schedulers' thesis.
 //!
 //! LIFO runs what was pushed last, while its data is warm: depth first, few tasks alive. Against it: what was pushed
 //! first may wait for ever. The orders between bound that wait (alternate, reverse) or make it unlikely (stochastic).
@@ -10,14 +10,14 @@
 
 use super::movable::{Movable, MovableStealer};
 use super::order::{Course, Ends, Lane, Order};
-use super::overflow::{SharedQueue, WhenFull};
+use super::overflow::SharedQueue;
 use super::params::StealingParams;
 use super::stealing::Stealing;
 use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
 /// Work stealing where [`Ends`](super::Ends) says from which end of its queue a worker takes: LIFO, stochastic,
-/// alternate, reverse, or FIFO that grows.
+/// alternate, reverse, or FIFO that grows or whose yields swap.
 pub type Ordered<T> = Stealing<T, Deque<T>>;
 
 /// Two lanes with two ends each, and one for tasks that yielded.
@@ -57,7 +57,7 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Self {
             courses: [Course::new(params.ends), Course::new(params.ends)],
             pinned: Pinned::new(Lane::default(), sole),
-            own: Movable::new(params.ends, capacity, params.full == WhenFull::Grow),
+            own: Movable::new(params, capacity),
             yielded: ring(if sole { 1 } else { DEFAULT_CAPACITY }),
         }
     }
@@ -88,6 +88,15 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
             return Ok(Wake::None);
         }
         self.own.push(task).map(|()| Wake::Any)
+    }
+
+    fn swap(&mut self, cx: &mut Cx, task: T) -> Result<Wake, T> {
+        if self.pinned.keeps(&task) {
+            self.pinned.tasks.swap(cx, task);
+            return Ok(Wake::None);
+        }
+        let wake = Ready::Yielded.wake(|| self.is_empty());
+        self.own.swap(cx, task).map(|()| wake)
     }
 
     fn pop(&mut self, cx: &mut Cx) -> Option<T> {

@@ -9,6 +9,7 @@
 
 mod deque;
 mod fifo;
+mod horizontal;
 mod insert;
 mod lifo_slot;
 mod movable;

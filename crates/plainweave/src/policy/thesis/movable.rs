@@ -1,13 +1,18 @@
 //! A lane with two ends that thieves reach: what an order of [`Ends`](super::Ends) keeps its movable tasks in.
 //!
-//! For all orders but one it is `queue/deque`: a push is a store, a pop one exchange, no lock. The order that turns its
-//! tasks round (reverse) would have to push at the end that thieves take from; it has a deque under a lock, which is
-//! uncontended but for thieves. These look at a copy of its length, without the lock; a task is moved under one lock at
-//! a time, so no two workers wait for each other.
+//! For all orders but one it is `queue/deque`: a push is a store, a pop one exchange, no lock; or two of these, see
+//! `horizontal`. The order that turns its tasks round (reverse) would have to push at the end that thieves take from,
+//! and a swap ([`Yields::Swap`]) reaches into the middle: they have a deque under a lock, which is uncontended but for
+//! thieves. These look at a copy of its length, without the lock; a task is moved under one lock at a time, so no two
+//! workers wait for each other.
 
 use std::sync::PoisonError;
 
+use super::horizontal::{Wide, WideStealer};
 use super::order::{Ends, Lane, Next};
+use super::overflow::WhenFull;
+use super::params::{StealingParams, Yields};
+use crate::policy::Cx;
 use crate::queue::deque::{Owner, Stealer, deque};
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Release};
@@ -16,22 +21,24 @@ use crate::shim::{Arc, Mutex};
 /// The owner's half.
 pub(super) enum Movable<T> {
     Free { own: Owner<T>, grows: bool },
-    Turning { own: Arc<Locked<T>>, most: usize, grows: bool, batch: Vec<T> },
+    Wide(Wide<T>),
+    Locked { own: Arc<LockedLane<T>>, most: usize, grows: bool, batch: Vec<T> },
 }
 
 /// The thieves' half.
 pub(super) enum MovableStealer<T> {
     Free(Stealer<T>),
-    Turning(Arc<Locked<T>>),
+    Wide(WideStealer<T>),
+    Locked(Arc<LockedLane<T>>),
 }
 
-pub(super) struct Locked<T> {
+pub(super) struct LockedLane<T> {
     /// Copy of the lane's length, stored before the lock is released.
     len: AtomicUsize,
     lane: Mutex<Lane<T>>,
 }
 
-impl<T> Locked<T> {
+impl<T> LockedLane<T> {
     fn with<R>(&self, act: impl FnOnce(&mut Lane<T>) -> R) -> R {
         let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut lane);
@@ -45,11 +52,15 @@ impl<T> Locked<T> {
 }
 
 impl<T: Send> Movable<T> {
-    /// For `most` tasks, a power of two, unless it `grows`.
-    pub(super) fn new(ends: Ends, most: usize, grows: bool) -> Self {
-        if matches!(ends, Ends::Reverse { .. }) {
-            let own = Arc::new(Locked { len: AtomicUsize::new(0), lane: Mutex::new(Lane::default()) });
-            return Self::Turning { own, most, grows, batch: Vec::new() };
+    /// For `most` tasks, a power of two, unless it grows.
+    pub(super) fn new(params: &StealingParams, most: usize) -> Self {
+        let grows = params.full == WhenFull::Grow;
+        if matches!(params.ends, Ends::Reverse { .. }) || params.yields == Yields::Swap {
+            let own = Arc::new(LockedLane { len: AtomicUsize::new(0), lane: Mutex::new(Lane::default()) });
+            return Self::Locked { own, most, grows, batch: Vec::new() };
+        }
+        if params.full == WhenFull::Horizontal {
+            return Self::Wide(Wide::new(most));
         }
         Self::Free { own: deque(most), grows }
     }
@@ -57,7 +68,8 @@ impl<T: Send> Movable<T> {
     pub(super) fn stealer(&self) -> MovableStealer<T> {
         match self {
             Self::Free { own, .. } => MovableStealer::Free(own.stealer()),
-            Self::Turning { own, .. } => MovableStealer::Turning(own.clone()),
+            Self::Wide(own) => MovableStealer::Wide(own.stealer()),
+            Self::Locked { own, .. } => MovableStealer::Locked(own.clone()),
         }
     }
 
@@ -66,7 +78,8 @@ impl<T: Send> Movable<T> {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Free { own, .. } => own.len(),
-            Self::Turning { own, .. } => own.len(),
+            Self::Wide(own) => own.len(),
+            Self::Locked { own, .. } => own.len(),
         }
     }
 
@@ -78,11 +91,23 @@ impl<T: Send> Movable<T> {
                 Err(task) if *grows && own.grow() => own.push(task),
                 done => done,
             },
-            Self::Turning { own, most, grows, .. } if *grows || own.len() < *most => {
+            Self::Wide(own) => own.push(task),
+            Self::Locked { own, most, grows, .. } if *grows || own.len() < *most => {
                 own.with(|lane| lane.push(task));
                 Ok(())
             }
-            Self::Turning { .. } => Err(task),
+            Self::Locked { .. } => Err(task),
+        }
+    }
+
+    /// Takes the place of a random other task, which comes next, first in, first out. Back if there is no room.
+    pub(super) fn swap(&mut self, cx: &mut Cx, task: T) -> Result<(), T> {
+        match self {
+            Self::Locked { own, most, grows, .. } if *grows || own.len() < *most => {
+                own.with(|lane| lane.swap(cx, task));
+                Ok(())
+            }
+            full_or_without_swaps => full_or_without_swaps.push(task),
         }
     }
 
@@ -94,16 +119,18 @@ impl<T: Send> Movable<T> {
                 // An order that turns round is not here.
                 Next::Oldest | Next::TurnRound => own.pop_oldest(),
             },
-            Self::Turning { own, .. } => own.with(|lane| lane.take(next)),
+            Self::Wide(own) => own.pop(next),
+            Self::Locked { own, .. } => own.with(|lane| lane.take(next)),
         }
     }
 
     /// Pushes that are sure to succeed.
     pub(super) fn room(&self) -> usize {
         match self {
-            Self::Free { grows: true, .. } | Self::Turning { grows: true, .. } => usize::MAX,
+            Self::Free { grows: true, .. } | Self::Locked { grows: true, .. } => usize::MAX,
             Self::Free { own, .. } => own.free(),
-            Self::Turning { own, most, .. } => most.saturating_sub(own.len()),
+            Self::Wide(own) => own.room(),
+            Self::Locked { own, most, .. } => most.saturating_sub(own.len()),
         }
     }
 
@@ -111,7 +138,8 @@ impl<T: Send> Movable<T> {
     pub(super) fn take_half(&mut self, sink: impl FnMut(T)) {
         match self {
             Self::Free { own, .. } => own.take_half().for_each(sink),
-            Self::Turning { own, batch, .. } => {
+            Self::Wide(own) => own.take_half(sink),
+            Self::Locked { own, batch, .. } => {
                 own.with(|lane| batch.extend((0..lane.len().div_ceil(2)).map_while(|_| lane.oldest())));
                 batch.drain(..).for_each(sink);
             }
@@ -123,7 +151,8 @@ impl<T: Send> Movable<T> {
         let room = self.room().saturating_add(1);
         match (self, victim) {
             (Self::Free { own, .. }, MovableStealer::Free(victim)) => victim.steal_into(own, wanted),
-            (Self::Turning { own, batch, .. }, MovableStealer::Turning(victim)) if victim.len() > 0 => {
+            (Self::Wide(own), MovableStealer::Wide(victim)) => own.steal(victim, wanted),
+            (Self::Locked { own, batch, .. }, MovableStealer::Locked(victim)) if victim.len() > 0 => {
                 victim.with(|lane| {
                     let most = wanted(lane.len()).min(room);
                     batch.extend((0..most).map_while(|_| lane.oldest()));
@@ -145,7 +174,8 @@ impl<T: Send> MovableStealer<T> {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Free(victim) => victim.is_empty(),
-            Self::Turning(victim) => victim.len() == 0,
+            Self::Wide(victim) => victim.is_empty(),
+            Self::Locked(victim) => victim.len() == 0,
         }
     }
 }

@@ -54,6 +54,15 @@ pub trait Order<T: Task>: Send + Sized + 'static {
     /// The structure is full.
     fn push(&mut self, task: T, why: Ready) -> Result<Wake, T>;
 
+    /// Owner. Queues a task that yields in the place of a random other one, which comes next. An order without swaps
+    /// queues it as the last; [`Yields::Swap`](super::Yields::Swap) selects one that has them.
+    ///
+    /// # Errors
+    /// The structure is full.
+    fn swap(&mut self, _: &mut Cx, task: T) -> Result<Wake, T> {
+        self.push(task, Ready::Yielded)
+    }
+
     /// Owner. The next by this order.
     fn pop(&mut self, cx: &mut Cx) -> Option<T>;
 
@@ -134,6 +143,16 @@ impl<T> Lane<T> {
 
     pub(super) fn oldest(&mut self) -> Option<T> {
         if self.turned { self.tasks.pop_back() } else { self.tasks.pop_front() }
+    }
+
+    /// Puts `task` in the place of a random other one, which becomes the oldest.
+    pub(super) fn swap(&mut self, cx: &mut Cx, task: T) {
+        if self.tasks.is_empty() {
+            return self.push(task);
+        }
+        let place = cx.below(self.tasks.len());
+        let other = std::mem::replace(&mut self.tasks[place], task);
+        if self.turned { self.tasks.push_back(other) } else { self.tasks.push_front(other) }
     }
 
     fn turn(&mut self) {

@@ -1,10 +1,10 @@
 //! What happens when a worker's own structure is full, and the shared queues.
 //!
-//! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow; put the
-//! task into a shared queue, behind a lock (worse), without one, or sharded (a little better), and with a chance also
-//! before the structure is full; ask a random worker to steal from me, once or until another worker asks it (much
-//! worse); announce my number on a queue of overloaded workers where thieves look first (a little better). Go and Tokio
-//! spill half of the structure into a shared queue: our default.
+//! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow, or give
+//! the worker a second one; put the task into a shared queue, behind a lock (worse), without one, or sharded (a little
+//! better), and with a chance also before the structure is full; ask a random worker to steal from me, once or until
+//! another worker asks it (much worse); announce my number on a queue of overloaded workers where thieves look first (a
+//! little better). Go and Tokio spill half of the structure into a shared queue: our default.
 //!
 //! One difference from the sources, but for [`WhenFull::Spin`]: whatever is asked or announced, the task that found no
 //! room goes to the shared queue at once, since fibers must not wait on each other inside the scheduler.
@@ -33,6 +33,9 @@ pub enum WhenFull {
     Spin,
     /// The structure grows.
     Grow,
+    /// The worker gets a second structure of the same size, so that thieves meet less often; when that has no room
+    /// either, the task goes to the shared queue.
+    Horizontal,
     /// The task goes to the shared queue.
     Overflow {
         /// With a chance of this many percent also while there is room, 0 to 100.

@@ -7,13 +7,16 @@ use super::{SlotFor, SlotParams};
 use crate::policy::WorkStealingParams;
 use crate::policy::settings::{Key, Settings, key, number, with, word};
 
-/// Where tasks that yield go.
+/// Where tasks go that yield and do not ask for a place themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yields {
     /// They stay with their worker (a soft yield).
     Local,
-    /// The shared queue, unless they are pinned or there is one worker.
+    /// The shared queue, unless they are pinned or there is one worker (a hard yield).
     Shared,
+    /// Each takes the place of a random other task of its worker, pinned or not as itself, which runs next. A negative
+    /// control, for experiments: how long a task waits is up to chance.
+    Swap,
 }
 
 /// What the shared queues are.
@@ -48,7 +51,7 @@ pub struct StealingParams {
     pub shards: usize,
     /// What they are.
     pub shared: Shards,
-    /// Where tasks that yield go.
+    /// Where tasks go that yield and do not ask for a place themselves.
     pub yields: Yields,
 }
 
@@ -82,11 +85,15 @@ impl Settings for StealingParams {
         key("poll", "1..65535", "pops until the shared queue comes first"),
         key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N|passover:N:P", "how much it takes; P in percent"),
-        key("full", "spill|spin|grow|overflow[:P]|request|sticky|announce", "what to do without room; P in percent"),
+        key(
+            "full",
+            "spill|spin|grow|horizontal|overflow[:P]|request|sticky|announce",
+            "what to do without room; P in percent",
+        ),
         key("spin", "0..1000000", "attempts to find room before that"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
-        key("yields", "local|shared", "where tasks that yield go"),
+        key("yields", "local|shared|swap", "where tasks that yield go"),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -103,17 +110,39 @@ impl Settings for StealingParams {
             "spin" => self.spin = number(value, 0..=1_000_000)?,
             "shards" => self.shards = number(value, 1..=256)?,
             "shared" => self.shared = word(value, &[("mpmc", Shards::Mpmc), ("locked", Shards::Locked)])?,
-            _ => self.yields = word(value, &[("local", Yields::Local), ("shared", Yields::Shared)])?,
+            _ => self.yields = yields(value)?,
         }
         Some(())
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        if self.slot.in_a_row > 0 && (self.ends != Ends::Fifo || self.full == WhenFull::Grow) {
-            return Err("a slot goes with order=fifo and a bounded structure: set slot=0, or change order and full");
+        if self.slot.in_a_row > 0 && !self.fits_ring() {
+            return Err(
+                "a slot goes with order=fifo and a bounded structure: set slot=0, or change order, full and yields",
+            );
+        }
+        if self.full == WhenFull::Horizontal && matches!(self.ends, Ends::Reverse { .. }) {
+            return Err(
+                "full=horizontal has two structures, which order=reverse cannot turn round: change one of them",
+            );
+        }
+        if self.yields == Yields::Swap && (self.ends != Ends::Fifo || self.full == WhenFull::Horizontal) {
+            return Err("yields=swap goes with order=fifo and one structure: change yields, or order and full");
         }
         Ok(())
     }
+}
+
+impl StealingParams {
+    /// Returns whether a bounded ring does what they say; else it takes a [`Deque`](super::Deque).
+    pub(in crate::policy) fn fits_ring(&self) -> bool {
+        let bounded = !matches!(self.full, WhenFull::Grow | WhenFull::Horizontal);
+        self.ends == Ends::Fifo && bounded && self.yields != Yields::Swap
+    }
+}
+
+fn yields(text: &str) -> Option<Yields> {
+    word(text, &[("local", Yields::Local), ("shared", Yields::Shared), ("swap", Yields::Swap)])
 }
 
 fn ends(text: &str) -> Option<Ends> {
@@ -143,6 +172,7 @@ fn full(text: &str) -> Option<WhenFull> {
         ("spill", WhenFull::Spill),
         ("spin", WhenFull::Spin),
         ("grow", WhenFull::Grow),
+        ("horizontal", WhenFull::Horizontal),
         ("overflow", WhenFull::Overflow { early: 0 }),
         ("request", WhenFull::Request { sticky: false }),
         ("sticky", WhenFull::Request { sticky: true }),

@@ -238,6 +238,22 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "no shared queue; one worker may hold everything",
     ),
     row(
+        "ot-fifo-horizontal",
+        "stealing",
+        "capacity=128,spin=20,full=horizontal,victim=biased,yields=shared",
+        true,
+        "OCaml schedulers' thesis: a second local structure when the first is full",
+        "thieves meet less often; they look at twice as many structures, and a steal is half of one",
+    ),
+    row(
+        "ot-fifo-swap",
+        "stealing",
+        "capacity=128,spin=20,full=overflow,victim=biased,yields=swap",
+        false,
+        "OCaml schedulers' thesis: its negative control for yields",
+        "for experiments: a task that yields changes places with a random other one; waits are short by chance only",
+    ),
+    row(
         "ot-fifo-locked",
         "stealing",
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shared=locked",

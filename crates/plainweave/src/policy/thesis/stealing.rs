@@ -61,8 +61,21 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         self.topology.is_sole()
     }
 
-    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T) -> Wake {
-        if self.params.yields == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
+    /// Where a task that yields is to wait: as it asks, or as the policy says.
+    #[inline(always)]
+    fn yields(&self, why: Ready) -> Yields {
+        match why {
+            Ready::YieldedLocal => Yields::Local,
+            Ready::YieldedShared => Yields::Shared,
+            _ => self.params.yields,
+        }
+    }
+
+    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T, why: Ready, to: Yields) -> Wake {
+        if to == Yields::Swap {
+            return local.order.swap(cx, task).unwrap_or_else(|task| self.push_full(cx, local, task, why));
+        }
+        if to == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
             return Wake::Any;
         }
@@ -94,7 +107,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
         match self.params.full {
             WhenFull::Spill => local.order.spill(&self.shared, task, cx),
-            WhenFull::Spin if why != Ready::Yielded && !cx.handles_event() => {
+            WhenFull::Spin if !why.is_yield() && !cx.handles_event() => {
                 let StealingLocal { order, out, .. } = local;
                 match self.inserts.spin(cx, out, task, |task| order.push(task, Ready::Yielded)) {
                     Ok(wake) => return wake,
@@ -107,7 +120,11 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 match full {
                     WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
                     WhenFull::Announce => self.requests.announce(local.worker),
-                    WhenFull::Spill | WhenFull::Spin | WhenFull::Grow | WhenFull::Overflow { .. } => {}
+                    WhenFull::Spill
+                    | WhenFull::Spin
+                    | WhenFull::Grow
+                    | WhenFull::Horizontal
+                    | WhenFull::Overflow { .. } => {}
                 }
             }
         }
@@ -238,8 +255,11 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             self.shared.push(cx, task);
             return Wake::Any;
         };
-        if why == Ready::Yielded && (self.params.yields == Yields::Shared || local.order.yields_apart()) {
-            return self.push_yielded(cx, local, task);
+        if why.is_yield() {
+            let to = self.yields(why);
+            if to != Yields::Local || local.order.yields_apart() {
+                return self.push_yielded(cx, local, task, why, to);
+            }
         }
         if self.overflows_early(cx, &task) {
             self.shared.push(cx, task);
