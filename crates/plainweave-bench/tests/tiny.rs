@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,min,max,runs";
+const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
@@ -71,7 +71,7 @@ fn micro() {
             for system in ours.iter().chain(peers) {
                 let found = rows.iter().find(|r| r[1] == case && r[2] == *system && r[3] == workers);
                 let row = found.unwrap_or_else(|| panic!("no row of {case} on {system}, {workers} workers"));
-                assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "1", "{row:?}");
+                assert!(row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1", "{row:?}");
             }
         }
     }
