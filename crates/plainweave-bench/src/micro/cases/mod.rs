@@ -64,24 +64,19 @@ pub(super) const CASES: [Case; 18] = [
 
 /// Runs one repetition of a case on a system's main thread.
 pub(super) async fn run<S: Shim>(name: &str, size: Size) -> anyhow::Result<Vec<Figure>> {
-    let workers = size.workers;
     match name {
-        "yield" => switch::yields::<S>(100 * workers, &size).await,
-        "yield-1" => switch::yields::<S>(workers, &size).await,
-        "resume-suspend" => switch::alone::<S>().await,
-        "cycle" => switch::cycle::<S>(100 * workers, &size).await,
-        "cycle-1" => switch::cycle::<S>(workers, &size).await,
-        "churn" => spots::churn::<S>(100 * workers, 50 * workers, &size).await,
-        "churn-2" => spots::churn::<S>(100 * workers, 2, &size).await,
-        "locality" => spots::locality::<S>(100 * workers, 50 * workers, false, &size).await,
-        "locality-share" => spots::locality::<S>(100 * workers, 50 * workers, true, &size).await,
-        "transfer-yield" => transfer::transfer::<S>(100, false, &size).await,
-        "transfer-park" => transfer::transfer::<S>(100, true, &size).await,
+        "yield" | "yield-1" => switch::yields::<S>(&size).await,
+        "resume-suspend" => switch::alone::<S>(&size).await,
+        "cycle" | "cycle-1" => switch::cycle::<S>(&size).await,
+        "churn" | "churn-2" => spots::churn::<S>(&size).await,
+        "locality" | "locality-share" => spots::locality::<S>(&size).await,
+        "transfer-yield" => transfer::transfer::<S>(false, &size).await,
+        "transfer-park" => transfer::transfer::<S>(true, &size).await,
         "spawn-join" => spawn::spawn_join::<S>(1000, &size).await,
         "spawn-join-1" => spawn::spawn_join::<S>(1, &size).await,
         "parked-fibers" => spawn::parked::<S>(&size).await,
         "ping-pong" => meet::ping_pong::<S>(&size).await,
-        "mutex" => meet::mutex::<S>(100 * workers, &size).await,
+        "mutex" => meet::mutex::<S>(&size).await,
         other => bail!("no case is called '{other}'"),
     }
 }
