@@ -83,8 +83,33 @@ fn micro() {
     {
         assert!(rows.iter().any(|r| r[4] == metric), "no {metric}");
     }
+    check_migrations(&rows);
     let blocks = rows.iter().find(|r| r[1] == "churn" && r[4] == "blocks_per_op" && r[2] == ours[0] && r[3] == "1");
     assert_eq!(blocks.expect("a row")[6], "1.000", "a thread waits at each spot, so each acquire blocks");
+}
+
+/// Checks Locality's migrations: each system has them, some threads and data move between two workers, and none where
+/// threads cannot.
+fn check_migrations(rows: &[Vec<String>]) {
+    let go = ["/usr/local/go/bin/go", "/usr/bin/go"].iter().any(|path| Path::new(path).exists());
+    for metric in ["thread_migrations_per_op", "data_migrations_per_op"] {
+        let mut most = 0.0_f64;
+        for case in ["locality", "locality-share"] {
+            let of_case: Vec<_> = rows.iter().filter(|r| r[1] == case && r[4] == metric).collect();
+            // Ours in four ways; threads, Tokio, may; Go's.
+            assert_eq!(of_case.len(), 2 * if go { 8 } else { 7 }, "{of_case:?}");
+            for row in of_case {
+                let per_op: f64 = row[6].parse().unwrap();
+                most = most.max(per_op);
+                let ours = row[2].starts_with("plainweave");
+                // A runtime of one worker may add spare ones, which fibers move to under `anytime`.
+                let anytime = row[2].ends_with("anytime/shared");
+                let stays = (row[3] == "1" && !anytime) || (ours && !anytime && metric.starts_with("thread"));
+                assert!((0.0..=1.0).contains(&per_op) && (!stays || per_op == 0.0), "{row:?}");
+            }
+        }
+        assert!(most > 0.0, "no {metric} on two workers");
+    }
 }
 
 /// Work that does not depend on time: each thread does it, or all together.

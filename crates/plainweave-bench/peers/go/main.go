@@ -25,6 +25,7 @@ var (
 	seconds = flag.Float64("seconds", 0.3, "how long")
 	parking = flag.Bool("parking", false, "transfer: the others park")
 	share   = flag.Bool("share", false, "locality: hand over the data")
+	moves   = flag.Bool("migrations", false, "locality: count migrations in place of time")
 	barging = flag.Bool("barging", false, "churn: whoever releases a semaphore may have it again at once")
 	stop    atomic.Bool
 	over    = make(chan time.Time, 1)
@@ -50,8 +51,8 @@ func goes(c *count) bool {
 
 // A goroutine's count, on a line of its own.
 type count struct {
-	n, blocked uint64
-	_          [112]byte
+	n, blocked, moved, fetched uint64
+	_                          [96]byte
 }
 
 // A semaphore on a line of its own.
@@ -226,10 +227,20 @@ func locality() {
 		arrays[i] = make([]uint64, (*words+15)/16*16)
 	}
 	handed := make([]int, *threads*16)
-	report(run(*threads, func(i int, c *count) {
+	writers := make([]int, *threads*16) // Counted from 1.
+	counts, elapsed := run(*threads, func(i int, c *count) {
 		random := rand.New(rand.NewSource(int64(i)))
-		mine := i
+		mine, here := i, 0
+		if *moves {
+			here = worker()
+		}
 		for goes(c) {
+			if *moves {
+				if last := writers[mine*16]; last != 0 && last != here+1 {
+					c.fetched++
+				}
+				writers[mine*16] = here + 1
+			}
 			for k := 0; k < *writes; k++ {
 				arrays[mine][random.Intn(*words)]++
 			}
@@ -242,6 +253,13 @@ func locality() {
 			if *share && !stop.Load() {
 				mine = handed[i*16]
 			}
+			if *moves {
+				now := worker()
+				if now != here {
+					c.moved++
+				}
+				here = now
+			}
 			c.n++
 		}
 	}, func() {
@@ -251,7 +269,19 @@ func locality() {
 				release(&seats[other-1].s, false, 0)
 			}
 		}
-	}))
+	})
+	if !*moves {
+		report(counts, elapsed)
+		return
+	}
+	var sum, moved, fetched uint64
+	for _, c := range counts {
+		sum += c.n
+		moved += c.moved
+		fetched += c.fetched
+	}
+	fmt.Println("thread_migrations_per_op", float64(moved)/float64(sum))
+	fmt.Println("data_migrations_per_op", float64(fetched)/float64(sum))
 }
 
 func transfer() {

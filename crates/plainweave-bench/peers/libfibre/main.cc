@@ -20,7 +20,7 @@ static size_t workers = 1, threads = 100, rings = 100, spots = 50, words = 2, wr
 // Operations of each fibre, in place of a time.
 static uint64_t goal = 0;
 static double seconds = 0.3;
-static bool parking = false, share = false;
+static bool parking = false, share = false, migrations = false;
 
 static std::atomic<bool> stop{false};
 // Fibres that have not done their iterations yet.
@@ -179,6 +179,15 @@ struct Churn : Body {
   }
 };
 
+// Returns a number, from 1, for the kernel's thread that runs the caller. Not inlined: the address of a thread-local
+// must not be kept while a fibre moves.
+__attribute__((noinline)) static size_t worker() {
+  static std::atomic<size_t> known{0};
+  static thread_local size_t number = 0;
+  if (number == 0) number = known.fetch_add(1) + 1;
+  return number;
+}
+
 struct Locality : Body {
   // Words on a line of their own, and lines of an array.
   static const size_t LINE = 16;
@@ -187,10 +196,18 @@ struct Locality : Body {
   Row<Seat> seats = row<Seat>(threads);
   Row<uint64_t[LINE]> lines = row<uint64_t[LINE]>(threads * each);
   Row<size_t> handed = row<size_t>(threads);
+  Row<size_t> writers = row<size_t>(threads);
+  std::atomic<uint64_t> all{0}, all_moved{0}, all_fetched{0};
   void run(size_t i, uint64_t& n) override {
     Random random(i);
-    size_t mine = i;
+    size_t mine = i, here = migrations ? worker() : 0;
+    uint64_t moved = 0, fetched = 0;
     while (goes(n)) {
+      if (migrations) {
+        size_t& last = writers[mine].value;
+        if (last != 0 && last != here) fetched++;
+        last = here;
+      }
       for (size_t k = 0; k < writes; k++) {
         size_t word = random.below(words);
         lines[mine * each + word / LINE].value[word % LINE]++;
@@ -202,8 +219,16 @@ struct Locality : Body {
       }
       seats[i].value.P();
       if (share && !stop.load(std::memory_order_relaxed)) mine = handed[i].value;
+      if (migrations) {
+        size_t now = worker();
+        if (now != here) moved++;
+        here = now;
+      }
       n++;
     }
+    all.fetch_add(n);
+    all_moved.fetch_add(moved);
+    all_fetched.fetch_add(fetched);
   }
   void sweep() override {
     for (size_t i = 0; i < spots; i++) {
@@ -268,6 +293,15 @@ static void transfer() {
   } else {
     printf("us_per_transfer %g\nstarved 0\n", nanoseconds() / 1000 / double(total));
   }
+}
+
+static void locality() {
+  Locality body;
+  std::vector<uint64_t> counts = run(threads, body);
+  if (!migrations) return report(counts);
+  double ops = double(body.all.load());
+  printf("thread_migrations_per_op %g\n", double(body.all_moved.load()) / ops);
+  printf("data_migrations_per_op %g\n", double(body.all_fetched.load()) / ops);
 }
 
 static void nothing() {}
@@ -360,6 +394,7 @@ int main(int argc, char** argv) {
     else if (key == "-rings") rings = strtoul(value.c_str(), nullptr, 10);
     else if (key == "-words") words = strtoul(value.c_str(), nullptr, 10);
     else if (key == "-writes") writes = strtoul(value.c_str(), nullptr, 10);
+    else if (key == "-migrations") migrations = value == "true";
     else if (key == "-iterations") goal = strtoull(value.c_str(), nullptr, 10);
     else if (key == "-spots") spots = strtoul(value.c_str(), nullptr, 10);
     else if (key == "-seconds") seconds = strtod(value.c_str(), nullptr);
@@ -374,7 +409,7 @@ int main(int argc, char** argv) {
   if (name == "yield") measure<Yield>(threads);
   else if (name == "cycle") measure<Cycle>(threads * rings);
   else if (name == "churn") measure<Churn>(threads);
-  else if (name == "locality") measure<Locality>(threads);
+  else if (name == "locality") locality();
   else if (name == "transfer") transfer();
   else if (name == "spawn-join") spawn_join(1000);
   else if (name == "spawn-join-1") spawn_join(1);

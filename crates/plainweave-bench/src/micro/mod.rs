@@ -277,9 +277,11 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     if workers > 1 {
         add(Figure::new("far_repetitions", far as f64));
     }
-    if case.clocked && system.peer.is_none() {
+    if case.clocked && (case.migrates || system.peer.is_none()) {
         size.clocked = true;
-        system.repetition(case, &size)?.into_iter().for_each(&mut add);
+        for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
+            system.repetition(case, &size)?.into_iter().for_each(&mut add);
+        }
     }
     Ok(rows)
 }

@@ -73,6 +73,7 @@ impl Peer {
         command.arg(format!("-case={name}")).arg(format!("-workers={}", size.workers)).args(self.flag);
         command.arg(format!("-seconds={}", size.seconds));
         command.args((case == "transfer-park").then_some("-parking=true"));
+        command.args(size.clocked.then_some("-migrations=true"));
         command.args(size.shape.flags().iter().map(|flag| format!("-{flag}")));
         child::figures(command, size)
     }

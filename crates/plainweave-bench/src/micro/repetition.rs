@@ -33,7 +33,7 @@ impl Size {
 }
 
 /// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 24] = [
+const METRICS: [(&str, &str); 26] = [
     ("ns_per_op", "ns"),
     ("ns_per_op_per_worker", "ns"),
     ("ops", "count"),
@@ -43,6 +43,8 @@ const METRICS: [(&str, &str); 24] = [
     ("delay_max_ns", "ns"),
     ("oldest_waiter_ns", "ns"),
     ("blocks_per_op", "1"),
+    ("thread_migrations_per_op", "1"),
+    ("data_migrations_per_op", "1"),
     ("us_per_transfer", "us"),
     ("starved", "1"),
     ("bytes_per_fiber", "B"),

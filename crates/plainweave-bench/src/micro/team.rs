@@ -32,6 +32,10 @@ pub(super) struct Log {
     pub(super) n: u64,
     /// Operations that had to wait.
     pub(super) blocked: u64,
+    /// Waits that ended on another worker than they began on.
+    pub(super) moved: u64,
+    /// Operations on data that another worker wrote last.
+    pub(super) fetched: u64,
     /// Nanoseconds from being ready to running.
     delays: Option<Histogram<u64>>,
     last: Instant,
@@ -40,7 +44,7 @@ pub(super) struct Log {
 impl Log {
     fn new(clocked: bool) -> Self {
         let delays = clocked.then(|| Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds"));
-        Self { n: 0, blocked: 0, delays, last: Instant::now() }
+        Self { n: 0, blocked: 0, moved: 0, fetched: 0, delays, last: Instant::now() }
     }
 
     pub(super) fn clocked(&self) -> bool {

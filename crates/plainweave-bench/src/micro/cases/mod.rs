@@ -23,15 +23,21 @@ pub(super) struct Case {
     pub(super) own: bool,
     /// Whether a repetition with clocks measures its delays.
     pub(super) clocked: bool,
+    /// Whether that repetition counts migrations too, which is then done as often as the others, by peers as well.
+    pub(super) migrates: bool,
     pub(super) least_workers: usize,
 }
 
 const fn case(name: &'static str, summary: &'static str) -> Case {
-    Case { name, summary, own: false, clocked: false, least_workers: 1 }
+    Case { name, summary, own: false, clocked: false, migrates: false, least_workers: 1 }
 }
 
 const fn clocked(name: &'static str, summary: &'static str) -> Case {
     Case { clocked: true, ..case(name, summary) }
+}
+
+const fn migrating(name: &'static str, summary: &'static str) -> Case {
+    Case { migrates: true, ..clocked(name, summary) }
 }
 
 const fn own(name: &'static str, summary: &'static str) -> Case {
@@ -45,8 +51,8 @@ pub(super) const CASES: [Case; 18] = [
     clocked("cycle-1", "one ring a worker: workers sleep and wake"),
     clocked("churn", "100 threads a worker, 50 semaphores: release a random one, acquire the same"),
     clocked("churn-2", "the same with 2 semaphores"),
-    clocked("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
-    clocked("locality-share", "the same; whom I wake gets my words"),
+    migrating("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
+    migrating("locality-share", "the same; whom I wake gets my words"),
     Case {
         least_workers: 2,
         ..case("transfer-yield", "100 threads: a leader waits for all without giving way, then another leads; us each")

@@ -59,17 +59,27 @@ struct Arrays {
     lines: Box<[CachePadded<[AtomicU64; LINE]>]>,
     /// Lines of an array.
     each: usize,
+    /// The worker that wrote each array last, counted from 1; 0 until one has. Kept where migrations are counted.
+    writers: Box<[CachePadded<AtomicUsize>]>,
 }
 
 impl Arrays {
     fn new(arrays: usize, words: usize) -> Arc<Self> {
         let each = words.div_ceil(LINE);
-        Arc::new(Self { lines: (0..arrays * each).map(|_| CachePadded::default()).collect(), each })
+        let lines = (0..arrays * each).map(|_| CachePadded::default()).collect();
+        Arc::new(Self { lines, each, writers: (0..arrays).map(|_| CachePadded::default()).collect() })
     }
 
     #[inline]
     fn word(&self, array: usize, word: usize) -> &AtomicU64 {
         &self.lines[array * self.each + word / LINE][word % LINE]
+    }
+
+    /// Notes that a worker writes an array, and returns whether another wrote it last.
+    fn migrates(&self, array: usize, worker: usize) -> bool {
+        let last = self.writers[array].load(Ordering::Relaxed);
+        self.writers[array].store(worker + 1, Ordering::Relaxed);
+        last != 0 && last != worker + 1
     }
 
     fn sum(&self) -> u64 {
@@ -93,7 +103,12 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
             let mut mine = me;
             signals.register(me);
             team.begin().await;
+            // Asked in repetitions with clocks alone, which measure no cost.
+            let mut worker = if log.clocked() { S::worker() } else { 0 };
             while team.goes_on(&log) {
+                if log.clocked() {
+                    log.fetched += u64::from(arrays.migrates(mine, worker));
+                }
                 for _ in 0..writes {
                     // Nobody else has the array now: no read-modify-write is needed.
                     let word = arrays.word(mine, random.below(words));
@@ -106,6 +121,11 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
                 }
                 signals.wait(me).await;
                 log.ran(signals.since(me));
+                if log.clocked() {
+                    let now = S::worker();
+                    log.moved += u64::from(now != worker);
+                    worker = now;
+                }
                 if share && !team.stopped() {
                     mine = handed[me].load(Ordering::Acquire);
                 }
@@ -124,5 +144,11 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
     let written = arrays.sum();
     let ops: u64 = logs.iter().map(|log| log.n).sum();
     ensure!(written == ops * writes as u64, "{written} words were written in {ops} rounds: an array had two owners");
-    team::figures(&logs, elapsed, size.workers)
+    let mut figures = team::figures(&logs, elapsed, size.workers)?;
+    if size.clocked {
+        let per_op = |count: fn(&team::Log) -> u64| logs.iter().map(count).sum::<u64>() as f64 / ops as f64;
+        figures.push(Figure::new("thread_migrations_per_op", per_op(|log| log.moved)));
+        figures.push(Figure::new("data_migrations_per_op", per_op(|log| log.fetched)));
+    }
+    Ok(figures)
 }
