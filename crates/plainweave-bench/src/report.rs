@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::machine;
-use crate::sample::{COLUMNS, Row};
+use crate::sample::{COLUMNS, Row, Spread};
 
 /// A line for a person, on stderr.
 pub(crate) fn note(line: &str) {
@@ -64,15 +64,15 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "\n{:<16} {:<36} {:>7} {:<24} {:>12} {:>12} {:>12}  runs",
-            "case", "system", "workers", "metric", "median", "min", "max"
+            "\n{:<16} {:<36} {:>7} {:<32} {:>12} {:>12} {:>12} {:>12} {:>12}  runs",
+            "case", "system", "workers", "metric", "median", "q1", "q3", "min", "max"
         );
         for row in &self.rows {
-            let (median, min, max) = row.spread();
+            let Spread { median, q1, q3, min, max } = row.spread();
             let metric = format!("{} ({})", row.metric, row.unit);
             let _ = writeln!(
                 text,
-                "{:<16} {:<36} {:>7} {metric:<24} {median:>12.2} {min:>12.2} {max:>12.2}  {}",
+                "{:<16} {:<36} {:>7} {metric:<32} {median:>12.2} {q1:>12.2} {q3:>12.2} {min:>12.2} {max:>12.2}  {}",
                 row.case,
                 row.system,
                 row.workers,
@@ -123,7 +123,7 @@ line{stroke:currentColor;stroke-width:1.5}";
 
 /// Draws one bar for each system: the median, with a line from the least to the greatest value.
 fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
-    let greatest = rows.iter().map(|row| row.spread().2).fold(f64::MIN_POSITIVE, f64::max);
+    let greatest = rows.iter().map(|row| row.spread().max).fold(f64::MIN_POSITIVE, f64::max);
     let unit = rows.first().map_or("", |row| row.unit);
     let mut svg = format!(
         "<h2>{}: {} ({})</h2><svg viewBox='0 0 910 {}' role=img>",
@@ -133,7 +133,7 @@ fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
         rows.len() * 26 + 4
     );
     for (i, row) in rows.iter().enumerate() {
-        let (median, min, max) = row.spread();
+        let Spread { median, min, max, .. } = row.spread();
         let (y, scale) = (i * 26, |value: f64| value / greatest * 400.0);
         let label = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
         let _ = write!(

@@ -14,23 +14,68 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Median, least and greatest.
-    pub(crate) fn spread(&self) -> (f64, f64, f64) {
+    pub(crate) fn spread(&self) -> Spread {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return (f64::NAN, f64::NAN, f64::NAN) };
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-        (median, min, max)
+        let at = |share| quantile(&sorted, share);
+        Spread { median: at(0.5), q1: at(0.25), q3: at(0.75), min: at(0.0), max: at(1.0) }
     }
 
     pub(crate) fn csv(&self) -> String {
-        let (median, min, max) = self.spread();
+        let Spread { median, q1, q3, min, max } = self.spread();
         let Row { experiment, case, system, workers, metric, unit, values } = self;
         let runs = values.len();
-        format!("{experiment},{case},{system},{workers},{metric},{unit},{median:.3},{min:.3},{max:.3},{runs}")
+        format!(
+            "{experiment},{case},{system},{workers},{metric},{unit},\
+             {median:.3},{q1:.3},{q3:.3},{min:.3},{max:.3},{runs}"
+        )
     }
 }
 
-/// The CSV's first line.
-pub(crate) const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,min,max,runs";
+/// How the values of a row are distributed; each is NaN if there are none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) q1: f64,
+    pub(crate) q3: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// Returns the value below which this share of the sorted values lies, interpolated between neighbours.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let place = share * last as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    // Neighbours may both be infinite, and their difference no number.
+    if below == above { below } else { below + (above - below) * place.fract() }
+}
+
+/// The CSV's first line. (Results from before quartiles lack `q1` and `q3`: go by the names.)
+pub(crate) const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
+
+#[cfg(test)]
+mod tests {
+    use super::Row;
+
+    fn spread(values: &[f64]) -> [f64; 5] {
+        let text = |name: &str| name.to_owned();
+        let (case, system, values) = (text("yield"), text("threads"), values.to_vec());
+        let row = Row { experiment: "micro", case, system, workers: 1, metric: "ops", unit: "count", values };
+        let spread = row.spread();
+        [spread.median, spread.q1, spread.q3, spread.min, spread.max]
+    }
+
+    #[test]
+    fn quartiles_lie_between_the_values() {
+        assert_eq!(spread(&[7.0]), [7.0; 5]);
+        assert_eq!(spread(&[4.0, 1.0, 3.0, 2.0]), [2.5, 1.75, 3.25, 1.0, 4.0]);
+        assert_eq!(spread(&[5.0, 1.0, 4.0, 2.0, 3.0]), [3.0, 2.0, 4.0, 1.0, 5.0]);
+    }
+
+    #[test]
+    fn what_starves_takes_for_ever_and_is_still_a_number() {
+        assert_eq!(spread(&[f64::INFINITY, f64::INFINITY]), [f64::INFINITY; 5]);
+        assert!(spread(&[]).iter().all(|value| value.is_nan()));
+    }
+}

@@ -4,16 +4,20 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,min,max,runs";
+const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
+fn folder_of(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
 /// A folder of its own under the build's, empty.
 fn folder(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let dir = folder_of(name);
     let _ = std::fs::remove_dir_all(&dir);
     dir
 }
@@ -71,7 +75,7 @@ fn micro() {
             for system in ours.iter().chain(peers) {
                 let found = rows.iter().find(|r| r[1] == case && r[2] == *system && r[3] == workers);
                 let row = found.unwrap_or_else(|| panic!("no row of {case} on {system}, {workers} workers"));
-                assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "1", "{row:?}");
+                assert!(row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1", "{row:?}");
             }
         }
     }
@@ -79,8 +83,101 @@ fn micro() {
     {
         assert!(rows.iter().any(|r| r[4] == metric), "no {metric}");
     }
+    check_migrations(&rows);
     let blocks = rows.iter().find(|r| r[1] == "churn" && r[4] == "blocks_per_op" && r[2] == ours[0] && r[3] == "1");
     assert_eq!(blocks.expect("a row")[6], "1.000", "a thread waits at each spot, so each acquire blocks");
+}
+
+/// Checks Locality's migrations: each system has them, some threads and data move between two workers, and none where
+/// threads cannot.
+fn check_migrations(rows: &[Vec<String>]) {
+    let go = ["/usr/local/go/bin/go", "/usr/bin/go"].iter().any(|path| Path::new(path).exists());
+    for metric in ["thread_migrations_per_op", "data_migrations_per_op"] {
+        let mut most = 0.0_f64;
+        for case in ["locality", "locality-share"] {
+            let of_case: Vec<_> = rows.iter().filter(|r| r[1] == case && r[4] == metric).collect();
+            // Ours in four ways; threads, Tokio, may; Go's.
+            assert_eq!(of_case.len(), 2 * if go { 8 } else { 7 }, "{of_case:?}");
+            for row in of_case {
+                let per_op: f64 = row[6].parse().unwrap();
+                most = most.max(per_op);
+                let ours = row[2].starts_with("plainweave");
+                // A runtime of one worker may add spare ones, which fibers move to under `anytime`.
+                let anytime = row[2].ends_with("anytime/shared");
+                let stays = (row[3] == "1" && !anytime) || (ours && !anytime && metric.starts_with("thread"));
+                assert!((0.0..=1.0).contains(&per_op) && (!stays || per_op == 0.0), "{row:?}");
+            }
+        }
+        assert!(most > 0.0, "no {metric} on two workers");
+    }
+}
+
+/// Work that does not depend on time: each thread does it, or all together.
+#[test]
+fn micro_by_iterations() {
+    let sizes = ["--threads=4", "--rings=2", "--spots=2", "--words=40", "--writes=3", "--share=on", "--iterations=25"];
+    let cases = "yield,cycle,churn,locality,mutex,spawn-join,ping-pong,resume-suspend";
+    let args = ["--cases", cases, "--systems", "plainweave,threads,tokio", "--runs", "3", "--modes", "anytime/shared"];
+    let rows = rows_in("micro-iterations", "micro", &[&args[..], &sizes, &["--workers", "2", "--far"]].concat());
+    let threads = |title: &str| match title {
+        "yield threads=4 iterations=25" | "mutex threads=4 iterations=25" => 8.0,
+        "cycle threads=4 rings=2 iterations=25" => 16.0,
+        "churn threads=4 spots=2 iterations=25" => 8.0,
+        "locality threads=4 spots=2 words=40 writes=3 share=on iterations=25" => 8.0,
+        "spawn-join iterations=25" | "ping-pong iterations=25" | "resume-suspend iterations=25" => 1.0,
+        other => panic!("no case has the title '{other}'"),
+    };
+    let ours = "plainweave fifo anytime/shared";
+    for system in [ours, "threads", "tokio"] {
+        let ops: Vec<_> = rows.iter().filter(|row| row[2] == system && row[4] == "ops").collect();
+        assert_eq!(ops.len(), if system == ours { 8 } else { 7 }, "{ops:?}");
+        for row in ops {
+            let spread: Vec<f64> = row[6..11].iter().map(|value| value.parse().unwrap()).collect();
+            let [median, q1, q3, min, max] = spread[..] else { panic!("{row:?}") };
+            assert!(min <= q1 && q1 <= median && median <= q3 && q3 <= max && row[11] == "3", "{row:?}");
+            let (threads, least) = (threads(&row[1]), 25.0 * threads(&row[1]));
+            assert!(if threads == 1.0 { max == least && min == least } else { min >= least }, "{row:?}");
+        }
+    }
+    let html = std::fs::read_to_string(folder_of("micro-iterations").join("micro.html")).unwrap();
+    assert!(html.contains("--words=40") && html.contains("spots=2 words=40 writes=3 share=true"), "{html}");
+}
+
+#[test]
+fn wrong_sizes_of_micro_are_refused() {
+    let refused = |args: &[&str], code: i32, parts: &[&str]| {
+        let (exit, text) = run(&[&["micro", "--systems", "plainweave"], args].concat());
+        assert!(exit == Some(code) && parts.iter().all(|part| text.contains(part)), "{args:?}: {text}");
+    };
+    for option in ["threads", "rings"] {
+        for value in ["0", "10001", "-1", "many"] {
+            refused(&[&format!("--{option}={value}")], 2, &[&format!("--{option} <N>")]);
+        }
+        refused(&[&format!("--{option}=0")], 2, &["1..=10000"]);
+    }
+    for option in ["spots", "words", "writes"] {
+        for value in ["0", "1000001"] {
+            refused(&[&format!("--{option}={value}")], 2, &[&format!("--{option} <N>"), "1..=1000000"]);
+        }
+    }
+    refused(&["--share=perhaps"], 2, &["--share <on|off>", "on, off"]);
+    for value in ["0", "NaN", "-1", "1e9"] {
+        refused(&[&format!("--seconds={value}")], 2, &["--seconds <S>", "0.001 to 3600"]);
+    }
+    refused(&["--iterations=0"], 2, &["--iterations <N>", "1..=100000000"]);
+    refused(&["--iterations=5", "--seconds=1"], 2, &["--iterations", "--seconds", "cannot be used with"]);
+    refused(&["--cases=churn", "--workers=1", "--spots=100"], 1, &["--spots", "100 threads", "from 1 to 99"]);
+    refused(
+        &["--cases=churn-2", "--workers=2", "--threads=1"],
+        1,
+        &["--spots", "churn-2 with 2 workers has 2 threads"],
+    );
+    refused(&["--cases=transfer-park", "--workers=2", "--threads=1"], 1, &["--threads", "at least 2"]);
+    refused(&["--cases=cycle", "--threads=10000", "--rings=10000"], 1, &["--rings", "at most 1000000"]);
+    refused(&["--cases=locality", "--threads=1000", "--words=1000000"], 1, &["--words", "from 1 to 134217"]);
+    refused(&["--cases=yield", "--spots=3"], 1, &["--spots", "churn, churn-2, locality, locality-share"]);
+    refused(&["--cases=locality-share", "--share=off"], 1, &["--share", "these do: locality"]);
+    refused(&["--cases=idle", "--iterations=3"], 1, &["--iterations", "these do: yield"]);
 }
 
 /// A policy and a mode in which threads behind the leader run, and one in which they cannot.

@@ -34,7 +34,7 @@ impl Run {
         assert_eq!(status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(self.out.join("web.csv")).unwrap();
         let mut lines = csv.lines();
-        assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,min,max,runs"));
+        assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
         (text, lines.map(|line| line.split(',').map(str::to_owned).collect()).collect())
     }
 }
@@ -72,7 +72,7 @@ fn every_case_gives_its_rows() {
     let expect = |case: &str, system: &str, metric: &str| {
         let row = rows.iter().find(|row| row[..3] == ["web", case, system] && row[4] == metric);
         let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {text}"));
-        assert!(row[6].parse::<f64>().unwrap().is_finite() && row[9] == "1", "{row:?}");
+        assert!(row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1", "{row:?}");
     };
     let (nginx, wrk) = (installed("nginx"), installed("wrk"));
     for (there, what) in [(nginx, "nginx"), (wrk, "wrk"), (ours, "plainweave")] {

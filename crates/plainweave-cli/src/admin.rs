@@ -107,14 +107,19 @@ impl Figures {
         };
     }
 
-    /// Inserts that found no room in a worker's structure.
-    pub(crate) fn inserts(&mut self, prefix: &str, metrics: &Metrics) {
+    /// Inserts that found no room in a worker's structure, on all of these runtimes.
+    pub(crate) fn inserts(&mut self, prefix: &str, metrics: &[Metrics]) {
+        let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum::<u64>();
         for (name, help, count) in [
-            ("retries", "Further attempts to insert a fiber into a worker's full structure.", metrics.insert_retries),
+            (
+                "retries",
+                "Further attempts to insert a fiber into a worker's full structure.",
+                sum(|of| of.insert_retries),
+            ),
             (
                 "overflows",
                 "Inserts that were to spin until there was room (full=spin), and ended without.",
-                metrics.insert_overflows,
+                sum(|of| of.insert_overflows),
             ),
         ] {
             self.one(&format!("{prefix}_insert_{name}_total"), "counter", help, count);

@@ -103,7 +103,7 @@ mod api {
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,
-        spawn_local, yield_local, yield_now, yield_shared,
+        spawn_local, worker_index, yield_local, yield_now, yield_shared,
     };
     pub use crate::watchdog::report::{self as stall, Stall};
 }

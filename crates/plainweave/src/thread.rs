@@ -408,6 +408,14 @@ pub fn park_timeout(limit: Duration) -> io::Result<()> {
     Ok(wait::park(Some(limit))?)
 }
 
+/// Returns the number of the worker that runs the calling fiber, or `None` on a plain thread. Workers count from 0;
+/// added and spare ones come after those that the runtime began with. A fiber that moves may find another after each
+/// call that suspends.
+#[must_use]
+pub fn worker_index() -> Option<usize> {
+    fiber::current_host().map(|host| host.id)
+}
+
 /// Returns the calling fiber, or the calling plain thread.
 #[must_use]
 pub fn current() -> Fiber {

@@ -124,8 +124,9 @@ fn names_and_numbers(setup: Setup) {
         let handles: Vec<_> = (0..1000).map(|_| plainweave::spawn(|| plainweave::current().id())).collect();
         let ids: HashSet<u64> = handles.into_iter().map(|h| h.join().expect("no panic")).collect();
         assert_eq!(ids.len(), 1000);
+        assert!(plainweave::worker_index().is_some());
     });
-    assert!(!plainweave::on_fiber());
+    assert!(!plainweave::on_fiber() && plainweave::worker_index().is_none());
     assert_eq!(plainweave::current().id(), 0);
 }
 

@@ -16,19 +16,43 @@ import (
 var (
 	name    = flag.String("case", "", "the case")
 	workers = flag.Int("workers", 1, "GOMAXPROCS")
-	threads = flag.Int("threads", 100, "goroutines (rings in cycle)")
+	threads = flag.Int("threads", 100, "goroutines, in cycle of a ring")
+	rings   = flag.Int("rings", 100, "rings of cycle")
 	spots   = flag.Int("spots", 50, "places to wait at")
+	words   = flag.Int("words", 2, "locality: words of an array")
+	writes  = flag.Int("writes", 2, "locality: words written at once")
+	goal    = flag.Uint64("iterations", 0, "operations of each goroutine, in place of a time")
 	seconds = flag.Float64("seconds", 0.3, "how long")
 	parking = flag.Bool("parking", false, "transfer: the others park")
 	share   = flag.Bool("share", false, "locality: hand over the data")
+	moves   = flag.Bool("migrations", false, "locality: count migrations in place of time")
 	barging = flag.Bool("barging", false, "churn: whoever releases a semaphore may have it again at once")
 	stop    atomic.Bool
+	over    = make(chan time.Time, 1)
+	short   atomic.Int64 // Goroutines that have not done their iterations yet.
 )
+
+// finish ends a run by iterations. Who comes later changes nothing.
+func finish() {
+	select {
+	case over <- time.Now():
+	default:
+	}
+	stop.Store(true)
+}
+
+// goes says whether a goroutine does another operation; it asks once for each.
+func goes(c *count) bool {
+	if c.n == *goal && *goal > 0 && short.Add(-1) == 0 {
+		finish()
+	}
+	return !stop.Load()
+}
 
 // A goroutine's count, on a line of its own.
 type count struct {
-	n, blocked uint64
-	_          [112]byte
+	n, blocked, moved, fetched uint64
+	_                          [96]byte
 }
 
 // A semaphore on a line of its own.
@@ -43,6 +67,7 @@ func run(n int, body func(i int, c *count), sweep func()) ([]count, time.Duratio
 	var group sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(n))
+	short.Store(int64(n))
 	group.Add(n)
 	started := time.Now()
 	for i := 0; i < n; i++ {
@@ -52,9 +77,14 @@ func run(n int, body func(i int, c *count), sweep func()) ([]count, time.Duratio
 			group.Done()
 		}()
 	}
-	time.Sleep(time.Duration(*seconds * float64(time.Second)))
-	stop.Store(true)
-	elapsed := time.Since(started)
+	var elapsed time.Duration
+	if *goal > 0 {
+		elapsed = (<-over).Sub(started)
+	} else {
+		time.Sleep(time.Duration(*seconds * float64(time.Second)))
+		stop.Store(true)
+		elapsed = time.Since(started)
+	}
 	for sweep != nil && left.Load() > 0 {
 		sweep()
 		runtime.Gosched()
@@ -82,7 +112,7 @@ func report(counts []count, elapsed time.Duration) {
 
 func yield() {
 	report(run(*threads, func(_ int, c *count) {
-		for !stop.Load() {
+		for goes(c) {
 			runtime.Gosched()
 			c.n++
 		}
@@ -90,17 +120,19 @@ func yield() {
 }
 
 func cycle() {
-	seats := make([]seat, *threads*5)
-	for ring := 0; ring < *threads; ring++ {
-		release(&seats[ring*5].s, false, 0)
+	size := *threads
+	seats := make([]seat, size**rings)
+	for ring := 0; ring < *rings; ring++ {
+		release(&seats[ring*size].s, false, 0)
 	}
 	report(run(len(seats), func(i int, c *count) {
-		me, next := &seats[i].s, &seats[i/5*5+(i+1)%5].s
+		me, next := &seats[i].s, &seats[i/size*size+(i+1)%size].s
 		for {
 			acquire(me)
 			c.n++
+			more := goes(c)
 			release(next, false, 0)
-			if stop.Load() {
+			if !more {
 				return
 			}
 		}
@@ -165,7 +197,7 @@ func churn() {
 		if i < *spots {
 			take(i, i)
 		}
-		for !stop.Load() {
+		for goes(c) {
 			at := random.Intn(*spots)
 			give(at)
 			if take(at, i) {
@@ -188,17 +220,29 @@ func churn() {
 }
 
 func locality() {
-	const words = 2
 	places := make([]atomic.Int64, *spots*16)
 	seats := make([]seat, *threads)
-	arrays := make([][words + 14]uint64, *threads)
+	arrays := make([][]uint64, *threads)
+	for i := range arrays {
+		arrays[i] = make([]uint64, (*words+15)/16*16)
+	}
 	handed := make([]int, *threads*16)
-	report(run(*threads, func(i int, c *count) {
+	writers := make([]int, *threads*16) // Counted from 1.
+	counts, elapsed := run(*threads, func(i int, c *count) {
 		random := rand.New(rand.NewSource(int64(i)))
-		mine := i
-		for !stop.Load() {
-			for k := 0; k < 2; k++ {
-				arrays[mine][random.Intn(words)]++
+		mine, here := i, 0
+		if *moves {
+			here = worker()
+		}
+		for goes(c) {
+			if *moves {
+				if last := writers[mine*16]; last != 0 && last != here+1 {
+					c.fetched++
+				}
+				writers[mine*16] = here + 1
+			}
+			for k := 0; k < *writes; k++ {
+				arrays[mine][random.Intn(*words)]++
 			}
 			other := places[random.Intn(*spots)*16].Swap(int64(i + 1))
 			if other != 0 {
@@ -209,6 +253,13 @@ func locality() {
 			if *share && !stop.Load() {
 				mine = handed[i*16]
 			}
+			if *moves {
+				now := worker()
+				if now != here {
+					c.moved++
+				}
+				here = now
+			}
 			c.n++
 		}
 	}, func() {
@@ -218,7 +269,19 @@ func locality() {
 				release(&seats[other-1].s, false, 0)
 			}
 		}
-	}))
+	})
+	if !*moves {
+		report(counts, elapsed)
+		return
+	}
+	var sum, moved, fetched uint64
+	for _, c := range counts {
+		sum += c.n
+		moved += c.moved
+		fetched += c.fetched
+	}
+	fmt.Println("thread_migrations_per_op", float64(moved)/float64(sum))
+	fmt.Println("data_migrations_per_op", float64(fetched)/float64(sum))
 }
 
 func transfer() {
@@ -262,6 +325,9 @@ func transfer() {
 			if !starved {
 				c.n++
 			}
+			if starved || *goal > 0 && now == *goal {
+				finish()
+			}
 			next := random.Intn(*threads)
 			leader.Store(uint64(next))
 			wake(next)
@@ -285,7 +351,13 @@ func transfer() {
 
 func spawnJoin(batch int) {
 	n, started := 0, time.Now()
-	for time.Since(started).Seconds() < *seconds {
+	for {
+		if *goal > 0 {
+			batch = min(batch, int(*goal)-n)
+		}
+		if batch == 0 || *goal == 0 && time.Since(started).Seconds() >= *seconds {
+			break
+		}
 		var group sync.WaitGroup
 		group.Add(batch)
 		for i := 0; i < batch; i++ {
@@ -307,11 +379,13 @@ func pingPong() {
 		close(back)
 	}()
 	n, started := 0, time.Now()
-	go func() {
-		time.Sleep(time.Duration(*seconds * float64(time.Second)))
-		stop.Store(true)
-	}()
-	for !stop.Load() {
+	if *goal == 0 {
+		go func() {
+			time.Sleep(time.Duration(*seconds * float64(time.Second)))
+			stop.Store(true)
+		}()
+	}
+	for !stop.Load() && (*goal == 0 || n < int(*goal)) {
 		there <- n
 		<-back
 		n++
@@ -325,7 +399,7 @@ func mutex() {
 	var lock sync.Mutex
 	total := uint64(0)
 	counts, elapsed := run(*threads, func(_ int, c *count) {
-		for !stop.Load() {
+		for goes(c) {
 			lock.Lock()
 			total++
 			lock.Unlock()

@@ -16,11 +16,15 @@
 using Clock = std::chrono::steady_clock;
 
 static std::string name;
-static size_t workers = 1, threads = 100, spots = 50;
+static size_t workers = 1, threads = 100, rings = 100, spots = 50, words = 2, writes = 2;
+// Operations of each fibre, in place of a time.
+static uint64_t goal = 0;
 static double seconds = 0.3;
-static bool parking = false, share = false;
+static bool parking = false, share = false, migrations = false;
 
 static std::atomic<bool> stop{false};
+// Fibres that have not done their iterations yet.
+static std::atomic<size_t> unfinished{0};
 static Clock::time_point started, stopped;
 
 static double nanoseconds() { return std::chrono::duration<double, std::nano>(stopped - started).count(); }
@@ -46,9 +50,22 @@ public:
   }
 };
 
+// Ends a run by iterations.
+static void finish() {
+  stopped = Clock::now();
+  stop.store(true);
+}
+
+// Says whether a fibre with this count does another operation; it asks once for each.
+static bool goes(uint64_t n) {
+  if (n == goal && goal > 0 && unfinished.fetch_sub(1) == 1) finish();
+  return !stop.load(std::memory_order_relaxed);
+}
+
 // The kernel's thread ends the measurement: a fibre that sleeps would have to wait for its turn.
 static std::thread alarm() {
   started = Clock::now();
+  if (goal > 0) return std::thread();
   return std::thread([] {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     stopped = Clock::now();
@@ -80,6 +97,7 @@ static void start(Task* task) {
 // Counts of n fibres that ran until the time was over.
 static std::vector<uint64_t> run(size_t n, Body& body) {
   std::atomic<size_t> left{n};
+  unfinished.store(n);
   FredSemaphore ended;
   Row<Task> tasks = row<Task>(n);
   std::vector<Fibre*> fibres;
@@ -98,7 +116,7 @@ static std::vector<uint64_t> run(size_t n, Body& body) {
     delete fibres[i];
     counts.push_back(tasks[i].value.n);
   }
-  clock.join();
+  if (clock.joinable()) clock.join();
   return counts;
 }
 
@@ -121,7 +139,7 @@ using Place = FredBenaphore<LimitedSemaphore0<MCSLock>>;
 
 struct Yield : Body {
   void run(size_t, uint64_t& n) override {
-    while (!stop.load(std::memory_order_relaxed)) {
+    while (goes(n)) {
       Fibre::yield();
       n++;
     }
@@ -129,17 +147,18 @@ struct Yield : Body {
 };
 
 struct Cycle : Body {
-  Row<Seat> seats = row<Seat>(threads * 5);
+  Row<Seat> seats = row<Seat>(threads * rings);
   Cycle() {
-    for (size_t ring = 0; ring < threads; ring++) seats[ring * 5].value.V();
+    for (size_t ring = 0; ring < rings; ring++) seats[ring * threads].value.V();
   }
   void run(size_t i, uint64_t& n) override {
-    Seat &mine = seats[i].value, &next = seats[i / 5 * 5 + (i + 1) % 5].value;
-    do {
+    Seat &mine = seats[i].value, &next = seats[i / threads * threads + (i + 1) % threads].value;
+    for (bool more = true; more;) {
       mine.P();
       n++;
+      more = goes(n);
       next.V();
-    } while (!stop.load(std::memory_order_relaxed));
+    }
   }
 };
 
@@ -148,7 +167,7 @@ struct Churn : Body {
   void run(size_t i, uint64_t& n) override {
     Random random(i);
     if (i < spots) places[i].value.P();
-    while (!stop.load(std::memory_order_relaxed)) {
+    while (goes(n)) {
       Place& place = places[random.below(spots)].value;
       place.V();
       place.P();
@@ -160,19 +179,39 @@ struct Churn : Body {
   }
 };
 
+// Returns a number, from 1, for the kernel's thread that runs the caller. Not inlined: the address of a thread-local
+// must not be kept while a fibre moves.
+__attribute__((noinline)) static size_t worker() {
+  static std::atomic<size_t> known{0};
+  static thread_local size_t number = 0;
+  if (number == 0) number = known.fetch_add(1) + 1;
+  return number;
+}
+
 struct Locality : Body {
-  struct Words {
-    uint64_t of[2];
-  };
+  // Words on a line of their own, and lines of an array.
+  static const size_t LINE = 16;
+  size_t each = (words + LINE - 1) / LINE;
   Row<std::atomic<size_t>> places = row<std::atomic<size_t>>(spots);
   Row<Seat> seats = row<Seat>(threads);
-  Row<Words> arrays = row<Words>(threads);
+  Row<uint64_t[LINE]> lines = row<uint64_t[LINE]>(threads * each);
   Row<size_t> handed = row<size_t>(threads);
+  Row<size_t> writers = row<size_t>(threads);
+  std::atomic<uint64_t> all{0}, all_moved{0}, all_fetched{0};
   void run(size_t i, uint64_t& n) override {
     Random random(i);
-    size_t mine = i;
-    while (!stop.load(std::memory_order_relaxed)) {
-      for (int k = 0; k < 2; k++) arrays[mine].value.of[random.below(2)]++;
+    size_t mine = i, here = migrations ? worker() : 0;
+    uint64_t moved = 0, fetched = 0;
+    while (goes(n)) {
+      if (migrations) {
+        size_t& last = writers[mine].value;
+        if (last != 0 && last != here) fetched++;
+        last = here;
+      }
+      for (size_t k = 0; k < writes; k++) {
+        size_t word = random.below(words);
+        lines[mine * each + word / LINE].value[word % LINE]++;
+      }
       size_t other = places[random.below(spots)].value.exchange(i + 1);
       if (other != 0) {
         handed[other - 1].value = mine;
@@ -180,8 +219,16 @@ struct Locality : Body {
       }
       seats[i].value.P();
       if (share && !stop.load(std::memory_order_relaxed)) mine = handed[i].value;
+      if (migrations) {
+        size_t now = worker();
+        if (now != here) moved++;
+        here = now;
+      }
       n++;
     }
+    all.fetch_add(n);
+    all_moved.fetch_add(moved);
+    all_fetched.fetch_add(fetched);
   }
   void sweep() override {
     for (size_t i = 0; i < spots; i++) {
@@ -226,6 +273,7 @@ struct Transfer : Body {
         }
       }
       if (!starved.load()) n++;
+      if (goal > 0 && (now == goal || starved.load())) finish();
       size_t next = random.below(threads);
       leader.store(next);
       wake(next);
@@ -247,20 +295,30 @@ static void transfer() {
   }
 }
 
+static void locality() {
+  Locality body;
+  std::vector<uint64_t> counts = run(threads, body);
+  if (!migrations) return report(counts);
+  double ops = double(body.all.load());
+  printf("thread_migrations_per_op %g\n", double(body.all_moved.load()) / ops);
+  printf("data_migrations_per_op %g\n", double(body.all_fetched.load()) / ops);
+}
+
 static void nothing() {}
 
 static void spawn_join(size_t batch) {
   std::vector<Fibre*> fibres(batch);
   uint64_t n = 0;
   std::thread clock = alarm();
-  while (!stop.load()) {
+  while (!stop.load() && (goal == 0 || n < goal)) {
+    if (goal > 0 && goal - n < batch) fibres.resize(batch = goal - n);
     for (Fibre*& fibre : fibres) fibre = (new Fibre)->run(nothing);
     for (Fibre* fibre : fibres) delete fibre;
     n += batch;
   }
   // A batch takes long beside the time: it counts to its end.
   stopped = Clock::now();
-  clock.join();
+  if (clock.joinable()) clock.join();
   printf("ns_per_op %g\nops %llu\n", nanoseconds() / double(n), (unsigned long long)n);
 }
 
@@ -294,14 +352,15 @@ static void ping_pong() {
   Fibre* other = (new Fibre)->run(echo);
   size_t n = 0;
   std::thread clock = alarm();
-  while (!stop.load(std::memory_order_relaxed)) {
+  while (!stop.load(std::memory_order_relaxed) && (goal == 0 || n < goal)) {
     there.send(n);
     if (back.receive() != n) abort();
     n++;
   }
   there.send(END);
+  if (goal > 0) finish();
   delete other;
-  clock.join();
+  if (clock.joinable()) clock.join();
   printf("ns_per_op %g\nops %zu\n", nanoseconds() / double(n), n);
 }
 
@@ -309,7 +368,7 @@ struct Mutex : Body {
   FredMutex lock;
   uint64_t total = 0;
   void run(size_t, uint64_t& n) override {
-    while (!stop.load(std::memory_order_relaxed)) {
+    while (goes(n)) {
       lock.acquire();
       total++;
       lock.release();
@@ -332,10 +391,15 @@ int main(int argc, char** argv) {
     if (key == "-case") name = value;
     else if (key == "-workers") workers = strtoul(value.c_str(), nullptr, 10);
     else if (key == "-threads") threads = strtoul(value.c_str(), nullptr, 10);
+    else if (key == "-rings") rings = strtoul(value.c_str(), nullptr, 10);
+    else if (key == "-words") words = strtoul(value.c_str(), nullptr, 10);
+    else if (key == "-writes") writes = strtoul(value.c_str(), nullptr, 10);
+    else if (key == "-migrations") migrations = value == "true";
+    else if (key == "-iterations") goal = strtoull(value.c_str(), nullptr, 10);
     else if (key == "-spots") spots = strtoul(value.c_str(), nullptr, 10);
     else if (key == "-seconds") seconds = strtod(value.c_str(), nullptr);
-    else if (key == "-parking") parking = true;
-    else if (key == "-share") share = true;
+    else if (key == "-parking") parking = value == "true";
+    else if (key == "-share") share = value == "true";
     else {
       fprintf(stderr, "no flag is called '%s'\n", flag.c_str());
       return 2;
@@ -343,9 +407,9 @@ int main(int argc, char** argv) {
   }
   FibreInit(1, workers);
   if (name == "yield") measure<Yield>(threads);
-  else if (name == "cycle") measure<Cycle>(threads * 5);
+  else if (name == "cycle") measure<Cycle>(threads * rings);
   else if (name == "churn") measure<Churn>(threads);
-  else if (name == "locality") measure<Locality>(threads);
+  else if (name == "locality") locality();
   else if (name == "transfer") transfer();
   else if (name == "spawn-join") spawn_join(1000);
   else if (name == "spawn-join-1") spawn_join(1);

@@ -9,6 +9,7 @@ use clap::Args;
 use plainweave::Runtime;
 
 use super::cases;
+use super::parameters::Shape;
 use super::repetition::{Figure, Size};
 use super::shim::{Fibers, May, Shim, Threads, Tokio};
 use crate::mode::Mode;
@@ -31,13 +32,18 @@ pub(crate) struct ChildFlags {
     fibers: usize,
     #[arg(long)]
     clocked: bool,
+    #[command(flatten)]
+    shape: Shape,
 }
 
 /// Starts such a process and reads its figures.
 pub(super) fn figures(mut command: Command, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start a child")?;
     let started = Instant::now();
-    let patience = Duration::from_secs_f64(60.0 + 4.0 * size.seconds);
+    let patience = match size.shape.iterations {
+        Some(_) => Duration::from_secs(600),
+        None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
+    };
     let status = loop {
         match child.try_wait()? {
             Some(status) => break status,
@@ -62,6 +68,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     let size = Size {
         workers: flags.workers,
         seconds: flags.seconds,
+        shape: flags.shape.clone(),
         fibers: flags.fibers,
         clocked: flags.clocked,
         heavy: flags.system == "threads",

@@ -4,6 +4,7 @@
 
 mod cases;
 mod child;
+mod parameters;
 mod peer;
 mod repetition;
 mod shim;
@@ -22,6 +23,7 @@ use crate::report::{self, Report};
 use crate::sample::Row;
 use cases::{CASES, Case};
 pub(crate) use child::{ChildFlags, run as run_child};
+use parameters::{Options, Shape};
 use peer::Peer;
 use repetition::{Figure, Size};
 
@@ -69,8 +71,11 @@ pub(crate) struct Flags {
     #[arg(long)]
     far: bool,
     /// Seconds a repetition [default: 0.3; 5 with --full]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = parameters::seconds)]
     seconds: Option<f64>,
+
+    #[command(flatten)]
+    options: Options,
 
     /// Fibers of parked-fibers [default: 100,000; 1,000,000 with --full]
     #[arg(long, value_name = "N")]
@@ -110,6 +115,7 @@ impl System {
         command.args(["micro-child", case.name]).args(&self.arguments);
         command.arg(format!("--workers={}", size.workers)).arg(format!("--seconds={}", size.seconds));
         command.arg(format!("--fibers={}", size.fibers)).args(size.clocked.then_some("--clocked"));
+        command.args(size.shape.flags().iter().map(|flag| format!("--{flag}")));
         child::figures(command, size)
     }
 
@@ -132,6 +138,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     let chosen = choose(&flags.cases)?;
+    let names: Vec<_> = chosen.iter().map(|case| case.name).collect();
+    flags.options.check(&names, &CASES.map(|case| case.name))?;
+    let shapes = shapes(&chosen, flags)?;
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
     let mut rows = Vec::new();
@@ -148,13 +157,31 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
-    let seconds = seconds(flags);
-    let parameters = vec![
-        ("repetitions", format!("{} of {seconds} s, one dropped before, each a process of its own", flags.runs)),
+    let length =
+        flags.options.iterations.map_or_else(|| format!("{} s", seconds(flags)), |n| format!("{n} iterations"));
+    let mut parameters = vec![
+        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
+        ("repetitions", format!("{} of {length}, one dropped before, each a process of its own", flags.runs)),
+        ("random numbers", "each thread's are seeded by its number".to_owned()),
         ("plainweave", "fifo before-start/shared; others say policy, movement and storage in their rows".to_owned()),
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
+    parameters.extend(shapes.into_iter().map(|shape| ("case", shape)));
     Report { experiment: "micro", parameters, rows, absent }.publish(flags.out.as_deref())
+}
+
+/// Returns what each case is measured with, before anything is.
+fn shapes(chosen: &[&Case], flags: &Flags) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for case in chosen {
+        for workers in flags.workers.iter().map(|n| n.get()).filter(|n| *n >= case.least_workers) {
+            let shape = Shape::new(case.name, workers, &flags.options)?.flags().join(" ");
+            if !shape.is_empty() {
+                lines.push(format!("{}, workers={workers}: {shape}", case.name));
+            }
+        }
+    }
+    Ok(lines)
 }
 
 fn seconds(flags: &Flags) -> f64 {
@@ -217,13 +244,15 @@ fn choose(wanted: &[String]) -> anyhow::Result<Vec<&'static Case>> {
 /// Runs all repetitions of a case on a system and returns their rows.
 fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
     let fibers = flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get);
-    let mut size = Size { workers, seconds: seconds(flags), fibers, clocked: false, heavy: false, baseline: 0.0 };
+    let shape = Shape::new(case.name, workers, &flags.options)?;
+    let seconds = seconds(flags);
+    let mut size = Size { workers, seconds, shape, fibers, clocked: false, heavy: false, baseline: 0.0 };
     let mut rows: Vec<Row> = Vec::new();
     let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
         Some(row) => row.values.push(figure.value),
         None => rows.push(Row {
             experiment: "micro",
-            case: case.name.to_owned(),
+            case: flags.options.title(case.name),
             system: system.name.replace(',', ";"),
             workers,
             metric: figure.metric,
@@ -248,9 +277,11 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     if workers > 1 {
         add(Figure::new("far_repetitions", far as f64));
     }
-    if case.clocked && system.peer.is_none() {
+    if case.clocked && (case.migrates || system.peer.is_none()) {
         size.clocked = true;
-        system.repetition(case, &size)?.into_iter().for_each(&mut add);
+        for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
+            system.repetition(case, &size)?.into_iter().for_each(&mut add);
+        }
     }
     Ok(rows)
 }

@@ -60,24 +60,21 @@ impl Peer {
 
     /// Runs one repetition.
     pub(super) fn run(&self, case: &str, size: &Size) -> anyhow::Result<Vec<Figure>> {
-        let workers = size.workers;
-        let (name, more) = match case {
-            "yield" | "mutex" => (case, vec![("threads", 100 * workers)]),
-            "yield-1" => ("yield", vec![("threads", workers)]),
-            "cycle" => (case, vec![("threads", 100 * workers)]),
-            "cycle-1" => ("cycle", vec![("threads", workers)]),
-            "churn" | "locality" => (case, vec![("threads", 100 * workers), ("spots", 50 * workers)]),
-            "churn-2" => ("churn", vec![("threads", 100 * workers), ("spots", 2)]),
-            "locality-share" => ("locality", vec![("threads", 100 * workers), ("spots", 50 * workers), ("share", 1)]),
-            "transfer-yield" => ("transfer", vec![]),
-            "transfer-park" => ("transfer", vec![("parking", 1)]),
-            "spawn-join" | "spawn-join-1" | "ping-pong" => (case, vec![]),
+        let name = match case {
+            "yield" | "yield-1" => "yield",
+            "cycle" | "cycle-1" => "cycle",
+            "churn" | "churn-2" => "churn",
+            "locality" | "locality-share" => "locality",
+            "transfer-yield" | "transfer-park" => "transfer",
+            "spawn-join" | "spawn-join-1" | "ping-pong" | "mutex" => case,
             other => bail!("there is no case '{other}'"),
         };
         let mut command = self.program.command();
-        command.arg(format!("-case={name}")).arg(format!("-workers={workers}")).args(self.flag);
+        command.arg(format!("-case={name}")).arg(format!("-workers={}", size.workers)).args(self.flag);
         command.arg(format!("-seconds={}", size.seconds));
-        command.args(more.iter().map(|(flag, value)| format!("-{flag}={value}")));
+        command.args((case == "transfer-park").then_some("-parking=true"));
+        command.args(size.clocked.then_some("-migrations=true"));
+        command.args(size.shape.flags().iter().map(|flag| format!("-{flag}")));
         child::figures(command, size)
     }
 }

@@ -1,12 +1,18 @@
 //! A repetition: how a workload is run, and the figures that come of it.
 
+use std::time::Instant;
+
 use anyhow::Context;
+
+use super::parameters::Shape;
 
 /// How a workload is run.
 #[derive(Clone, Debug)]
 pub(super) struct Size {
     pub(super) workers: usize,
+    /// How long it takes, unless the shape has iterations.
     pub(super) seconds: f64,
+    pub(super) shape: Shape,
     /// Threads of `parked-fibers`.
     pub(super) fibers: usize,
     pub(super) clocked: bool,
@@ -16,8 +22,18 @@ pub(super) struct Size {
     pub(super) baseline: f64,
 }
 
+impl Size {
+    /// Returns whether what began then, and has done `n` operations, is done. Reads the clock.
+    pub(super) fn is_over(&self, n: u64, began: Instant) -> bool {
+        match self.shape.iterations {
+            Some(iterations) => n >= iterations,
+            None => began.elapsed().as_secs_f64() >= self.seconds,
+        }
+    }
+}
+
 /// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 24] = [
+const METRICS: [(&str, &str); 26] = [
     ("ns_per_op", "ns"),
     ("ns_per_op_per_worker", "ns"),
     ("ops", "count"),
@@ -27,6 +43,8 @@ const METRICS: [(&str, &str); 24] = [
     ("delay_max_ns", "ns"),
     ("oldest_waiter_ns", "ns"),
     ("blocks_per_op", "1"),
+    ("thread_migrations_per_op", "1"),
+    ("data_migrations_per_op", "1"),
     ("us_per_transfer", "us"),
     ("starved", "1"),
     ("bytes_per_fiber", "B"),

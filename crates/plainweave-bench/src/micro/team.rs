@@ -7,13 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use hdrhistogram::Histogram;
 
-use super::repetition::Figure;
+use super::repetition::{Figure, Size};
 use super::shim::Shim;
 
 /// What the members share.
 pub(super) struct Team<S: Shim> {
     started: AtomicUsize,
     members: usize,
+    /// Operations that each member does at least; none are enough if a time ends the run.
+    goal: u64,
+    /// Members that have not done as many yet.
+    short: AtomicUsize,
     stop: AtomicBool,
     over: OnceLock<Instant>,
     logs: Mutex<Vec<(usize, Log)>>,
@@ -28,6 +32,10 @@ pub(super) struct Log {
     pub(super) n: u64,
     /// Operations that had to wait.
     pub(super) blocked: u64,
+    /// Waits that ended on another worker than they began on.
+    pub(super) moved: u64,
+    /// Operations on data that another worker wrote last.
+    pub(super) fetched: u64,
     /// Nanoseconds from being ready to running.
     delays: Option<Histogram<u64>>,
     last: Instant,
@@ -36,7 +44,7 @@ pub(super) struct Log {
 impl Log {
     fn new(clocked: bool) -> Self {
         let delays = clocked.then(|| Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds"));
-        Self { n: 0, blocked: 0, delays, last: Instant::now() }
+        Self { n: 0, blocked: 0, moved: 0, fetched: 0, delays, last: Instant::now() }
     }
 
     pub(super) fn clocked(&self) -> bool {
@@ -64,19 +72,21 @@ impl Log {
 }
 
 impl<S: Shim> Team<S> {
-    /// Starts `members` threads, lets them run for this long, and returns their logs in order, with the time it took.
+    /// Starts `members` threads, lets them run until the time is over or each has done its iterations, and returns
+    /// their logs in order, with the time it took. Those that are done go on until all are: others may need them.
     /// `sweep` wakes threads that still wait when the time is over; it is called until all have ended. With `clocked`
     /// the delay of each operation is measured, which costs more than some operations do.
     pub(super) async fn run<F: Future<Output = Log> + Send + 'static>(
         members: usize,
-        seconds: f64,
-        clocked: bool,
+        size: &Size,
         body: impl Fn(usize, Arc<Self>, Log) -> F,
         sweep: impl Fn() + Send,
     ) -> anyhow::Result<(Vec<Log>, Duration)> {
         let team = Arc::new(Team {
             started: AtomicUsize::new(0),
             members,
+            goal: size.shape.iterations.unwrap_or(u64::MAX),
+            short: AtomicUsize::new(members),
             stop: AtomicBool::new(false),
             over: OnceLock::new(),
             logs: Mutex::default(),
@@ -85,7 +95,7 @@ impl<S: Shim> Team<S> {
         });
         let mut joins = Vec::with_capacity(members);
         for i in 0..members {
-            let member = body(i, team.clone(), Log::new(clocked));
+            let member = body(i, team.clone(), Log::new(size.clocked));
             let team = team.clone();
             joins.push(S::spawn(async move {
                 let log = member.await;
@@ -96,12 +106,13 @@ impl<S: Shim> Team<S> {
             S::wait(&team.main).await;
         }
         let begun = Instant::now();
-        let timer = team.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-            timer.end();
-            S::notify(&timer.main);
-        });
+        if size.shape.iterations.is_none() {
+            let (timer, seconds) = (team.clone(), size.seconds);
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs_f64(seconds));
+                timer.end();
+            });
+        }
         (0..members).for_each(|_| S::release(&team.gate));
         while !team.stopped() {
             S::wait(&team.main).await;
@@ -122,10 +133,24 @@ impl<S: Shim> Team<S> {
 
     /// A member, before it begins: all begin at once.
     pub(super) async fn begin(&self) {
+        self.arrive();
+        S::acquire(&self.gate).await;
+    }
+
+    /// A member that begins by waiting for another, just before it does.
+    pub(super) fn arrive(&self) {
         if self.started.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
             S::notify(&self.main);
         }
-        S::acquire(&self.gate).await;
+    }
+
+    /// Returns whether the member with this log does another operation. It asks once for each.
+    #[inline]
+    pub(super) fn goes_on(&self, log: &Log) -> bool {
+        if log.n == self.goal && self.short.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end();
+        }
+        !self.stopped()
     }
 
     #[inline]
@@ -133,9 +158,11 @@ impl<S: Shim> Team<S> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn end(&self) {
+    /// Ends the run.
+    pub(super) fn end(&self) {
         let _ = self.over.set(Instant::now());
         self.stop.store(true, Ordering::Release);
+        S::notify(&self.main);
     }
 }
 

@@ -4,22 +4,22 @@ use std::fmt::Write;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
-use plainweave::Runtime;
 use plainweave_http::StatusCode;
 
 use super::shared::Cache;
 use super::tally::{KINDS, NAMES, Sums};
 use super::watch::Escaped;
 use crate::admin::{Figures, Page};
+use crate::architecture::Runtimes;
 
 /// Keys that are listed.
 const HOT: usize = 100;
 const PREFIX: &str = "plainweave_cache";
 
 /// Returns a page by its path.
-pub(super) fn page(cache: &Cache, runtime: &Weak<Runtime>, path: &str) -> Page {
+pub(super) fn page(cache: &Cache, runtimes: &Weak<Runtimes>, path: &str) -> Page {
     match path {
-        "/metrics" => Ok((Figures::KIND, metrics(cache, runtime))),
+        "/metrics" => Ok((Figures::KIND, metrics(cache, runtimes))),
         "/health" => Ok(("text/plain", "ok\n".to_owned())),
         "/hotkeys" => Ok(("text/plain", hot_keys(cache))),
         _ => Err(StatusCode::NOT_FOUND),
@@ -37,7 +37,7 @@ fn hot_keys(cache: &Cache) -> String {
 }
 
 /// Prometheus' text format.
-fn metrics(cache: &Cache, runtime: &Weak<Runtime>) -> String {
+fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     let mut figures = Figures::default();
     let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
     for (name, count) in NAMES.iter().zip(sums.counts) {
@@ -45,8 +45,8 @@ fn metrics(cache: &Cache, runtime: &Weak<Runtime>) -> String {
     }
     let (name, labels) = (format!("{PREFIX}_runtime_info"), cache.settings.runtime.as_str());
     figures.metric(&name, "gauge", "What the runtime was started with.", [(labels, 1)]);
-    if let Some(runtime) = runtime.upgrade() {
-        figures.inserts(PREFIX, &runtime.metrics());
+    if let Some(runtimes) = runtimes.upgrade() {
+        figures.inserts(PREFIX, &runtimes.metrics());
     }
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [

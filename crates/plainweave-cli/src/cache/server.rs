@@ -75,7 +75,7 @@ impl Server {
             open.push(listener.try_clone()?);
             shared.start(&runtimes.main, &Arc::new(listener));
         }
-        let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtime));
+        let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
         let start = |listener| Admin::start(listener, move |path| admin::page(&cache, &watched, path));
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();

@@ -22,7 +22,7 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
     });
     let (mut n, started) = (0_u64, Instant::now());
     // The clock is read every thousand.
-    while !n.is_multiple_of(1000) || started.elapsed().as_secs_f64() < size.seconds {
+    while (size.shape.iterations.is_none() && !n.is_multiple_of(1000)) || !size.is_over(n, started) {
         ensure!(S::send(&mut there, n).await, "the other end is gone");
         let answer = S::receive(&mut returned).await;
         ensure!(answer == Some(n + 1), "{n} came back as {answer:?}");
@@ -35,14 +35,14 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
 }
 
 /// `lock(); total++; unlock(); yield()`.
-pub(super) async fn mutex<S: Shim>(threads: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn mutex<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     let lock = Arc::new(S::lock());
     let shared = lock.clone();
     let body = move |_: usize, team: Arc<Team<S>>, mut log: team::Log| {
         let lock = shared.clone();
         async move {
             team.begin().await;
-            while !team.stopped() {
+            while team.goes_on(&log) {
                 let ready = log.now();
                 S::add(&lock).await;
                 S::yield_now().await;
@@ -51,7 +51,7 @@ pub(super) async fn mutex<S: Shim>(threads: usize, size: &Size) -> anyhow::Resul
             log
         }
     };
-    let (logs, elapsed) = Team::run(threads, size.seconds, size.clocked, body, || ()).await?;
+    let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
     let (added, total) = (logs.iter().map(|log| log.n).sum::<u64>(), S::total(&lock).await);
     ensure!(added == total, "{added} were added under the lock, and it has {total}");
     team::figures(&logs, elapsed, size.workers)

@@ -23,15 +23,21 @@ pub(super) struct Case {
     pub(super) own: bool,
     /// Whether a repetition with clocks measures its delays.
     pub(super) clocked: bool,
+    /// Whether that repetition counts migrations too, which is then done as often as the others, by peers as well.
+    pub(super) migrates: bool,
     pub(super) least_workers: usize,
 }
 
 const fn case(name: &'static str, summary: &'static str) -> Case {
-    Case { name, summary, own: false, clocked: false, least_workers: 1 }
+    Case { name, summary, own: false, clocked: false, migrates: false, least_workers: 1 }
 }
 
 const fn clocked(name: &'static str, summary: &'static str) -> Case {
     Case { clocked: true, ..case(name, summary) }
+}
+
+const fn migrating(name: &'static str, summary: &'static str) -> Case {
+    Case { migrates: true, ..clocked(name, summary) }
 }
 
 const fn own(name: &'static str, summary: &'static str) -> Case {
@@ -45,8 +51,8 @@ pub(super) const CASES: [Case; 18] = [
     clocked("cycle-1", "one ring a worker: workers sleep and wake"),
     clocked("churn", "100 threads a worker, 50 semaphores: release a random one, acquire the same"),
     clocked("churn-2", "the same with 2 semaphores"),
-    clocked("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
-    clocked("locality-share", "the same; whom I wake gets my words"),
+    migrating("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
+    migrating("locality-share", "the same; whom I wake gets my words"),
     Case {
         least_workers: 2,
         ..case("transfer-yield", "100 threads: a leader waits for all without giving way, then another leads; us each")
@@ -64,24 +70,19 @@ pub(super) const CASES: [Case; 18] = [
 
 /// Runs one repetition of a case on a system's main thread.
 pub(super) async fn run<S: Shim>(name: &str, size: Size) -> anyhow::Result<Vec<Figure>> {
-    let workers = size.workers;
     match name {
-        "yield" => switch::yields::<S>(100 * workers, &size).await,
-        "yield-1" => switch::yields::<S>(workers, &size).await,
-        "resume-suspend" => switch::alone::<S>().await,
-        "cycle" => switch::cycle::<S>(100 * workers, &size).await,
-        "cycle-1" => switch::cycle::<S>(workers, &size).await,
-        "churn" => spots::churn::<S>(100 * workers, 50 * workers, &size).await,
-        "churn-2" => spots::churn::<S>(100 * workers, 2, &size).await,
-        "locality" => spots::locality::<S>(100 * workers, 50 * workers, false, &size).await,
-        "locality-share" => spots::locality::<S>(100 * workers, 50 * workers, true, &size).await,
-        "transfer-yield" => transfer::transfer::<S>(100, false, &size).await,
-        "transfer-park" => transfer::transfer::<S>(100, true, &size).await,
+        "yield" | "yield-1" => switch::yields::<S>(&size).await,
+        "resume-suspend" => switch::alone::<S>(&size).await,
+        "cycle" | "cycle-1" => switch::cycle::<S>(&size).await,
+        "churn" | "churn-2" => spots::churn::<S>(&size).await,
+        "locality" | "locality-share" => spots::locality::<S>(&size).await,
+        "transfer-yield" => transfer::transfer::<S>(false, &size).await,
+        "transfer-park" => transfer::transfer::<S>(true, &size).await,
         "spawn-join" => spawn::spawn_join::<S>(1000, &size).await,
         "spawn-join-1" => spawn::spawn_join::<S>(1, &size).await,
         "parked-fibers" => spawn::parked::<S>(&size).await,
         "ping-pong" => meet::ping_pong::<S>(&size).await,
-        "mutex" => meet::mutex::<S>(100 * workers, &size).await,
+        "mutex" => meet::mutex::<S>(&size).await,
         other => bail!("no case is called '{other}'"),
     }
 }

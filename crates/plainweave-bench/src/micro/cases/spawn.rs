@@ -16,9 +16,10 @@ pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Re
     let mut joins = Vec::with_capacity(batch);
     let (mut joined, started) = (0_u64, Instant::now());
     // The clock is read every thousand or so.
-    while started.elapsed().as_secs_f64() < size.seconds {
+    while !size.is_over(joined, started) {
         for _ in 0..1000_usize.div_ceil(batch) {
-            joins.extend((0..batch).map(|_| S::spawn(async {})));
+            let left = size.shape.iterations.map_or(u64::MAX, |n| n - joined);
+            joins.extend((0..left.min(batch as u64)).map(|_| S::spawn(async {})));
             joined += joins.len() as u64;
             for join in joins.drain(..) {
                 S::join(join).await;

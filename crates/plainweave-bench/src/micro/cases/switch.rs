@@ -12,29 +12,29 @@ use super::super::shim::Shim;
 use super::super::team::{self, Team};
 
 /// `yield(); n++`.
-pub(super) async fn yields<S: Shim>(threads: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn yields<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     let body = |_, team: Arc<Team<S>>, mut log: team::Log| async move {
         team.begin().await;
-        while !team.stopped() {
+        while team.goes_on(&log) {
             let ready = log.now();
             S::yield_now().await;
             log.ran(ready);
         }
         log
     };
-    let (logs, elapsed) = Team::run(threads, size.seconds, size.clocked, body, || ()).await?;
+    let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
     team::figures(&logs, elapsed, size.workers)
 }
 
-/// Yields a million times from the only thread.
-pub(super) async fn alone<S: Shim>() -> anyhow::Result<Vec<Figure>> {
-    const N: u32 = 1_000_000;
+/// Yields a million times, or as often as it is asked to, from the only thread.
+pub(super) async fn alone<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let n = size.shape.iterations.unwrap_or(1_000_000);
     let started = Instant::now();
-    for _ in 0..N {
+    for _ in 0..n {
         S::yield_now().await;
     }
     let ns = started.elapsed().as_nanos() as f64;
-    Ok(vec![Figure::new("ns_per_op", ns / f64::from(N)), Figure::new("ops", f64::from(N))])
+    Ok(vec![Figure::new("ns_per_op", ns / n as f64), Figure::new("ops", n as f64)])
 }
 
 /// The threads' signals by number, each known when its thread has begun; and when each was last notified.
@@ -80,18 +80,18 @@ impl<S: Shim> Signals<S> {
     }
 }
 
-/// `wait(self); post(next); n++`: rings of five.
-pub(super) async fn cycle<S: Shim>(rings: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    const RING: usize = 5;
-    let signals = Signals::<S>::new(rings * RING, size.clocked);
+/// `wait(self); post(next); n++`, in rings.
+pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let (ring, threads) = (size.shape.threads, size.shape.threads * size.shape.rings);
+    let signals = Signals::<S>::new(threads, size.clocked);
     let shared = signals.clone();
     let body = move |i: usize, team: Arc<Team<S>>, mut log: team::Log| {
         let signals = shared.clone();
         async move {
             signals.register(i);
             team.begin().await;
-            let next = i / RING * RING + (i + 1) % RING;
-            if i.is_multiple_of(RING) {
+            let next = i / ring * ring + (i + 1) % ring;
+            if i.is_multiple_of(ring) {
                 // The ring's token.
                 signals.notify(i);
             }
@@ -100,7 +100,7 @@ pub(super) async fn cycle<S: Shim>(rings: usize, size: &Size) -> anyhow::Result<
                 log.ran(signals.since(i));
                 // Asked while the token is here: after passing it on, a thread could end with the next round's in hand.
                 // So it goes round once more, and each that passes it on ends.
-                let last = team.stopped();
+                let last = !team.goes_on(&log);
                 signals.notify(next);
                 if last {
                     return log;
@@ -108,9 +108,9 @@ pub(super) async fn cycle<S: Shim>(rings: usize, size: &Size) -> anyhow::Result<
             }
         }
     };
-    let (logs, elapsed) = Team::run(rings * RING, size.seconds, size.clocked, body, || ()).await?;
-    for ring in logs.chunks(RING) {
-        let n = || ring.iter().map(|log| log.n);
+    let (logs, elapsed) = Team::run(threads, size, body, || ()).await?;
+    for members in logs.chunks(ring) {
+        let n = || members.iter().map(|log| log.n);
         let (least, most) = (n().min().unwrap_or(0), n().max().unwrap_or(0));
         ensure!(most - least <= 1, "a ring's token was seen {least} to {most} times: it was lost or doubled");
     }

@@ -44,7 +44,8 @@ impl Stage {
 
 /// Has a leader begin an epoch, wait for all to see it, and make a random thread the leader. Each thread has its own
 /// random numbers for good. (In the published source each leader began them anew, so that one led for ever.)
-pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let (threads, goal) = (size.shape.threads, size.shape.iterations.unwrap_or(u64::MAX));
     let signals = Signals::<S>::new(threads, false);
     let stage = Arc::new(Stage {
         epoch: CachePadded::default(),
@@ -77,6 +78,9 @@ pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size
                 if stage.all_see(epoch) {
                     log.n += 1;
                 }
+                if epoch == goal || stage.starved.load(Ordering::Relaxed) {
+                    team.end();
+                }
                 let next = random.below(threads);
                 stage.leader.store(next, Ordering::Release);
                 if parking && next != me {
@@ -95,7 +99,7 @@ pub(super) async fn transfer<S: Shim>(threads: usize, parking: bool, size: &Size
             }
         })
     };
-    let (logs, elapsed) = Team::run(threads, size.seconds, false, body, sweep).await?;
+    let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     let transfers: u64 = logs.iter().map(|log| log.n).sum();
     if stage.starved.load(Ordering::Relaxed) {
         return Ok(vec![Figure::new("starved", 1.0), Figure::new("us_per_transfer", f64::INFINITY)]);

@@ -34,6 +34,9 @@ impl Shim for Fibers {
     fn yield_now() -> impl Future<Output = ()> + Send {
         Yield
     }
+    fn worker() -> usize {
+        plainweave::worker_index().expect("a fiber calls")
+    }
     fn signal() -> Fiber {
         plainweave::current()
     }

@@ -3,6 +3,8 @@
 //! Its `spawn` is unsafe (coroutines must not use thread-locals nor overflow their stacks); `go!` makes that promise,
 //! which the workloads keep.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use may::coroutine::{self, Coroutine, JoinHandle};
 use may::sync::{Mutex, Semphore, mpsc};
 
@@ -34,6 +36,9 @@ impl Shim for May {
     }
     async fn yield_now() {
         coroutine::yield_now();
+    }
+    fn worker() -> usize {
+        worker()
     }
     fn signal() -> Coroutine {
         coroutine::current()
@@ -74,4 +79,13 @@ impl Shim for May {
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().ok()
     }
+}
+
+/// Returns a number for the thread that runs the caller; may has no call for it. Not inlined: the address of a
+/// thread-local must not be kept while a coroutine moves.
+#[inline(never)]
+fn worker() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| std::hint::black_box(*number))
 }

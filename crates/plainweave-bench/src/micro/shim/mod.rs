@@ -38,6 +38,9 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     fn join(join: Self::Join) -> impl Future<Output = ()> + Send;
     fn yield_now() -> impl Future<Output = ()> + Send;
 
+    /// Returns the number of the worker that runs the caller, of whatever numbering.
+    fn worker() -> usize;
+
     /// Returns the calling thread's.
     fn signal() -> Self::Signal;
     fn notify(signal: &Self::Signal);

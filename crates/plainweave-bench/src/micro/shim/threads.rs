@@ -29,6 +29,10 @@ impl Shim for Threads {
     async fn yield_now() {
         thread::yield_now();
     }
+    /// The CPU: what a worker is to the others.
+    fn worker() -> usize {
+        rustix::thread::sched_getcpu()
+    }
     fn signal() -> Thread {
         thread::current()
     }

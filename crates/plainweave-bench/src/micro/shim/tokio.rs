@@ -31,6 +31,9 @@ impl Shim for Tokio {
     async fn yield_now() {
         task::yield_now().await;
     }
+    fn worker() -> usize {
+        tokio::runtime::worker_index().expect("a task calls")
+    }
     fn signal() -> Notify {
         Notify::new()
     }
