@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::hint::black_box;
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::base;
 use super::glibc::{
@@ -26,6 +26,9 @@ const END_STACK: usize = 64 * 1024;
 
 /// Numbers for blocks: the lowest never used, and those below it that were given back.
 static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, BinaryHeap::new()));
+
+/// The word that points to a thread's cache of the allocator, if there is one; looked for by the first worker.
+static MALLOC_CACHE: OnceLock<Option<MallocCache>> = OnceLock::new();
 
 /// Storage for one fiber, in use or free. Owned: its owner may run on it, one at a time.
 #[derive(Debug)]
@@ -112,9 +115,7 @@ impl Block {
     /// Context: that worker, each time before it resumes a fiber that ran elsewhere last, or nowhere.
     #[inline]
     pub(crate) fn lend_malloc_cache(&self, home: usize) {
-        if let Ok(glibc) = Glibc::get()
-            && let Some(cache) = glibc.malloc_cache
-        {
+        if let Some(Some(cache)) = MALLOC_CACHE.get() {
             // SAFETY: the word's place in each block and thread. The worker's cache lives until its thread ends. Only
             // code on this thread uses it: the worker's own or one of its fibers, never two at once, because no
             // fiber suspends within the allocator. A fiber that moves gets the cache of its new worker first, and
@@ -171,7 +172,8 @@ impl Block {
     /// Returns the block itself if no thread is available.
     pub(crate) fn end(self) -> Result<(), Self> {
         let Ok(glibc) = Glibc::get() else { return Err(self) };
-        if let Some(cache) = glibc.malloc_cache {
+        // Not looked for yet: nothing was lent.
+        if let Some(Some(cache)) = MALLOC_CACHE.get() {
             // SAFETY: the word's place; nobody runs on the block. A cache of its own it has had only before the first
             // fiber ran on it, and nothing allocates there then.
             unsafe { self.at::<usize>(cache.offset).write(cache.none) };
@@ -205,13 +207,14 @@ fn use_malloc_cache() -> usize {
 /// Returns the calling worker's base, for [`Block::lend_malloc_cache`], after it has got itself a cache to lend.
 pub(crate) fn base_of_worker() -> usize {
     use_malloc_cache();
+    MALLOC_CACHE.get_or_init(|| find_malloc_cache(Glibc::get().ok()?));
     base::base()
 }
 
 /// Finds the pointer to a thread's cache of free memory. A block shows it: of libc's thread-locals it is the one that
 /// the block's first allocation sets and that then leads to the memory freed last. `None` if there is no such word
 /// (another allocator in libc's place, no cache by `GLIBC_TUNABLES`), or if this thread's is elsewhere.
-pub(super) fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
+fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
     /// As much of what the word leads to as is searched: the head of `tcache_perthread_struct`, where the lists of the
     /// smallest sizes begin. Whatever else the allocator sets there on first use, an arena, is larger.
     const SEARCHED: usize = 256;

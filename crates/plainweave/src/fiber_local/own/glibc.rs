@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::{base, block};
+use super::base;
 
 /// Offsets that the ABI of x86-64 fixes: compilers and the loader use them.
 pub(super) const TCB: usize = 0;
@@ -50,8 +50,6 @@ pub(super) struct Glibc {
     pub(super) rseq: Option<isize>,
     /// libc's own thread-locals, below the base.
     pub(super) libc: Range<isize>,
-    /// The word that points to the allocator's cache of a thread, if it was found; see `block::find_malloc_cache`.
-    pub(super) malloc_cache: Option<MallocCache>,
     /// The thread-locals of all other modules that were loaded at start.
     pub(super) modules: Vec<Module>,
     /// Whether there were modules whose thread-locals hang off the dtv.
@@ -199,7 +197,7 @@ fn probe() -> Result<Glibc, String> {
         // Before the modules are examined: one that is loaded in between then counts as loaded later.
         let generation = probe_generation(allocate, deallocate)?;
         let (libc, modules, dynamic) = probe_modules(base)?;
-        let mut glibc = Glibc {
+        Ok(Glibc {
             allocate,
             deallocate,
             call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
@@ -212,14 +210,11 @@ fn probe() -> Result<Glibc, String> {
             resolver,
             rseq: probe_rseq(),
             libc,
-            malloc_cache: None,
             modules,
             dynamic,
             generation,
             keys,
-        };
-        glibc.malloc_cache = block::find_malloc_cache(&glibc);
-        Ok(glibc)
+        })
     }
 }
 
