@@ -301,7 +301,7 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
     let _alone = alone();
     let before = descriptors();
     {
-        let runtime = setup.runtime();
+        let runtime = setup.without_spares();
         let idle = descriptors();
         let listener = Arc::new(listener());
         let address = listener.local_addr().expect("address");
@@ -465,7 +465,7 @@ fn deadline_against_connect(setup: Setup) {
 
 fn cancel_against_connect(setup: Setup) {
     let _alone = alone();
-    let runtime = setup.runtime();
+    let runtime = setup.without_spares();
     let before = descriptors();
     let listener = listener();
     let address = listener.local_addr().expect("address");

@@ -219,7 +219,7 @@ fn again_and_again(setup: Setup) {
 
 fn five_thousand_hold_no_stack(setup: Setup) {
     let _alone = alone();
-    let runtime = setup.runtime();
+    let runtime = setup.without_spares();
     let before = descriptors();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");

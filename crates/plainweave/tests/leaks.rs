@@ -30,7 +30,7 @@ fn at_rest(runtime: &Runtime) {
 /// A little protocol: a length, then that number of bytes, and as many in answer. The client leaves at a random byte.
 fn clients_that_vanish_leave_nothing(setup: Setup) {
     let _alone = alone();
-    let runtime = setup.runtime();
+    let runtime = setup.without_spares();
     let before = descriptors();
     let listener = Arc::new(listener());
     let address = listener.local_addr().expect("address");

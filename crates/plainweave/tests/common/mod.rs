@@ -42,6 +42,11 @@ impl Setup {
         self.workers(2)
     }
 
+    /// With no spare workers, which come on a busy machine and keep descriptors of their own.
+    pub fn without_spares(self) -> Runtime {
+        self.check(self.builder().max_workers(2).build().expect("a runtime"))
+    }
+
     /// Workers whose fibers share their thread-local storage.
     pub fn shared_workers(self, workers: usize) -> Runtime {
         self.check(self.shared_builder().workers(workers).build().expect("a runtime"))
