@@ -109,7 +109,7 @@ impl Case {
         match self {
             Case::Connect if kind == Kind::Cache => Some("`plainweave load cache` keeps its connections"),
             Case::Block if system == PEER => Some("it has no handler that blocks"),
-            Case::Keep(connections) if !descriptors::at_least(2 * connections) => Some(descriptors::TOO_FEW),
+            Case::Keep(connections) if !descriptors::at_least(connections) => Some(descriptors::TOO_FEW),
             _ => None,
         }
     }
