@@ -15,7 +15,7 @@ use clap::Args;
 use plainweave::sync::Semaphore;
 use plainweave::{Metrics, Runtime};
 
-use crate::bench_block::BenchBlock;
+use crate::bench_block::{BenchBlock, Blocker};
 use crate::engine::{Described, Setup, labels};
 
 /// Requests that may wait for the second stage of a pipeline, for each of its workers.
@@ -109,7 +109,7 @@ pub(crate) struct Runtimes {
     pub(crate) main: Runtime,
     /// Apart, for the fibers that accept keep them, and must not keep the runtime on which they run.
     pub(crate) loops: Arc<Loops>,
-    pub(crate) stage: Option<Arc<Stage>>,
+    stage: Option<Arc<Stage>>,
 }
 
 impl Runtimes {
@@ -145,6 +145,11 @@ impl Runtimes {
     /// Returns the metrics of each of them.
     pub(crate) fn metrics(&self) -> Vec<Metrics> {
         self.all().map(Runtime::metrics).collect()
+    }
+
+    /// Returns where requests are to be handled.
+    pub(crate) fn handling(&self, block: Option<BenchBlock>) -> Handling {
+        Handling { stage: self.stage.clone(), blocker: block.map(Blocker::new) }
     }
 
     /// Returns what they were started with as labels of a metric.
@@ -199,20 +204,41 @@ impl Loops {
     }
 }
 
+/// Where requests are handled: where they are read, or on the second stage of a pipeline.
+#[derive(Debug, Default)]
+pub(crate) struct Handling {
+    stage: Option<Arc<Stage>>,
+    blocker: Option<Blocker>,
+}
+
+impl Handling {
+    /// Handles a request by `work`, and waits for its value.
+    ///
+    /// # Errors
+    /// The wait for room on the second stage was cancelled.
+    pub(crate) fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let work = || {
+            self.blocker.as_ref().map(Blocker::pass);
+            work()
+        };
+        match &self.stage {
+            Some(stage) => stage.call(work),
+            None => Ok(work()),
+        }
+    }
+}
+
 /// The second stage of a pipeline: workers that may block, behind a bounded queue.
 #[derive(Debug)]
-pub(crate) struct Stage {
+struct Stage {
     runtime: Runtime,
     /// What the stage takes: a permit for each request that is handled or waits there.
     room: Semaphore,
 }
 
 impl Stage {
-    /// Runs `work` there and waits for its value, first for room.
-    ///
-    /// # Errors
-    /// The wait for room was cancelled.
-    pub(crate) fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    /// Runs `work` there, once there is room.
+    fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let _permit = self.room.acquire()?;
         Ok(self.runtime.run(work))
     }

@@ -20,7 +20,6 @@ use super::shared::Cache;
 use super::store::Time;
 use super::tally::{Count, KINDS, Kind};
 use super::watch::{self, Event};
-use crate::bench_block::Blocker;
 
 /// One turn in this many is timed for the latency histograms.
 const TIMED: u32 = 16;
@@ -113,7 +112,7 @@ impl Cache {
             };
             let arrived = self.begins(scratch);
             loop {
-                let (step, kinds) = self.execute_staged(conn, scratch)?;
+                let (step, kinds) = self.handling.call(|| self.execute(conn, scratch))?;
                 if step != Step::Busy || scratch.work.out.len() >= OUTPUT {
                     write_replies(conn, scratch)?;
                 }
@@ -132,18 +131,6 @@ impl Cache {
             if !conn.stream.is_readable() {
                 return Ok(Next::Park);
             }
-        }
-    }
-
-    /// Executes where the architecture has it done.
-    fn execute_staged(&self, conn: &mut Conn, scratch: &mut Scratch) -> io::Result<(Step, [u32; KINDS.len()])> {
-        let mut work = || {
-            self.blocker.as_ref().map(Blocker::pass);
-            self.execute(conn, scratch)
-        };
-        match &self.stage {
-            Some(stage) => stage.call(work),
-            None => Ok(work()),
         }
     }
 

@@ -43,7 +43,6 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::architecture::Runtimes;
-use crate::bench_block::Blocker;
 use crate::console::say;
 use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
@@ -92,8 +91,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
-    cache.stage = runtimes.stage.clone();
-    cache.blocker = engine.architecture.bench_block.map(Blocker::new);
+    cache.handling = runtimes.handling(engine.architecture.bench_block);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;

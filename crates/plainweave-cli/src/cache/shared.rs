@@ -6,8 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
 use super::{clients, details, hotkeys, memory_budget, scratch, store, watch};
-use crate::architecture::Stage;
-use crate::bench_block::Blocker;
+use crate::architecture::Handling;
 use crate::console::say;
 
 /// What `version` says: the memcached whose protocol this is, and ourselves.
@@ -29,9 +28,8 @@ pub(crate) struct Cache {
     stopping: AtomicBool,
     /// A client has asked for all that has expired to be reclaimed.
     crawl: AtomicBool,
-    /// Where commands are carried out, if not where they are read.
-    pub(crate) stage: Option<Arc<Stage>>,
-    pub(crate) blocker: Option<Blocker>,
+    /// Where commands are carried out.
+    pub(crate) handling: Handling,
     /// Where the wish to stop goes.
     stop: mpsc::Sender<()>,
 }
@@ -58,8 +56,7 @@ impl Cache {
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             crawl: AtomicBool::new(false),
-            stage: None,
-            blocker: None,
+            handling: Handling::default(),
             stop,
             settings,
         };

@@ -18,8 +18,8 @@ use super::connection_limit::ConnectionPermit;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::in_progress::InProgress;
-use crate::architecture::{Architecture, Loops, Runtimes, Stage};
-use crate::bench_block::{BenchBlock, Blocker};
+use crate::architecture::{Architecture, Handling, Loops, Runtimes};
+use crate::bench_block::BenchBlock;
 use crate::engine::Setup;
 use crate::signals::Stop;
 
@@ -42,21 +42,14 @@ impl Blocking for Pool {
 #[derive(Debug)]
 pub(super) struct Site {
     files: StaticFiles<Pool>,
-    stage: Option<Arc<Stage>>,
-    blocker: Option<Blocker>,
+    handling: Handling,
 }
 
 impl Handler for Site {
     fn handle(&self, request: &mut Request<'_>) -> Response {
         let head = request.head();
-        let respond = || {
-            self.blocker.as_ref().map(Blocker::pass);
-            self.files.respond(head)
-        };
-        match &self.stage {
-            Some(stage) => stage.call(respond).unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE)),
-            None => respond(),
-        }
+        let response = self.handling.call(|| self.files.respond(head));
+        response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE))
     }
 }
 
@@ -85,7 +78,7 @@ impl Engine {
 
     /// Makes the handler of these files.
     pub(super) fn site(&self, files: StaticFiles<Pool>, block: Option<BenchBlock>) -> Site {
-        Site { files, stage: self.0.stage.clone(), blocker: block.map(Blocker::new) }
+        Site { files, handling: self.0.handling(block) }
     }
 
     /// After `run`.
