@@ -25,7 +25,8 @@ pub(crate) fn keep_panics() -> Kept {
     ONCE.call_once(|| {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if CAPTURED.try_with(Cell::get) == Ok(true) {
+            let thread = std::thread::current();
+            if CAPTURED.try_with(Cell::get) == Ok(true) || is_a_test(&thread) {
                 return print(panic);
             }
             let text = panic.to_string();
@@ -34,7 +35,6 @@ pub(crate) fn keep_panics() -> Kept {
                 show_panics();
                 return print(panic);
             }
-            let thread = std::thread::current();
             let mut messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
             if messages.len() == KEPT {
                 messages.pop_front();
@@ -43,6 +43,12 @@ pub(crate) fn keep_panics() -> Kept {
         }));
     });
     Kept
+}
+
+/// Whether libtest runs a test there that does not keep panics: it names its threads after the tests; what tests start
+/// has no name, but for fibers and the workers.
+fn is_a_test(thread: &std::thread::Thread) -> bool {
+    !plainweave::on_fiber() && thread.name().is_some_and(|name| !name.starts_with("plainweave"))
 }
 
 /// Prints what was kept: of all tests so far, as several may run at once.
