@@ -39,7 +39,7 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
         self.0.pop(cx, local, effort)
     }
 
-    fn place(&self, cx: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+    fn place(&self, cx: &mut Cx, task: &impl Task, load: &impl Load) -> Option<WorkerId> {
         self.0.place(cx, task, load)
     }
 

@@ -132,7 +132,7 @@ impl<T: Task + 'static> Policy<T> for StartOn<T> {
     fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T> {
         self.policy.pop(cx, local, effort)
     }
-    fn place(&self, _: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+    fn place(&self, _: &mut Cx, task: &impl Task, load: &impl Load) -> Option<WorkerId> {
         assert!(task.last_worker().is_none() && task.pinned().is_none(), "asked before it starts");
         assert!(load.me() < load.workers() && load.live(load.me()) == load.mine());
         Some(self.worker)

@@ -123,7 +123,7 @@ impl Policy<FiberTask> for Faulty {
         !lock(&self.lanes[worker]).is_empty() || !self.is(Wrong::Keeps) && !lock(&self.params.tasks).is_empty()
     }
 
-    fn place(&self, _: &mut Cx, _: &FiberTask, _: &impl Load) -> Option<WorkerId> {
+    fn place(&self, _: &mut Cx, _: &impl Task, _: &impl Load) -> Option<WorkerId> {
         self.panics_if(Wrong::PanicsInPlace);
         None
     }

@@ -139,7 +139,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
     }
 
     /// By load only if tasks are dealt.
-    fn place(&self, cx: &mut Cx, _: &T, load: &impl Load) -> Option<WorkerId> {
+    fn place(&self, cx: &mut Cx, _: &impl Task, load: &impl Load) -> Option<WorkerId> {
         if self.params.place == Place::Deal { by_load(cx, load) } else { None }
     }
 

@@ -25,6 +25,7 @@ mod helping;
 mod helping_params;
 mod local;
 mod multi_queue;
+mod observed;
 mod pinned;
 mod placement;
 mod priority;
@@ -45,6 +46,7 @@ pub use helping::Helping;
 pub use helping_params::{Average, HelpingParams};
 pub use local::{Local, LocalParams, Place};
 pub use multi_queue::{MultiQueue, MultiQueueParams};
+pub use observed::{Numbered, Observed, ObservedParams, Observer, Waits};
 pub use pinned::Pinned;
 pub use placement::Load;
 pub use priority::{Ageing, Priority, PriorityParams};
@@ -300,7 +302,7 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// Provided: a worker with many more live tasks than one that is out of work sends the next ones there. A policy
     /// that is about places returns `None`, as does one whose pops count, because a task that is sent is popped twice.
     #[inline(always)]
-    fn place(&self, cx: &mut Cx, _task: &T, load: &impl Load) -> Option<WorkerId> {
+    fn place(&self, cx: &mut Cx, _task: &impl Task, load: &impl Load) -> Option<WorkerId> {
         placement::by_load(cx, load)
     }
 

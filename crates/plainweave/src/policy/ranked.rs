@@ -163,7 +163,7 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     }
 
     /// Where it was popped: a pop counts.
-    fn place(&self, _: &mut Cx, _: &T, _: &impl Load) -> Option<WorkerId> {
+    fn place(&self, _: &mut Cx, _: &impl Task, _: &impl Load) -> Option<WorkerId> {
         None
     }
 

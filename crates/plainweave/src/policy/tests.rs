@@ -81,12 +81,23 @@ fn on_every_preset<C: Case>() {
             C::run::<P>(self.0, params);
         }
     }
+    struct RunObserved<C>(&'static Preset, PhantomData<C>);
+    impl<C: Case> Visitor<Numbered<Probe>> for RunObserved<C> {
+        type Output = ();
+        fn visit<P: Policy<Numbered<Probe>>>(self, policy: P::Params) {
+            C::run::<Observed<P>>(self.0, ObservedParams { policy, observer: Observer::by_loop_clock() });
+        }
+    }
     // Policies have no `unsafe`: Miri follows the ring under these two, and takes an hour for all.
     let under_miri = |preset: &&Preset| !cfg!(miri) || matches!(preset.name, "fifo" | "lifo-slot");
     for preset in PRESETS.iter().filter(under_miri) {
         let _named = Named(preset.name);
         let choice = Choice::parse(preset.name).expect("a preset is well-formed");
         choice.visit(Run::<C>(preset, PhantomData));
+        // To be observed changes nothing.
+        if matches!(preset.name, "fifo" | "tokio" | "helping") {
+            choice.visit(RunObserved::<C>(preset, PhantomData));
+        }
     }
 }
 

@@ -77,7 +77,7 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
         found.or_else(|| self.low.pop(cx, &mut local.low, effort))
     }
 
-    fn place(&self, cx: &mut Cx, task: &T, load: &impl Load) -> Option<WorkerId> {
+    fn place(&self, cx: &mut Cx, task: &impl Task, load: &impl Load) -> Option<WorkerId> {
         if task.priority() >= self.from { self.high.place(cx, task, load) } else { self.low.place(cx, task, load) }
     }
 

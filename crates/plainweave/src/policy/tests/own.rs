@@ -1,5 +1,7 @@
 //! What single policies promise beyond the suite, and how policies are named.
 
+use std::time::Duration;
+
 use super::*;
 use crate::policy::thesis::*;
 
@@ -367,4 +369,53 @@ fn tiers_conform_and_keep_their_order() {
     }
     let order: Vec<_> = pop_all(&policy, &mut cx, &mut local, Effort::Quick).iter().map(|t| t.id).collect();
     assert_eq!(order, [3, 2, 0, 1]);
+}
+
+/// Times and rank errors of four tasks, by hand: in the order of arrival and in the opposite one.
+#[test]
+fn waits_are_observed() {
+    fn waits(policy: &str) -> [Waits; 2] {
+        struct Run;
+        impl Visitor<Numbered<Probe>> for Run {
+            type Output = [Waits; 2];
+            fn visit<P: Policy<Numbered<Probe>>>(self, policy: P::Params) -> [Waits; 2] {
+                let observer = Observer::by_loop_clock();
+                let params = ObservedParams { policy, observer: observer.clone() };
+                let policy = Observed::<P>::new(params, &Topology::flat(1));
+                let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+                (0..4).for_each(|i| {
+                    cx.set_now(10 * i);
+                    policy.push(&mut cx, Some(&mut local), Probe::new(i as usize), Ready::Woken);
+                });
+                cx.set_now(100);
+                assert_eq!(pop_all(&policy, &mut cx, &mut local, Effort::Quick).len(), 4);
+                [observer.take(), observer.take()]
+            }
+        }
+        Choice::parse(policy).expect("known").visit(Run)
+    }
+    let total = Duration::from_nanos(100 + 90 + 80 + 70);
+    let fifo = Waits { pops: 4, total, greatest: Duration::from_nanos(100), rank_errors: 0, greatest_rank_error: 0 };
+    assert_eq!(waits("local-fifo"), [fifo, Waits::default()]);
+    // The newest has three before it, and so on.
+    assert_eq!(waits("local-lifo")[0], Waits { rank_errors: 3 + 2 + 1, greatest_rank_error: 3, ..fifo });
+}
+
+/// One task waits while thousands go before it: the numbers between are given up, its own is kept.
+#[test]
+fn who_is_overtaken_for_long_is_counted_each_time() {
+    let observer = Observer::by_loop_clock();
+    let params = ObservedParams { policy: LocalParams { lifo: true, ..LocalParams::default() }, observer };
+    let observer = params.observer.clone();
+    let policy = Observed::<Local<Numbered<Probe>>>::new(params, &Topology::flat(1));
+    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Woken);
+    for i in 1..1000 {
+        policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Woken);
+        assert_eq!(policy.pop(&mut cx, &mut local, Effort::Quick).map(|task| task.id), Some(i));
+    }
+    let waits = observer.take();
+    assert_eq!((waits.rank_errors, waits.greatest_rank_error), (999, 1));
+    assert_eq!(policy.pop(&mut cx, &mut local, Effort::Quick).map(|task| task.id), Some(0));
+    assert_eq!(observer.take().rank_errors, 0);
 }
