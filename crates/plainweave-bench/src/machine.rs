@@ -1,9 +1,11 @@
 //! What the figures were measured on.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Lines that every report carries.
@@ -66,11 +68,20 @@ pub(crate) fn pin_to_first(cpus: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// CPU time of all threads of a process, to the nanosecond.
+/// CPU time of all threads that a process has now, to the nanosecond.
 pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
     let mut total = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        let text = match std::fs::read_to_string(task?.path().join("schedstat")) {
+            Ok(text) => text,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound)
+                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
     }
     Ok(total)

@@ -6,6 +6,7 @@ mod c2c;
 mod cache;
 mod cgroup;
 mod echo;
+mod fairness;
 mod files;
 mod machine;
 mod micro;
@@ -15,6 +16,7 @@ mod program;
 mod queues;
 mod report;
 mod sample;
+mod serving;
 mod shapes;
 mod stall;
 mod store;
@@ -41,6 +43,7 @@ enum Experiment {
     #[command(hide = true)]
     QueuesChild(queues::ChildFlags),
     Echo(echo::Flags),
+    Fairness(fairness::Flags),
     Shapes(shapes::Flags),
     Stall(stall::Flags),
     Cache(cache::Flags),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Experiment::Queues(flags) => queues::run(&flags),
         Experiment::QueuesChild(flags) => queues::run_child(&flags),
         Experiment::Echo(flags) => echo::run(&flags),
+        Experiment::Fairness(flags) => fairness::run(&flags),
         Experiment::Shapes(flags) => shapes::run(&flags),
         Experiment::Stall(flags) => stall::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),

@@ -10,9 +10,6 @@
 //! case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed rate: here it is the
 //! latency of the others that tells the architectures apart. A pipeline has threads to block beside its worker.
 
-mod load;
-mod server;
-
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -24,10 +21,9 @@ use clap::Args;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use crate::serving::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, seconds};
 use crate::web::descriptors;
 use crate::web::site::Site;
-use load::{Figures, Load};
-use server::{Driver, Kind, PEER, Server};
 
 /// The architectures of web and cache server, side by side.
 #[derive(Args, Debug)]
@@ -115,12 +111,6 @@ impl Case {
     }
 }
 
-/// Reads a positive number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number| (0.05..=3600.0).contains(number));
-    number.map(Duration::from_secs_f64).ok_or("0.05 to 3600".to_owned())
-}
-
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let cases: Vec<_> =
         flags.connections.iter().map(|n| Case::Keep(n.get())).chain([Case::Connect, Case::Block]).collect();
@@ -189,10 +179,16 @@ fn turn(flags: &Flags, site: &Site, kind: Kind, case: Case, system: &str) -> any
     }
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let ours = (system != PEER).then_some(flags.io);
-    let server = Server::start(kind, ours, site, &arguments)?;
+    let server = Server::start(kind, ours, site, 1, &arguments)?;
     let rate = (case == Case::Block).then_some(flags.rate.get());
-    let load =
-        Load { kind, connections: case.connections(), connect: case == Case::Connect, rate, time: flags.seconds };
+    let load = Load {
+        what: if kind == Kind::Web { What::File } else { What::Keys },
+        connections: case.connections(),
+        connect: case == Case::Connect,
+        rate,
+        time: flags.seconds,
+        counted: Counted::Whole,
+    };
     load.run(&server, site)
 }
 

@@ -8,7 +8,7 @@
 //! group.
 
 mod bench;
-mod catalog;
+pub(crate) mod catalog;
 mod client;
 pub(crate) mod descriptors;
 mod disk;

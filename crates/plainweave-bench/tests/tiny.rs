@@ -348,3 +348,36 @@ fn wrong_names_list_the_valid_ones() {
     let (code, text) = run(&["micro", "--list"]);
     assert!(code == Some(0) && text.contains("parked-fibers"), "{text}");
 }
+
+/// A change at a time, in both servers, with both numbers of workers; the mode that `--mode` refuses among them.
+#[test]
+fn fairness() {
+    if !PathBuf::from(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists() {
+        return; // Built by `cargo test --workspace`; without it there is nothing to measure.
+    }
+    let systems = ["--policies", "helping,fifo", "--modes", "anytime/own,anytime/shared", "--drivers", "epoll"];
+    let size = ["--connections", "30", "--scale", "1000", "--seconds", "0.5", "--runs", "1"];
+    let rows = rows("fairness", &[&systems[..], &size[..]].concat());
+    let of = |case: &str, system: &str, workers: &str, metric: &str| {
+        let row = rows.iter().find(|r| r[1] == case && r[2] == system && r[3] == workers && r[4] == metric);
+        row.map(|row| row[6].parse::<f64>().unwrap())
+    };
+    for case in ["cache", "web"] {
+        for system in ["helping anytime/own epoll", "helping anytime/shared epoll", "fifo anytime/own epoll"] {
+            let alone =
+                |metric| of(case, system, "1", metric).unwrap_or_else(|| panic!("no {metric}: {case}, {system}"));
+            for metric in ["cpu_per_request", "requests_per_s", "p99_us", "wait_us", "greatest_wait_us"] {
+                assert!(alone(metric) > 0.0, "{metric} of {case}, {system}");
+            }
+            assert_eq!(alone("errors"), 0.0, "{case}, {system}");
+            assert!(alone("greatest_wait_us") >= alone("wait_us"));
+            assert!(alone("greatest_rank_error") >= alone("rank_error"));
+            assert_eq!(of(case, system, "1", "cpu_to_base").is_none(), system == "helping anytime/own epoll");
+            // Where there are quotas.
+            if of(case, system, "2", "cpu_per_request").is_some() {
+                assert_eq!(of(case, system, "2", "p99_us"), None, "the load's share would decide it");
+            }
+        }
+    }
+    assert_eq!(of("transfer", "helping anytime/own", "2", "starved"), Some(0.0));
+}

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use clap::Args;
 use plainweave::sync::Semaphore;
 use plainweave::{Metrics, Runtime};
@@ -32,10 +33,6 @@ pub(crate) struct ArchitectureFlags {
     /// handled on N further threads, which may block; 16 unless given)
     #[arg(long, value_name = "NAME", value_parser = Architecture::parse, default_value_t = Architecture::Driver)]
     pub(crate) architecture: Architecture,
-
-    /// For `bench shapes`: every Nth request blocks its thread for so long, as in 50ms/100
-    #[arg(long, value_name = "TIME/N", value_parser = BenchBlock::parse, hide = true)]
-    pub(crate) bench_block: Option<BenchBlock>,
 }
 
 /// What serves a connection.
@@ -119,6 +116,11 @@ impl Runtimes {
         architecture: Architecture,
         start: impl Fn(Setup<'a>) -> anyhow::Result<Runtime>,
     ) -> anyhow::Result<Self> {
+        let several = matches!(architecture, Architecture::EventLoops | Architecture::Pipeline(_));
+        ensure!(
+            !several || setup.waits.is_none(),
+            "--bench-waits observes one runtime, and {architecture} has several"
+        );
         let one = Setup { workers: Some(NonZeroUsize::MIN), ..setup };
         let (mut loops, mut stage) = (Vec::new(), None);
         let main = match architecture {

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use plainweave::policy::Choice;
+use plainweave::policy::{Choice, PRESETS};
 use plainweave::stall::Culprit;
-use plainweave::{Runtime, RuntimeBuilder, Stall, Storage};
+use plainweave::{Movement, Runtime, RuntimeBuilder, Stall, Storage};
 
+use crate::bench_flags;
 use crate::console::say;
 use crate::mode::Mode;
 
@@ -42,12 +44,14 @@ pub(crate) struct Setup<'a> {
     pub(crate) io: Option<Io>,
     pub(crate) policy: Option<&'a str>,
     pub(crate) mode: Mode,
+    /// Where to write how long fibers wait, for a benchmark.
+    pub(crate) waits: Option<&'a Path>,
 }
 
 impl Setup<'_> {
     /// Starts it.
     pub(crate) fn start(self) -> anyhow::Result<Runtime> {
-        self.builder().build().context("cannot start the runtime")
+        self.build(self.builder())
     }
 
     /// Starts it, to report stalls on standard error. The names in a report take memory, 30 MB in a debug build, so
@@ -55,19 +59,34 @@ impl Setup<'_> {
     pub(crate) fn start_that_reports(self) -> anyhow::Result<Runtime> {
         let stalls = Stalls::default();
         let tell = move |stall: &Stall| stalls.tell(self.name, stall, |line| say(io::stderr(), line));
-        self.builder().on_stall(tell).build().context("cannot start the runtime")
+        self.build(self.builder().on_stall(tell))
+    }
+
+    fn build(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
+        match self.waits {
+            Some(file) => bench_flags::start_observed(builder, self.policy.unwrap_or(PRESETS[0].name), file),
+            None => builder.build().context("cannot start the runtime"),
+        }
     }
 
     fn builder(self) -> RuntimeBuilder {
-        let builder = match self.mode.storage {
-            Storage::Own => Runtime::builder().own_storage(),
+        let builder = match (self.mode.storage, self.mode.movement) {
+            (Storage::Own, movement) => Runtime::builder().own_storage().movement(movement),
+            // SAFETY: only `bench fairness` asks for this mode. What the servers' fibers hold across a suspension was
+            // looked through: they and the HTTP library have no thread-local, `Rc` or `RefCell` (`load` has, and
+            // never runs so), and release a lock of `std` before they suspend; sockets, buffers, the store's and the
+            // file cache's entries are `Send` and counted atomically. Dependencies use thread-locals within calls
+            // that do not suspend: `foldhash` and `RandomState` for seeds, the C library for `errno`, which `rustix`
+            // does without. `std` asks for the thread's count of panics when a lock is taken and released, but only
+            // while somewhere a panic unwinds, and the load of the benchmark makes nothing panic.
+            (_, Movement::Anytime) => unsafe { Runtime::builder().shared_storage().movement_anytime() },
             // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP
             // library use `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is
             // used within calls that do not suspend.
-            _ => unsafe { Runtime::builder().shared_storage() },
+            (_, movement) => unsafe { Runtime::builder().shared_storage() }.movement(movement),
         };
         // Reports are a flag's business: names take memory, and standard error is for the operator.
-        let builder = builder.movement(self.mode.movement).thread_name(self.name).report_stalls(false);
+        let builder = builder.thread_name(self.name).report_stalls(false);
         let mut builder = builder.io(match self.io {
             None => plainweave::Io::Auto,
             Some(Io::Uring) => plainweave::Io::Uring,

@@ -7,6 +7,7 @@ mod architecture;
 mod arguments;
 mod bench;
 mod bench_block;
+mod bench_flags;
 pub mod cache;
 mod console;
 mod engine;

@@ -281,6 +281,8 @@ fn a_warm_up_is_not_counted() {
     for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (30.0, 0.0));
         assert_eq!(result.figure("elapsed_seconds"), 0.3);
+        let since_1970 = std::time::UNIX_EPOCH.elapsed().expect("later").as_secs_f64();
+        assert!((since_1970 - result.figure("began_seconds")).abs() < 600.0);
     }
 }
 

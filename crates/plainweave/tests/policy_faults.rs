@@ -360,6 +360,8 @@ fn fatal_outside(wrong: Wrong) -> ! {
                 lent.fill(1);
             });
         }));
+        // `run` may be through before a worker first goes to sleep, and asks whether anything is ready.
+        std::thread::sleep(HANG / 3);
         eprintln!("survived: {outcome:?} {lent:?}");
     });
     panic!("survived");

@@ -45,7 +45,7 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
     /// Dropped after the process has ended.
-    _group: Option<Group>,
+    group: Option<Group>,
 }
 
 impl Server {
@@ -63,6 +63,17 @@ impl Server {
     pub(crate) fn start_with(
         system: System,
         megabytes: usize,
+        group: Option<Group>,
+        extra: &[&str],
+    ) -> anyhow::Result<Self> {
+        Self::start_workers(system, megabytes, 1, group, extra)
+    }
+
+    /// With more workers, on as many CPUs.
+    pub(crate) fn start_workers(
+        system: System,
+        megabytes: usize,
+        workers: usize,
         group: Option<Group>,
         extra: &[&str],
     ) -> anyhow::Result<Self> {
@@ -84,17 +95,17 @@ impl Server {
                 command
             }
         };
-        command.args(["-t", "1", "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
+        command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
         command.args(["-m", &megabytes.to_string()]).args(extra);
         if let Some(group) = &group {
             command = group.around(&command);
         }
         // The child inherits the affinity of the thread that starts it.
-        machine::pin_to(0);
+        machine::pin_to_first(workers);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {}", system.name()))?;
-        let mut server = Self { child, address, _group: group };
+        let mut server = Self { child, address, group };
         let end = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).is_err() {
             if server.child.try_wait()?.is_some() || Instant::now() > end {
@@ -105,9 +116,12 @@ impl Server {
         Ok(server)
     }
 
-    /// CPU time so far, in nanoseconds.
+    /// CPU time so far, in nanoseconds: the group's, else that of the threads there are.
     pub(crate) fn cpu(&self) -> anyhow::Result<u64> {
-        machine::cpu_ns(self.child.id())
+        match &self.group {
+            Some(group) => Ok(group.cpu_ns()?),
+            None => machine::cpu_ns(self.child.id()),
+        }
     }
 
     /// Resident memory in bytes.

@@ -32,35 +32,35 @@ const TABLE: [(f64, f64, f64); 8] = [
 
 /// One file.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) path: String,
-    pub(super) number: usize,
-    pub(super) len: usize,
+pub(crate) struct Item {
+    pub(crate) path: String,
+    pub(crate) number: usize,
+    pub(crate) len: usize,
 }
 
 impl Item {
-    pub(super) fn content(&self) -> Vec<u8> {
+    pub(crate) fn content(&self) -> Vec<u8> {
         site::content(self.number, self.len)
     }
 }
 
 /// Files, and the order in which they are asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Catalog {
-    pub(super) items: Vec<Item>,
+pub(crate) struct Catalog {
+    pub(crate) items: Vec<Item>,
     /// Indices of `items`.
-    pub(super) order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
 }
 
 impl Catalog {
     /// Returns the thousand files of 1 KiB that each site has, in turn.
-    pub(super) fn small() -> Self {
+    pub(crate) fn small() -> Self {
         let item = |number| Item { path: site::path(number), number, len: SIZE };
         Self { items: (0..FILES).map(item).collect(), order: (0..FILES).collect() }
     }
 
     /// Makes a few files of one size, in turn.
-    pub(super) fn of(site: &Site, files: usize, len: usize) -> anyhow::Result<Self> {
+    pub(crate) fn of(site: &Site, files: usize, len: usize) -> anyhow::Result<Self> {
         let item = |number| Item { path: format!("/size{len}/{number:03}.txt"), number, len };
         let items: Vec<_> = (0..files).map(item).collect();
         items.iter().try_for_each(|item| site.add(&item.path, item.number, item.len))?;
@@ -68,7 +68,7 @@ impl Catalog {
     }
 
     /// Returns the mix, with this part of the files.
-    pub(super) fn mix(site: &Site, scale: usize) -> anyhow::Result<Self> {
+    pub(crate) fn mix(site: &Site, scale: usize) -> anyhow::Result<Self> {
         let mut random = SmallRng::seed_from_u64(SEED);
         let dirs = (MIX_DIRS / scale as f64).ceil() as usize;
         let (mut items, mut classes, mut below) = (Vec::new(), Vec::new(), 0.0);
@@ -103,7 +103,7 @@ impl Catalog {
     }
 
     /// In words, for the report.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let bytes: usize = self.items.iter().map(|item| item.len).sum();
         let asked: usize = self.order.iter().map(|&n| self.items[n].len).sum();
         let mean = asked / self.order.len().max(1);

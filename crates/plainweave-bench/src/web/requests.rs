@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::bench::{Bench, SetOnDrop};
 use super::catalog::Catalog;
@@ -14,6 +14,8 @@ use crate::{machine, report};
 
 /// Between two samples of a server: a few a second, next to nothing beside the load.
 const SAMPLES: Duration = Duration::from_millis(100);
+/// Rounds without an answer after which a case has failed.
+const IN_VAIN: usize = 10;
 
 /// What is asked for, over how many connections.
 pub(super) struct Load {
@@ -78,7 +80,8 @@ pub(super) fn measure(
     // wrk takes whole seconds: they are what the servers share.
     let count = servers.len() as u32;
     let all = Duration::from_secs_f64((bench.turn * count).as_secs_f64().ceil());
-    for round in 0..=bench.runs {
+    let (mut round, mut in_vain) = (0, 0);
+    while round <= bench.runs {
         report::progress(&format!("web: {case}, round {round} of {}, {count} systems", bench.runs));
         let before = servers.iter().map(|(_, server)| server.cpu_ns()).collect::<Result<Vec<_>, _>>()?;
         let wrk = |(_, server): &(String, &Server)| {
@@ -89,8 +92,15 @@ pub(super) fn measure(
         let mut commands: Vec<_> = servers.iter().map(wrk).collect();
         let (outputs, samples) = sampling(servers, load, || slices::run(&mut commands, all))?;
         sampled += samples;
+        let requests = outputs.iter().map(wrk::requests).collect::<Result<Vec<_>, _>>()?;
+        // On a machine that has other work a short slice may see no answer, which tells nothing of the server.
+        if requests.contains(&0.0) {
+            in_vain += 1;
+            ensure!(in_vain < IN_VAIN, "{case}: no answer within {:?}, {in_vain} times", bench.turn);
+            continue;
+        }
         for (n, (_, server)) in servers.iter().enumerate() {
-            let requests = wrk::requests(&outputs[n])?;
+            let requests = requests[n];
             let cost = (server.cpu_ns()? - before[n]) as f64 / 1000.0 / requests;
             // The first round warms up.
             if round > 0 {
@@ -98,6 +108,7 @@ pub(super) fn measure(
                 costs[n].rate.push(requests * f64::from(count) / all.as_secs_f64());
             }
         }
+        round += 1;
     }
     let counted = servers.iter().all(|(_, server)| server.counts_kernel_threads());
     let how = if counted { "cpuacct cgroup, kernel threads included" } else { "threads of the processes" };

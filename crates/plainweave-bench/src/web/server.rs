@@ -64,13 +64,14 @@ impl Kind {
         }
     }
 
-    fn command(self, site: &Site, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
+    fn command(self, site: &Site, workers: usize, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
         if matches!(self, Kind::Nginx | Kind::NginxThreads) {
-            let (command, address) = nginx(site, self == Kind::NginxThreads)?;
+            let (command, address) = nginx(site, workers, self == Kind::NginxThreads)?;
             return Ok((command, Some(address)));
         }
         let mut command = Command::new(plainweave_program().context("no plainweave")?);
-        command.arg("web").arg(site.root()).args(["--workers", "1", "--listen", "127.0.0.1:0"]).args(extra);
+        command.arg("web").arg(site.root()).arg("--workers").arg(workers.to_string());
+        command.args(["--listen", "127.0.0.1:0"]).args(extra);
         if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
             command.args(["--architecture", "fibers"]);
         }
@@ -108,13 +109,24 @@ impl Server {
 
     /// With more arguments for ours.
     pub(crate) fn start_with(kind: Kind, site: &Site, group: Option<Group>, extra: &[&str]) -> anyhow::Result<Self> {
-        let (command, address) = kind.command(site, extra)?;
+        Self::start_workers(kind, site, 1, group, extra)
+    }
+
+    /// With more workers, on as many CPUs.
+    pub(crate) fn start_workers(
+        kind: Kind,
+        site: &Site,
+        workers: usize,
+        group: Option<Group>,
+        extra: &[&str],
+    ) -> anyhow::Result<Self> {
+        let (command, address) = kind.command(site, workers, extra)?;
         let group = group.or_else(|| Group::new(&kind.name().replace(' ', "-"), &["cpuacct"]).ok());
         let mut command = match &group {
             Some(group) => group.around(&command),
             None => command,
         };
-        machine::pin_to(0);
+        machine::pin_to_first(workers);
         let child = command.stdout(Stdio::piped()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {}", kind.name()))?;
@@ -195,13 +207,13 @@ impl Drop for Server {
 }
 
 /// nginx on a free port, everything of it below the site's directory.
-fn nginx(site: &Site, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
+fn nginx(site: &Site, workers: usize, threads: bool) -> anyhow::Result<(Command, SocketAddr)> {
     let address = free_address().context("no free port")?;
     let dir = site.dir().join(format!("nginx-{}", address.port()));
     std::fs::create_dir_all(&dir)?;
     let config = dir.join("nginx.conf");
     let aio = if threads { "aio threads;" } else { "" };
-    std::fs::write(&config, nginx_config(&dir, &site.root(), address, aio))?;
+    std::fs::write(&config, nginx_config(&dir, &site.root(), address, workers, aio))?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
     Ok((command, address))
@@ -215,12 +227,13 @@ fn free_address() -> Option<SocketAddr> {
     addresses.into_iter().find(|address| TcpListener::bind(address).is_ok())
 }
 
-fn nginx_config(dir: &Path, root: &Path, address: SocketAddr, aio: &str) -> String {
+fn nginx_config(dir: &Path, root: &Path, address: SocketAddr, workers: usize, aio: &str) -> String {
     let (dir, root) = (dir.display(), root.display());
     let user = if rustix::process::getuid().is_root() { "user root;" } else { "" };
     let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {dir}/{of};"));
     format!(
-        "{user} worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {dir}/pid; error_log {dir}/error.log;
+        "{user} worker_processes {workers}; worker_rlimit_nofile 20000;
+daemon off; pid {dir}/pid; error_log {dir}/error.log;
 events {{ use epoll; worker_connections 16000; }}
 http {{
   access_log off; server_tokens off; sendfile on; {aio} tcp_nodelay on;

@@ -9,6 +9,7 @@ use clap::{ArgAction, Args};
 
 use super::extended::Extended;
 use crate::architecture::ArchitectureFlags;
+use crate::bench_flags::BenchFlags;
 use crate::engine::Io;
 use crate::flag::size;
 use crate::mode::Mode;
@@ -202,10 +203,13 @@ pub(super) struct EngineFlags {
     /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
     /// before-start/own or anytime/own
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    pub(super) mode: Mode,
+    mode: Mode,
 
     #[command(flatten)]
     pub(super) architecture: ArchitectureFlags,
+
+    #[command(flatten)]
+    pub(super) bench: BenchFlags,
 
     /// User to run as; root becomes it before any file or port is opened, others ignore it
     #[arg(short = 'u', long, value_name = "USER")]
@@ -214,6 +218,13 @@ pub(super) struct EngineFlags {
     /// Write the process's number into this file
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
+}
+
+impl EngineFlags {
+    /// Returns the mode to serve in.
+    pub(super) fn mode(&self) -> Mode {
+        self.bench.mode(self.mode)
+    }
 }
 
 /// Flags of memcached's that a start-up script may carry, and that ask for nothing here.

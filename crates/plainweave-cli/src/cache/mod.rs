@@ -73,13 +73,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
     let mut settings = Settings::of(flags, workers.get(), &memory);
     // By the time that there is a thread, root may have been given up, which alone can raise some limits.
-    let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode.spare_descriptors();
+    let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
     settings.connections = connections(settings.connections, others);
     if let Some(user) = &engine.user {
         privileges::assume(user)?;
     }
     let (workers, policy) = (Some(workers), engine.policy.as_deref());
-    let setup = Setup { name: "cache", workers, io: Some(engine.io), policy, mode: engine.mode };
+    let setup = Setup {
+        name: "cache",
+        workers,
+        io: Some(engine.io),
+        policy,
+        mode: engine.mode(),
+        waits: engine.bench.waits.as_deref(),
+    };
     let runtimes = Runtimes::start(setup, engine.architecture.architecture, Setup::start)?;
     settings.runtime = runtimes.labels();
     if let Some(warning) = memory.warning(&config) {
@@ -91,7 +98,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
-    cache.handling = runtimes.handling(engine.architecture.bench_block);
+    cache.handling = runtimes.handling(engine.bench.block);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::anyhow;
 use plainweave::time;
@@ -116,6 +116,8 @@ pub(super) trait Protocol: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) tally: Tally,
+    /// When the first requests could be sent: all connections were there.
+    pub(super) began: SystemTime,
     /// What rates are counted over.
     pub(super) elapsed: Duration,
     /// CPU time of the workers under load.
@@ -149,12 +151,13 @@ pub(super) fn run<P: Protocol>(
         progress::show(plan, &live, &ended);
         running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
     });
-    let (mut tally, mut cpu) = (Tally::new(), Duration::ZERO);
+    let (mut tally, mut cpu, mut began) = (Tally::new(), Duration::ZERO, SystemTime::now());
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (part, used) = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
+        let (part, used, start) = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
         tally.add(&part);
         cpu += used;
+        began = began.min(start);
     }
     let measured = tally.last.saturating_sub(nanos(plan.warm_up));
     let ended_early = plan.requests.is_some() || stop.load(Ordering::Relaxed);
@@ -162,7 +165,7 @@ pub(super) fn run<P: Protocol>(
         Some(duration) if !ended_early => duration,
         duration => Duration::from_nanos(measured).min(duration.unwrap_or(Duration::MAX)),
     };
-    Ok(Outcome { tally, elapsed, cpu, driver })
+    Ok(Outcome { tally, began, elapsed, cpu, driver })
 }
 
 /// What a worker is started with.
@@ -176,8 +179,8 @@ struct Start<'a, P> {
 }
 
 impl<P: Protocol> Start<'_, P> {
-    /// Runs the worker's first fiber. Returns its figures, and the CPU time of its thread under load.
-    fn run(self, barrier: &Barrier) -> Result<(Tally, Duration), Failure> {
+    /// Runs the worker's first fiber. Returns its figures, the CPU time of its thread under load, and when that began.
+    fn run(self, barrier: &Barrier) -> Result<(Tally, Duration, SystemTime), Failure> {
         let plan = self.plan;
         let seed = plan.seed.wrapping_add(1 + self.worker as u64);
         let lane = Rc::new(Lane {
@@ -204,7 +207,7 @@ impl<P: Protocol> Start<'_, P> {
         barrier.wait();
         loaded?;
         lane.epoch.set(time::now());
-        let before = thread_cpu();
+        let (before, began) = (thread_cpu(), SystemTime::now());
         let fibers = connections.into_iter().map(|connection| {
             let lane = lane.clone();
             plainweave::spawn_local(move || lane.drive(connection))
@@ -217,7 +220,7 @@ impl<P: Protocol> Start<'_, P> {
         }
         let cpu = thread_cpu().saturating_sub(before);
         let tally = std::mem::replace(&mut *lane.tally.borrow_mut(), Tally::new());
-        Ok((tally, cpu))
+        Ok((tally, cpu, began))
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -62,12 +63,14 @@ impl<'a> Report<'a> {
 
     /// Everything that is a number, in the order of the table.
     fn figures(&self) -> Vec<Figure> {
-        let Outcome { tally, elapsed, cpu, .. } = self.outcome;
+        let Outcome { tally, began, elapsed, cpu, .. } = self.outcome;
         let figure = |metric: &str, unit, value| Figure { metric: metric.to_owned(), unit, value };
         let seconds = elapsed.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let requests = tally.ok + tally.failures.total();
         let mut figures = vec![
+            // Since 1970.
+            figure("began", "s", began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
             figure("elapsed", "s", seconds),
             figure("requests", "1", requests as f64),
             figure("ok", "1", tally.ok as f64),
@@ -95,7 +98,7 @@ impl<'a> Report<'a> {
     }
 
     fn table(&self) -> String {
-        let (plan, Outcome { tally, elapsed, cpu, driver }) = (self.plan, self.outcome);
+        let (plan, Outcome { tally, elapsed, cpu, driver, .. }) = (self.plan, self.outcome);
         let figures = self.figures();
         let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
         let mut text = String::new();

@@ -13,6 +13,7 @@ use super::content::ContentFlags;
 use super::line::Format;
 
 use crate::architecture::ArchitectureFlags;
+use crate::bench_flags::BenchFlags;
 use crate::engine::{self, Io};
 use crate::flag::{size, time};
 use crate::mode::Mode;
@@ -85,15 +86,25 @@ pub(super) struct RuntimeFlags {
     /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
     /// before-start/own or anytime/own
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    pub(super) mode: Mode,
+    mode: Mode,
 
     #[command(flatten)]
     pub(super) architecture: ArchitectureFlags,
+
+    #[command(flatten)]
+    pub(super) bench: BenchFlags,
 
     /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error; finding
     /// the names in the program takes some memory (30 MB in a debug build)
     #[arg(long)]
     pub(super) report_stalls: bool,
+}
+
+impl RuntimeFlags {
+    /// Returns the mode to serve in.
+    pub(super) fn mode(&self) -> Mode {
+        self.bench.mode(self.mode)
+    }
 }
 
 /// What an operator sees of the server.

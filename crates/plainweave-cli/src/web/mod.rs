@@ -59,8 +59,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
     let files = flags.content.apply(files, &flags.listen)?;
-    let server =
-        Server::new(engine.site(files, flags.runtime.architecture.bench_block)).with_limits(flags.limits.limits());
+    let server = Server::new(engine.site(files, flags.runtime.bench.block)).with_limits(flags.limits.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Arc::new(observers.watch(server, faults.clone()));
@@ -128,7 +127,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let descriptors =
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
-    let others = OTHER_DESCRIPTORS + flags.runtime.mode.spare_descriptors();
+    let others = OTHER_DESCRIPTORS + flags.runtime.mode().spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
     let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.listen.len());

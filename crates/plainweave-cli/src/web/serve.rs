@@ -66,7 +66,14 @@ impl fmt::Display for Engine {
 impl Engine {
     pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
-        let setup = Setup { name: "web", workers, io: flags.io, policy, mode: flags.mode };
+        let setup = Setup {
+            name: "web",
+            workers,
+            io: flags.io,
+            policy,
+            mode: flags.mode(),
+            waits: flags.bench.waits.as_deref(),
+        };
         let start = |setup: Setup<'_>| if flags.report_stalls { setup.start_that_reports() } else { setup.start() };
         Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, start)?)))
     }

@@ -1,9 +1,9 @@
 //! Any policy, and how fair it is: how long ready tasks wait, and how many others that came later go before them.
 //!
-//! [`Observed`] wraps another policy. It numbers each task when it is pushed, and notes when; when the task is popped it
-//! counts those with a lower number that still wait. That count is the task's *rank error*: 0 in the order of arrival,
-//! and the usual measure of how far a relaxed queue is from it (Alistarh et al., "The Power of Choice in Priority
-//! Scheduling", 2017). What is observed, an [`Observer`] tells, from any thread and while the policy is at work.
+//! [`Observed`] wraps another policy. It numbers each task when it is pushed, and notes when; when the task is popped,
+//! it counts those with a lower number that still wait. That count is the task's *rank error*: 0 in the order of
+//! arrival, and the usual measure of how far a relaxed queue is from it (Alistarh et al., "The Power of Choice in
+//! Priority Scheduling", 2017). What is observed, an [`Observer`] tells, from any thread and while the policy works.
 //!
 //! All workers share one lock for it, twice a task, so a policy that is observed is slower and scales less: take its
 //! order from such a run, and its speed from another.
@@ -26,7 +26,7 @@ pub struct Observed<P> {
 pub struct ObservedParams<P> {
     /// Of the policy.
     pub policy: P,
-    /// Who is told.
+    /// What observes it.
     pub observer: Observer,
 }
 

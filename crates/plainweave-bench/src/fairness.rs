@@ -1,0 +1,275 @@
+//! What does a fair scheduler cost in a real server? Policies, modes and drivers under the traffic of memcached and of
+//! a web site, one change at a time.
+//!
+//! The base is the first of each list of flags: the policy of Cforall's thesis, which asked the question, on fibers
+//! that move at any time with storage of their own, on epoll. Each other row changes one of these; `--full` takes all
+//! combinations. A connection has a fiber, so that the policy schedules what a thread per connection would.
+//!
+//! With one worker the server has CPU 0 and `plainweave load` has CPU 1. A turn is three loads: a closed loop, for
+//! throughput and CPU per request; requests at half the base's throughput, for latency; and the same on a server whose
+//! policy is observed ([`Observed`](plainweave::policy::Observed)), for how long ready fibers wait and how many go
+//! before them. With two workers server and load share the CPUs, each with the time of one by quota: then only CPU per
+//! request is reported, since the load's share decides the rest.
+
+mod plan;
+mod plot;
+mod transfer;
+mod waits;
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use crate::machine;
+use crate::names;
+use crate::report::{self, Report};
+use crate::sample::Row;
+use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
+use crate::web::catalog::Catalog;
+use crate::web::descriptors;
+use crate::web::site::Site;
+use plan::{Choices, System};
+use waits::Waits;
+
+/// Policies, modes and drivers in both servers: what fairness costs.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Print cases and systems, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only these cases
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<String>,
+
+    #[command(flatten)]
+    choices: Choices,
+
+    /// Connections of the cache; the web server has a fifteenth of them
+    #[arg(long, value_name = "N", default_value = "15360")]
+    connections: NonZeroUsize,
+
+    /// Part of the published files that the web site has: one in so many
+    #[arg(long, value_name = "N", default_value = "100")]
+    scale: NonZeroUsize,
+
+    /// Length of each of a turn's loads
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Rounds; in each, every system gets a turn at every case
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Where CSV, report and plot go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+const CASES: [&str; 3] = ["cache", "web", "transfer"];
+/// Of the base's throughput, where requests come at a fixed rate.
+const LOAD: f64 = 0.5;
+/// Connections of a cache for one of a web server.
+const LESS: usize = 15;
+
+/// What a turn found: the peer has no fibers, and two workers no figures but CPU time.
+struct Turn {
+    closed: Figures,
+    open: Option<Figures>,
+    waits: Option<Waits>,
+}
+
+/// All turns of a system at a case.
+type Turns = HashMap<(&'static str, System), Vec<Turn>>;
+
+/// What stays the same.
+struct Bench<'a> {
+    flags: &'a Flags,
+    site: Site,
+    mix: Catalog,
+    /// By case: requests a second of the open loop.
+    rates: HashMap<&'static str, usize>,
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    names::check("case", &flags.cases, CASES.into_iter())?;
+    let systems = flags.choices.systems()?;
+    if flags.list {
+        report::say(&format!("cases: {}", CASES.join(", ")));
+        systems.iter().for_each(|system| report::say(&format!("{}, workers: {}", system.name(), system.workers)));
+        return Ok(());
+    }
+    let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|given| given == name);
+    let site = Site::new()?;
+    let mix = Catalog::mix(&site, flags.scale.get())?;
+    let mut bench = Bench { flags, site, mix, rates: HashMap::new() };
+    let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
+    for round in 1..=flags.runs.get() {
+        for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
+            for system in systems.iter().filter(|_| wanted(case)) {
+                let name = format!("{case}, {}, workers: {}", system.described(kind), system.workers);
+                report::progress(&format!("fairness: round {round} of {}, {name}", flags.runs));
+                match bench.absence(kind, system) {
+                    None => {
+                        let turn = bench.turn(case, kind, system).with_context(|| name)?;
+                        turns.entry((case, system.clone())).or_default().push(turn);
+                    }
+                    Some(why) if round == 1 => absent.push((name, why.to_owned())),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    let mut rows = rows(&turns, &systems);
+    if wanted("transfer") {
+        match transfer::rows(&flags.choices, flags.runs.get(), flags.seconds, bench.site.dir()) {
+            Ok(found) => rows.extend(found),
+            Err(error) => absent.push(("transfer".to_owned(), format!("{error:#}"))),
+        }
+    }
+    ensure!(!rows.is_empty(), "nothing could be measured");
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    plot::write(&rows, &systems, &out.join("fairness.svg"))?;
+    Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }.publish(Some(&out))
+}
+
+impl Bench<'_> {
+    fn connections(&self, kind: Kind) -> usize {
+        let all = self.flags.connections.get();
+        if kind == Kind::Cache { all } else { all.div_ceil(LESS) }
+    }
+
+    /// Returns why there is no such turn.
+    fn absence(&self, kind: Kind, system: &System) -> Option<&'static str> {
+        if !descriptors::at_least(self.connections(kind)) {
+            return Some(descriptors::TOO_FEW);
+        }
+        if system.workers > 1 && one_cpu("probe").is_err() {
+            return Some("no control group of version 1 with a CPU quota is available here");
+        }
+        if system.is_peer() { kind.absence(PEER) } else { None }
+    }
+
+    fn turn(&mut self, case: &'static str, kind: Kind, system: &System) -> anyhow::Result<Turn> {
+        let server = self.start(kind, system, None)?;
+        let closed = self.load(kind, &server, None)?;
+        if system.workers > 1 {
+            return Ok(Turn { closed, open: None, waits: None });
+        }
+        // The first system is the base, and no peer.
+        let rate = *self.rates.entry(case).or_insert((closed.rate * LOAD) as usize);
+        let open = Some(self.load(kind, &server, Some(rate))?);
+        drop(server);
+        if system.is_peer() {
+            return Ok(Turn { closed, open, waits: None });
+        }
+        let file = self.site.dir().join("waits.csv");
+        let server = self.start(kind, system, Some(&file))?;
+        let observed = self.load(kind, &server, Some(rate))?;
+        let waits = Some(Waits::read(&file, observed.steady)?);
+        Ok(Turn { closed, open, waits })
+    }
+
+    fn start(&self, kind: Kind, system: &System, waits: Option<&Path>) -> anyhow::Result<Server> {
+        let mut arguments = system.arguments();
+        if let (Kind::Web, false) = (kind, system.is_peer()) {
+            arguments.extend(["--open-files".to_owned(), "4000".to_owned()]);
+        }
+        if let Some(file) = waits {
+            arguments.extend(["--bench-waits".to_owned(), file.display().to_string()]);
+        }
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        Server::start(kind, system.driver(), &self.site, system.workers, &arguments)
+    }
+
+    fn load(&self, kind: Kind, server: &Server, rate: Option<usize>) -> anyhow::Result<Figures> {
+        let load = Load {
+            what: if kind == Kind::Web { What::Mix(&self.mix) } else { What::Updates },
+            connections: self.connections(kind),
+            connect: false,
+            rate,
+            time: self.flags.seconds,
+            counted: Counted::Steady,
+        };
+        load.run(server, &self.site)
+    }
+
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let flags = self.flags;
+        let rates: Vec<_> = self.rates.iter().map(|(case, rate)| format!("{case} {rate}/s")).collect();
+        vec![
+            (
+                "two workers",
+                "server and load share both CPUs, each with the time of one by quota (the peer too): CPU per request \
+                 and its ratios are figures of the server; throughput and latency would be the load's, and are left out"
+                    .to_owned(),
+            ),
+            (
+                "cache",
+                format!(
+                    "{} connections, sizes of Facebook's keys and values, 3 % updates",
+                    self.connections(Kind::Cache)
+                ),
+            ),
+            ("web", format!("{} connections, {}", self.connections(Kind::Web), self.mix.describe())),
+            ("requests at a fixed rate", format!("half of the base's throughput: {}", rates.join(", "))),
+            ("systems", "ours with a fiber per connection: policy, mode, driver".to_owned()),
+            ("waits", "on a server of its own, since observing takes time".to_owned()),
+            ("rounds", format!("{}, loads of {:?}", flags.runs, flags.seconds)),
+            ("placement", "one worker: the server on CPU 0, `plainweave load` on CPU 1".to_owned()),
+        ]
+    }
+}
+
+/// A figure's name, its unit, and where it is.
+type Metric = (&'static str, &'static str, fn(&Turn) -> Option<f64>);
+
+const METRICS: [Metric; 9] = [
+    ("cpu_per_request", "us", |turn| Some(turn.closed.cpu_us)),
+    ("requests_per_s", "1/s", |turn| turn.open.is_some().then_some(turn.closed.rate)),
+    ("p99_us", "us", |turn| Some(turn.open?.p99)),
+    ("p999_us", "us", |turn| Some(turn.open?.p999)),
+    ("errors", "1", |turn| Some(turn.closed.errors + turn.open.map_or(0.0, |open| open.errors))),
+    ("wait_us", "us", |turn| Some(turn.waits.as_ref()?.mean_us)),
+    ("greatest_wait_us", "us", |turn| Some(turn.waits.as_ref()?.greatest_us)),
+    ("rank_error", "1", |turn| Some(turn.waits.as_ref()?.rank_error)),
+    ("greatest_rank_error", "1", |turn| Some(turn.waits.as_ref()?.greatest_rank_error)),
+];
+
+fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
+        for system in systems {
+            let Some(own) = turns.get(&(case, system.clone())) else { continue };
+            let mut row = |metric, unit, values: Vec<f64>| {
+                if !values.is_empty() {
+                    let (system, workers) = (system.described(kind), system.workers);
+                    rows.push(Row {
+                        experiment: "fairness",
+                        case: case.to_owned(),
+                        system,
+                        workers,
+                        metric,
+                        unit,
+                        values,
+                    });
+                }
+            };
+            for (metric, unit, of) in METRICS {
+                row(metric, unit, own.iter().filter_map(of).collect());
+            }
+            let cpu = |turn: &Turn| turn.closed.cpu_us;
+            let ratios = |to: &[Turn]| own.iter().zip(to).map(|(own, to)| cpu(own) / cpu(to)).collect();
+            let first = systems.iter().find(|other| other.workers == system.workers);
+            let base = first.and_then(|base| turns.get(&(case, base.clone()))).filter(|_| first != Some(system));
+            let peer = turns.get(&(case, System::peer(system.workers))).filter(|_| !system.is_peer());
+            row("cpu_to_base", "1", base.map(|base| ratios(base)).unwrap_or_default());
+            row("cpu_to_peer", "1", peer.map(|peer| ratios(peer)).unwrap_or_default());
+        }
+    }
+    rows
+}

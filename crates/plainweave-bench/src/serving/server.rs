@@ -1,0 +1,130 @@
+//! The servers of both kinds, behind one type.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use crate::cache::server as cache;
+use crate::cgroup::Group;
+use crate::machine;
+use crate::web::server as web;
+use crate::web::site::Site;
+
+/// Memory of a cache, in megabytes.
+const MEGABYTES: usize = 64;
+
+/// Stands for nginx and memcached.
+pub(crate) const PEER: &str = "peer";
+
+/// An I/O driver of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub(crate) enum Driver {
+    Epoll,
+    Uring,
+}
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Web,
+    Cache,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        if self == Kind::Web { "web" } else { "cache" }
+    }
+
+    /// Returns the name of a system of this kind.
+    pub(crate) fn system(self, system: &str) -> String {
+        let peer = if self == Kind::Web { "nginx" } else { "memcached" };
+        if system == PEER { peer } else { system }.to_owned()
+    }
+
+    /// Returns why it cannot be measured here.
+    pub(crate) fn absence(self, system: &str) -> Option<&'static str> {
+        let program = self.system(system);
+        (system == PEER && !machine::installed(&program)).then_some("not installed")
+    }
+}
+
+/// Returns a control group that may use the time of one CPU.
+pub(crate) fn one_cpu(name: &str) -> anyhow::Result<Group> {
+    let group = Group::new(name, &["cpu", "cpuacct"]);
+    let limited = group.and_then(|group| group.limit(1.0).map(|()| group));
+    limited.context("no control group of version 1 with a CPU quota is available here")
+}
+
+/// A running server; ends with this value.
+pub(crate) struct Server {
+    program: Program,
+    workers: usize,
+}
+
+enum Program {
+    Web(web::Server),
+    Cache(cache::Server),
+}
+
+impl Server {
+    /// Starts ours on this driver, or the peer. One worker is bound to CPU 0; more of them share the CPUs with the
+    /// load, and have the time of one by quota.
+    pub(crate) fn start(
+        kind: Kind,
+        ours: Option<Driver>,
+        site: &Site,
+        workers: usize,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        // Counts threads that have ended too.
+        let counting = || Group::new("server", &["cpuacct"]).ok();
+        let group = if workers > 1 { Some(one_cpu("server")?) } else { counting() };
+        let program = match kind {
+            Kind::Web => {
+                let kind = match ours {
+                    None => web::Kind::Nginx,
+                    Some(Driver::Epoll) => web::Kind::Epoll,
+                    Some(Driver::Uring) => web::Kind::Uring,
+                };
+                web::Server::start_workers(kind, site, workers, group, arguments).map(Program::Web)?
+            }
+            Kind::Cache => {
+                let system = match ours {
+                    None => cache::System::Memcached,
+                    Some(Driver::Epoll) => cache::System::IdleConn,
+                    Some(Driver::Uring) => cache::System::Uring,
+                };
+                cache::Server::start_workers(system, MEGABYTES, workers, group, arguments).map(Program::Cache)?
+            }
+        };
+        Ok(Self { program, workers })
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match &self.program {
+            Program::Web(server) => server.address,
+            Program::Cache(server) => server.address,
+        }
+    }
+
+    /// CPU time so far, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> anyhow::Result<u64> {
+        match &self.program {
+            Program::Web(server) => server.cpu_ns(),
+            Program::Cache(server) => server.cpu(),
+        }
+    }
+
+    /// Memory that it holds now, in bytes.
+    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
+        match &self.program {
+            Program::Web(server) => server.memory(),
+            Program::Cache(server) => Ok(server.resident()),
+        }
+    }
+}
