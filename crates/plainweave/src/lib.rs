@@ -71,6 +71,7 @@ mod builder;
 mod fiber;
 mod fiber_local;
 pub mod fs;
+pub mod future;
 mod io;
 mod metrics;
 pub mod net;
@@ -97,6 +98,7 @@ mod api {
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::fiber_local::Storage;
+    pub use crate::future::{block_on, spawn_future};
     pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, metrics};
     pub use crate::runtime::{Runtime, Shutdown, run};

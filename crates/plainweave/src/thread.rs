@@ -69,6 +69,10 @@ impl<T> JoinHandle<T> {
         self.0.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
         self.0.take().map_err(JoinError::failed)
     }
+
+    pub(crate) fn into_raw(self) -> RawJoin<T> {
+        self.0
+    }
 }
 
 /// Why `join` returns no value.
@@ -338,6 +342,22 @@ where
     let Some(me) = fiber::current() else { pool::no_runtime("spawn") };
     // SAFETY: 'static and Send.
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
+}
+
+/// Spawns a fiber that waits in the calling fiber's place, and as urgently. Returns `None` on a plain thread.
+pub(crate) fn spawn_waiting<T, F>(f: F) -> Option<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let me = fiber::current()?;
+    let ctx = me.worker();
+    let mut spec = ctx.pool().spec(Some(ctx), None, NEVER);
+    spec.urgency = me.urgency();
+    // SAFETY: 'static and Send.
+    let (task, raw) = unsafe { closure::create(spec, None, f) };
+    ctx.pool().spawn(task, Some(ctx));
+    Some(JoinHandle(raw))
 }
 
 /// Spawns a fiber on the current *worker*, pinned to it, so closure and result need not be `Send`. Only for fibers that
