@@ -1,8 +1,7 @@
 //! Async code and fibers: a fiber that waits for a future, and a future that waits for a fiber.
 //!
 //! [`block_on`] polls a future on the calling fiber, which suspends in between; other fibers run meanwhile. A
-//! [`JoinHandle`](crate::JoinHandle) can be awaited, so any blocking call becomes a future by running on a fiber of its
-//! own:
+//! [`JoinHandle`] can be awaited, so any blocking call becomes a future by running on a fiber of its own:
 //!
 //! ```
 //! use std::time::Duration;

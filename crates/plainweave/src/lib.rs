@@ -60,8 +60,8 @@
 //! [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits. [`spawn`], [`thread`] and
 //! [`scope()`] start fibers; [`net`], [`fs`], [`time`], [`sync`] and [`signal`] have the shapes of `std`, and
 //! [`blocking`] runs what would hold up a worker. A call ends early with an error when its fiber is cancelled
-//! ([`is_cancelled`]) or its deadline has passed. [`policy`] decides which fiber runs next, and [`queue`] is what
-//! policies are built from.
+//! ([`is_cancelled`]) or its deadline has passed. [`mod@future`] runs async code on fibers. [`policy`] decides which
+//! fiber runs next, and [`queue`] is what policies are built from.
 
 mod abort;
 mod added_workers;

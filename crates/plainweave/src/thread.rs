@@ -506,3 +506,20 @@ impl Fiber {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fiber_that_waits_for_another_is_as_urgent() {
+        let runtime = crate::Runtime::builder().workers(1).policy("priority").build().expect("a runtime");
+        let urgent = Builder::new().priority(200).weight(7);
+        let waits = || {
+            let waiting = spawn_waiting(|| fiber::current().map(|me| (me.urgency().priority, me.urgency().weight)));
+            waiting.expect("on a fiber").join().expect("no panic")
+        };
+        let seen = runtime.spawn_with(urgent, waits).expect("in range").join().expect("no panic");
+        assert_eq!(seen, Some((200, 7)));
+    }
+}
