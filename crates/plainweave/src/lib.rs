@@ -60,8 +60,8 @@
 //! [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits. [`spawn`], [`thread`] and
 //! [`scope()`] start fibers; [`net`], [`fs`], [`time`], [`sync`] and [`signal`] have the shapes of `std`, and
 //! [`blocking`] runs what would hold up a worker. A call ends early with an error when its fiber is cancelled
-//! ([`is_cancelled`]) or its deadline has passed. [`policy`] decides which fiber runs next, and [`queue`] is what
-//! policies are built from.
+//! ([`is_cancelled`]) or its deadline has passed. [`mod@future`] runs async code on fibers. [`policy`] decides which
+//! fiber runs next, and [`queue`] is what policies are built from.
 
 mod abort;
 mod added_workers;
@@ -71,6 +71,7 @@ mod builder;
 mod fiber;
 mod fiber_local;
 pub mod fs;
+pub mod future;
 mod io;
 mod metrics;
 pub mod net;
@@ -97,6 +98,7 @@ mod api {
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::fiber_local::Storage;
+    pub use crate::future::{block_on, spawn_future};
     pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, metrics};
     pub use crate::runtime::{Runtime, Shutdown, run};

@@ -69,6 +69,10 @@ impl<T> JoinHandle<T> {
         self.0.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
         self.0.take().map_err(JoinError::failed)
     }
+
+    pub(crate) fn into_raw(self) -> RawJoin<T> {
+        self.0
+    }
 }
 
 /// Why `join` returns no value.
@@ -340,6 +344,22 @@ where
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
 
+/// Spawns a fiber that waits in the calling fiber's place, and as urgently. Returns `None` on a plain thread.
+pub(crate) fn spawn_waiting<T, F>(f: F) -> Option<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let me = fiber::current()?;
+    let ctx = me.worker();
+    let mut spec = ctx.pool().spec(Some(ctx), None, NEVER);
+    spec.urgency = me.urgency();
+    // SAFETY: 'static and Send.
+    let (task, raw) = unsafe { closure::create(spec, None, f) };
+    ctx.pool().spawn(task, Some(ctx));
+    Some(JoinHandle(raw))
+}
+
 /// Spawns a fiber on the current *worker*, pinned to it, so closure and result need not be `Send`. Only for fibers that
 /// share their worker's thread-local storage ([`crate::RuntimeBuilder::shared_storage`]): with storage of their own,
 /// fibers are threads to the language, and what may point into the thread-locals of one may not go to another.
@@ -484,5 +504,22 @@ impl Fiber {
             Inner::Fiber(fiber) => fiber.header().name(),
             Inner::Thread(entry) => entry.thread.name(),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fiber_that_waits_for_another_is_as_urgent() {
+        let runtime = crate::Runtime::builder().workers(1).policy("priority").build().expect("a runtime");
+        let urgent = Builder::new().priority(200).weight(7);
+        let waits = || {
+            let waiting = spawn_waiting(|| fiber::current().map(|me| (me.urgency().priority, me.urgency().weight)));
+            waiting.expect("on a fiber").join().expect("no panic")
+        };
+        let seen = runtime.spawn_with(urgent, waits).expect("in range").join().expect("no panic");
+        assert_eq!(seen, Some((200, 7)));
     }
 }

@@ -10,3 +10,4 @@ pub(crate) mod signal_slot;
 pub(crate) mod sleepers;
 pub(crate) mod spin_lock;
 pub(crate) mod state;
+pub(crate) mod woken;

@@ -93,6 +93,8 @@ pub enum Reason {
     Blocking,
     /// A lock, a channel, a semaphore.
     Sync,
+    /// A future, in `block_on`.
+    Future,
 }
 
 // Four cache lines: a fifth makes a spawn a tenth slower.
@@ -304,6 +306,10 @@ impl Header {
 
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    pub(crate) fn urgency(&self) -> Urgency {
+        self.urgency
     }
 
     pub(crate) fn movement(&self) -> Movement {

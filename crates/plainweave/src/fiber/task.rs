@@ -227,18 +227,18 @@ impl Task for FiberTask {
     }
 
     fn priority(&self) -> u8 {
-        self.header().urgency.priority
+        self.header().urgency().priority
     }
 
     /// Returns the earlier of the deadline given for policies and the one that its blocking calls heed.
     fn deadline(&self) -> Option<u64> {
         // The holder of the task owns the fiber's parts.
-        let deadline = self.header().urgency.due.min(self.header().own.deadline.get());
+        let deadline = self.header().urgency().due.min(self.header().own.deadline.get());
         (deadline != NEVER).then_some(deadline)
     }
 
     fn weight(&self) -> u32 {
-        self.header().urgency.weight
+        self.header().urgency().weight
     }
 }
 

@@ -15,11 +15,11 @@
 //!   first, and the first EAGAIN registers both directions, for as long as the source lives and is used here.
 //!
 //! # What is known of a direction
-//! Each direction of a registered source is in one of three states ([`Known`]):
+//! Each direction of a registered source is in one of two states ([`Known`]):
 //!
-//! * `Ready`: an edge came and nothing was transferred since. The call is tried. A `Poll` for reading is answered at
-//!   once; one for writing asks poll(2), because not all writes pass through this driver.
-//! * `Unsure`: something was transferred since. The call is tried; a `Poll` asks poll(2).
+//! * `Unsure`: an edge came, or a call has transferred something, since the kernel last said no. The call is tried; a
+//!   `Poll` asks poll(2). The edge alone would not do: not all reads and writes pass through this driver (other
+//!   workers' drivers, plain threads, `TcpStream::send_file`, async code).
 //! * `Drained`: the kernel returned EAGAIN, or a receive came back short. The call is not tried until the next edge.
 //!
 //! # The protocol
@@ -28,7 +28,7 @@
 //! 2. EAGAIN marks the direction drained, *then* the operation waits. Nothing is lost in between: data that came after
 //!    the EAGAIN has put an edge into the kernel's ready list, which the next `epoll_wait` reports. For a source that
 //!    is new here, EPOLL_CTL_ADD itself checks for readiness and reports it.
-//! 3. An edge makes its directions `Ready` and performs the waiting operations in order until one gets EAGAIN or
+//! 3. An edge makes its directions `Unsure` and performs the waiting operations in order until one gets EAGAIN or
 //!    receives short. So whenever operations wait, their direction is drained: an edge is owed.
 //! 4. A short receive counts as drained only on TCP (datagrams are always short, AF_UNIX stops at passed descriptors),
 //!    and only if the last event showed no RDHUP, HUP, ERR or PRI. Otherwise the driver would never look at a queued
@@ -76,7 +76,6 @@ const MAKES_WRITABLE: i32 = libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR;
 /// What is known of one direction; see the essay above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    Ready,
     Unsure,
     Drained,
 }
@@ -248,10 +247,8 @@ impl Epoll {
             return None;
         }
         if let Op::Poll(interest) = op.op {
-            // Writes may also bypass this driver (`TcpStream::send_file`), so an edge proves nothing for writing.
-            let known = side.known == Known::Ready && interest == Interest::Read;
-            let ready = known || readable_or_writable(op.borrow_fd(), interest);
-            side.known = if ready { Known::Ready } else { Known::Drained };
+            let ready = readable_or_writable(op.borrow_fd(), interest);
+            side.known = if ready { Known::Unsure } else { Known::Drained };
             return ready.then_some(0);
         }
         // SAFETY: as above.
@@ -275,7 +272,7 @@ impl Epoll {
         }
         for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
             if events & mask != 0 {
-                slot.sides[side].known = Known::Ready;
+                slot.sides[side].known = Known::Unsure;
                 Self::perform(&mut self.waiters, slot, side, events, done);
             }
         }

@@ -53,6 +53,7 @@ macro_rules! for_drivers {
 for_drivers! {
     stream: receives_what_is_there receives_what_comes_later sends_and_waits_for_room vectored_calls_use_all_buffers
         accepts_with_the_peers_address connects reports_a_refused_connection poll_tells_both_directions
+        a_poll_sees_what_others_have_read
         end_of_stream_after_queued_data a_short_read_then_the_end urgent_data_cuts_no_stream_short
         close_wakes_a_receive close_wakes_an_accept close_wakes_a_connect reading_and_writing_at_once
         two_readers_share_what_comes datagrams_are_not_mistaken_for_a_drained_stream a_reused_descriptor_is_a_new_source

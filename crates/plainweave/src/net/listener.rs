@@ -37,6 +37,10 @@ impl TcpListener {
         })
     }
 
+    pub(super) fn source(&self) -> &Arc<Descriptor> {
+        &self.source
+    }
+
     /// Takes over a `std` socket and makes it non-blocking.
     ///
     /// # Errors

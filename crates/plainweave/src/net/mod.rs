@@ -5,11 +5,17 @@
 //! implemented for `&TcpStream` too, and one fiber may read while another writes.
 
 mod addr;
+mod async_listener;
+mod async_stream;
+mod async_traits;
+mod direction;
 mod idle;
 mod listener;
 mod stream;
 
 pub use addr::ToSocketAddrs;
+pub use async_listener::AsyncTcpListener;
+pub use async_stream::AsyncTcpStream;
 pub use idle::{HasStream, each_readable, on_readable};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;

@@ -13,13 +13,13 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
 use crate::io::op::{Interest, Op, readable_or_writable};
-use crate::sched::io_call::{Descriptor, perform};
+use crate::sched::io_call::{Descriptor, perform, wait_ready};
 use crate::sched::wait;
 
 /// No timeout.
 const NONE: u64 = u64::MAX;
 /// The most buffers that one vectored call passes to the kernel (equal to its own limit, IOV_MAX).
-const MAX_IOV: usize = 1024;
+pub(super) const MAX_IOV: usize = 1024;
 
 /// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor, which is closed when the last is
 /// dropped.
@@ -192,9 +192,7 @@ impl TcpStream {
     /// # Errors
     /// As for a read.
     pub fn wait_readable(&self) -> io::Result<()> {
-        let op = Op::Poll(Interest::Read);
-        // SAFETY: no pointers.
-        unsafe { perform(self.source(), op, self.read_timeout()) }.map(drop)
+        wait_ready(self.source(), Interest::Read, self.read_timeout())
     }
 
     /// Returns whether a read would return at once, with data, the end of the stream or an error. Useful for a
@@ -214,9 +212,7 @@ impl TcpStream {
     /// # Errors
     /// As for a write.
     pub fn wait_writable(&self) -> io::Result<()> {
-        let op = Op::Poll(Interest::Write);
-        // SAFETY: no pointers.
-        unsafe { perform(self.source(), op, self.write_timeout()) }.map(drop)
+        wait_ready(self.source(), Interest::Write, self.write_timeout())
     }
 
     /// Writes data whose last bytes the kernel may hold back until the next write, which should follow soon

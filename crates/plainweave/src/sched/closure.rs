@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task;
 
 use crate::atomics::join::{Finished, Join};
 use crate::fiber::blocks::{self, Blocks};
@@ -232,7 +233,20 @@ impl<T> RawJoin<T> {
         waited
     }
 
-    /// Takes the result, once, after `wait`.
+    /// Registers a future's task, to be woken when the result is there. Returns false if it is there already.
+    ///
+    /// Context: nobody is registered.
+    pub(crate) fn register(&self, waker: &task::Waker) -> bool {
+        let join = &self.packet().join;
+        !join.is_done() && join.wait(Waker::Task(Box::new(waker.clone())))
+    }
+
+    /// Undoes [`Self::register`]. Returns false if the result is there.
+    pub(crate) fn retract(&self) -> bool {
+        self.packet().join.retract()
+    }
+
+    /// Takes the result, once, after `wait` or when `register` or `retract` has returned false.
     pub(crate) fn take(&self) -> Result<T, Failure> {
         // SAFETY: DONE was seen and this handle has not been dropped: the result is its own.
         unsafe { (*self.packet().result.get()).take() }.expect("a result is taken once")

@@ -97,6 +97,14 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
     }
 }
 
+/// Waits until the descriptor is readable or writable.
+///
+/// Context: any thread or fiber.
+pub(crate) fn wait_ready(source: &Source, interest: Interest, limit: Option<Duration>) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe { perform(source, Op::Poll(interest), limit) }.map(drop)
+}
+
 /// Performs the operation on the calling fiber.
 ///
 /// # Safety

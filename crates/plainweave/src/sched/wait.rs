@@ -19,8 +19,10 @@
 //! aborts the process and reports the fiber and what it waited for.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::sync::{Parker, Unparker};
@@ -67,6 +69,8 @@ thread_local! {
 pub(crate) enum Waker {
     Fiber(FiberHandle),
     Thread(Arc<ThreadEntry>),
+    /// A future's task that awaits a fiber; boxed because it is rare, and a cell for a waker lies in every fiber.
+    Task(Box<task::Waker>),
 }
 
 impl Waker {
@@ -83,7 +87,17 @@ impl Waker {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
             Waker::Thread(entry) => entry.unparker.unpark(),
+            Waker::Task(waker) => wake_task(waker),
         }
+    }
+}
+
+/// Calls a waker that may be anybody's code. It runs where a fiber ends, or on a worker's own stack, past which nothing
+/// may unwind. The payload of its panic may panic when it is dropped, so it is forgotten.
+#[cold]
+fn wake_task(waker: &task::Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())) {
+        std::mem::forget(payload);
     }
 }
 

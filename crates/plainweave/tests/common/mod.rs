@@ -3,6 +3,7 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(clippy::print_stderr, dead_code, unreachable_pub, unused_imports, unused_macros)]
 
+mod gate;
 mod panics;
 mod seccomp;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+pub use gate::Gate;
 use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, JoinHandle, Runtime, RuntimeBuilder};

@@ -75,6 +75,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "thread",
         "time",
         "fs",
+        "future",
         "signal",
         "blocking",
         "metrics",

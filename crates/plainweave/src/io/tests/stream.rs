@@ -178,6 +178,23 @@ pub(super) fn poll_tells_both_directions(make: &Make) {
     assert_eq!(rig.wait_for(&op), 0, "the end of the stream is readable");
 }
 
+/// Not all reads pass through the driver: a plain thread's do not, nor those of async code.
+pub(super) fn a_poll_sees_what_others_have_read(make: &Make) {
+    let mut rig = Rig::new(make);
+    let (source, peer) = tcp_pair();
+    for _ in 0..3 {
+        let op = poll(&source, Interest::Read);
+        rig.pending(&op);
+        rig.settle();
+        assert_eq!(op.result.get(), None, "all has been read");
+        write(&peer, b"x");
+        assert_eq!(rig.wait_for(&op), 0);
+        let mut buf = [0; 8];
+        let read = rustix::net::recv(&source, &mut buf, rustix::net::RecvFlags::DONTWAIT).expect("bytes");
+        assert_eq!(read.0, 1);
+    }
+}
+
 pub(super) fn end_of_stream_after_queued_data(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();
