@@ -122,6 +122,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes room for the stacks of that many fibers at least.
+    pub(crate) fn stacks_for(mut self, fibers: usize) -> Self {
+        // A fiber gives its stack back after its place; each worker may be about to.
+        self.stack.max_stacks = self.stack.max_stacks.max(fibers.saturating_add(MAX_WORKERS));
+        self
+    }
+
     /// Sets the most threads that serve [`crate::blocking`], at least 1. Default: 64.
     pub fn blocking_threads(mut self, threads: usize) -> Self {
         self.blocking_threads = threads;

@@ -75,6 +75,7 @@ mod io;
 mod metrics;
 pub mod net;
 pub mod policy;
+pub mod pools;
 mod prefetch;
 pub mod queue;
 mod runtime;

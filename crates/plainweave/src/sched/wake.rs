@@ -137,6 +137,23 @@ impl PoolShared {
         schedule(task, Ready::Spawned, here);
     }
 
+    /// Counts and queues a new fiber like [`Self::spawn`], unless the pool is ending: then it refuses the fiber and
+    /// returns false. `here` is the spawning fiber's worker, if it belongs to this pool.
+    ///
+    /// Context: any thread or fiber that holds a reference to the pool, which may have ended.
+    pub(crate) fn spawn_if_open(&self, task: FiberTask, here: Option<&WorkerCtx>) -> bool {
+        // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass the gate.
+        let pass = self.entry.enter();
+        if here.is_some() || pass.is_some() {
+            self.spawn(task, here);
+            return true;
+        }
+        drop(pass);
+        // Its task was never queued, so it is this thread's alone.
+        task.refuse(io::Error::new(io::ErrorKind::BrokenPipe, "the runtime is ending"), None);
+        false
+    }
+
     /// Sends a grant to the worker at `home`, to which the waiting fiber is pinned. Returns false if it was not sent:
     /// `home` belongs to another pool or its queue is full.
     ///

@@ -79,6 +79,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "blocking",
         "metrics",
         "net",
+        "pools",
         "sync",
     ],
     &["watchdog"],
