@@ -25,6 +25,7 @@
 
 mod limit;
 mod spec;
+mod text;
 
 use std::fmt;
 use std::io;
@@ -40,6 +41,7 @@ use crate::scope::{Scope, ScopedJoinHandle, call_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use limit::{Limit, Place, WhenFull};
 pub use spec::PoolSpec;
+pub use text::PoolTextError;
 
 /// A named pool of workers, part of [`Pools`]. Clones are the same pool.
 ///

@@ -69,9 +69,9 @@ mod loom_models {
             });
             shared.0.close();
             let done = shared.1.load(Ordering::Relaxed);
-            threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+            let ended = threads.map(|thread| thread.join().unwrap());
             assert_eq!(done, shared.1.load(Ordering::Relaxed), "work after the closing");
-            assert_eq!(done + shared.2.load(Ordering::Relaxed), 2);
+            assert_eq!(done + shared.2.load(Ordering::Relaxed), ended.len());
         });
     }
 }

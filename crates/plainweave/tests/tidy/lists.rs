@@ -37,6 +37,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/queue/ring.rs",
     "crates/plainweave/src/queue/ring/owner.rs",
     "crates/plainweave/src/queue/ring/stealer.rs",
+    "crates/plainweave/src/pools/text.rs",
     "crates/plainweave/src/runtime.rs",
     "crates/plainweave/src/builder/storage.rs",
     "crates/plainweave/src/scope.rs",
