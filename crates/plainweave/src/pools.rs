@@ -25,6 +25,7 @@
 
 mod limit;
 mod spec;
+mod stage;
 mod text;
 
 use std::fmt;
@@ -41,6 +42,7 @@ use crate::scope::{Scope, ScopedJoinHandle, call_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use limit::{Limit, Place, WhenFull};
 pub use spec::PoolSpec;
+pub use stage::{Next, Stage, StageMetrics, StageSender, Unsent};
 pub use text::PoolTextError;
 
 /// A named pool of workers, part of [`Pools`]. Clones are the same pool.
