@@ -98,7 +98,7 @@ fn panics_travel_back(setup: Setup) {
 }
 
 fn deadlines_travel(setup: Setup) {
-    let (_pools, a, b) = pair(setup, None, None);
+    let (pools, a, b) = pair(setup, None, None);
     // From a plain thread, from a fiber, and through two pools.
     let late = time::with_timeout(ms(30), || b.call(|| time::sleep(LONG)));
     assert_eq!(late.expect("open").expect_err("late").kind(), ErrorKind::TimedOut);
@@ -111,6 +111,18 @@ fn deadlines_travel(setup: Setup) {
         })
     });
     assert_eq!(late.expect("open").expect_err("late").kind(), ErrorKind::TimedOut);
+    // Into the fibers of a scope that a plain thread, or a fiber of another pool, has on a runtime.
+    let runtime = pools.runtime("b").expect("built");
+    let in_scope = || {
+        let mut slept = None;
+        time::with_timeout(ms(30), || {
+            runtime.scope(|s| {
+                s.spawn(|| slept = Some(time::sleep(LONG)));
+            });
+        });
+        slept.expect("run").expect_err("late").kind()
+    };
+    assert_eq!([in_scope(), a.call(in_scope).expect("open")], [ErrorKind::TimedOut; 2]);
     // A call that would begin late does not begin.
     let begun = AtomicBool::new(false);
     let never = time::with_timeout(Duration::ZERO, || b.call(|| begun.store(true, Ordering::SeqCst)));
