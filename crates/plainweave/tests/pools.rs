@@ -29,6 +29,7 @@ on_every_driver!(
     a_circle_leads_through_pools_without_a_limit,
     a_pool_that_waits_for_itself_is_refused,
     calls_wait_where_that_will_end,
+    a_place_counts_once_however_many_wait_below_it,
     what_ends_with_a_pool,
     waiters_for_room_leave_when_the_pool_ends,
     spawners_against_the_end,
@@ -450,6 +451,30 @@ fn calls_wait_where_that_will_end(setup: Setup) {
     busy.join().expect("no panic").expect("unparked");
 }
 
+fn a_place_counts_once_however_many_wait_below_it(setup: Setup) {
+    let (_pools, a, b) = pair(setup, Some(1), Some(2));
+    let idle = b.spawn(plainweave::park).expect("room");
+    let caller = {
+        let b = b.clone();
+        a.spawn(move || plainweave::park().and_then(|()| b.call(|| ()))).expect("room")
+    };
+    // Two calls from one place of `b`: its other place is not blocked, so there is no circle.
+    let twice = {
+        let a = a.clone();
+        let both =
+            move || scope(|s| [0; 2].map(|_| s.spawn(|| a.call(|| ()))).map(|call| call.join().expect("no panic")));
+        b.spawn(both).expect("room")
+    };
+    std::thread::sleep(ms(5));
+    caller.fiber().unpark();
+    std::thread::sleep(ms(5));
+    assert!(!caller.is_finished() && !twice.is_finished(), "both wait for a place");
+    idle.fiber().unpark();
+    caller.join().expect("no panic").expect("room, in the end");
+    twice.join().expect("no panic").into_iter().for_each(|call| call.expect("room, in the end"));
+    idle.join().expect("no panic").expect("unparked");
+}
+
 fn what_ends_with_a_pool(setup: Setup) {
     let (pools, a, b) = pair(setup, None, Some(10));
     let other = Runtime::builder().workers(1).build().expect("a runtime");
@@ -517,37 +542,39 @@ fn waiters_for_room_leave_when_the_pool_ends(setup: Setup) {
     busy.expect("room").join().expect("no panic");
 }
 
+/// Spawns into a pool, or calls it, until it has ended. Each call returns, and each join.
+fn spawn_until_it_ends(pool: &Pool, call: bool) {
+    let mut handles = Vec::new();
+    for n in 0_u64.. {
+        let result = if call { pool.call(|| n).map(drop) } else { pool.spawn(move || n).map(|h| handles.push(h)) };
+        if result.is_err() {
+            break;
+        }
+    }
+    handles.into_iter().for_each(|handle| drop(handle.join()));
+}
+
 /// Whatever was spawned ends, or was refused: no join and no call waits for ever, however little time the end takes.
 fn spawners_against_the_end(setup: Setup) {
     let other = Runtime::builder().workers(1).build().expect("a runtime");
-    for round in 0..20 {
+    for round in 0..60 {
         let (pools, a, b) = pair(setup, Some(4), None);
-        let spawners: Vec<_> = [a, b].into_iter().flat_map(|pool| [(pool.clone(), true), (pool, false)]).collect();
-        let spawners = spawners.into_iter().map(|(pool, call)| {
-            other.spawn(move || {
-                let mut handles = Vec::new();
-                for n in 0_u64.. {
-                    let result = if call {
-                        pool.call(|| n).map(drop)
-                    } else {
-                        pool.spawn(move || n).map(|handle| handles.push(handle))
-                    };
-                    if result.is_err() {
-                        break;
-                    }
-                    plainweave::yield_now();
-                }
-                handles.into_iter().for_each(|handle| drop(handle.join()));
-            })
+        let spawners = [&a, &b].map(|pool| {
+            let pool = pool.clone();
+            other.spawn(move || spawn_until_it_ends(&pool, false))
         });
-        let spawners: Vec<_> = spawners.collect();
+        let threads = [(&a, true), (&b, true), (&b, false), (&b, false)].map(|(pool, call)| {
+            let pool = pool.clone();
+            std::thread::spawn(move || spawn_until_it_ends(&pool, call))
+        });
         Random::new(round).spin(500);
-        if round % 2 == 0 {
+        if round % 4 == 0 {
             drop(pools)
         } else {
             drop(pools.shutdown(Duration::ZERO))
         }
         spawners.into_iter().for_each(|spawner| spawner.join().expect("no panic"));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
 }
 

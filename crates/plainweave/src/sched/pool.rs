@@ -62,7 +62,7 @@ pub(crate) struct PoolShared {
     next_home: AtomicUsize,
     closing: AtomicBool,
     /// Closed with `closing`: what other pools and threads spawn through it is either counted by then, or refused.
-    pub(super) entry: Gate,
+    pub(super) entry: CachePadded<Gate>,
     /// Whether its clock is virtual, and comparable with no other.
     pub(crate) virtual_time: bool,
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
@@ -129,7 +129,7 @@ impl PoolShared {
             spawned_outside: AtomicU64::new(0),
             next_home: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
-            entry: Gate::new(),
+            entry: CachePadded::new(Gate::new()),
             virtual_time: config.virtual_time,
             refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

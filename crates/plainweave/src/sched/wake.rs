@@ -142,13 +142,15 @@ impl PoolShared {
     ///
     /// Context: any thread or fiber that holds a reference to the pool, which may have ended.
     pub(crate) fn spawn_if_open(&self, task: FiberTask, here: Option<&WorkerCtx>) -> bool {
-        // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass the gate.
-        let pass = self.entry.enter();
-        if here.is_some() || pass.is_some() {
+        if here.is_some() {
+            // A fiber of this pool is counted itself, so the closer waits for what it does.
             self.spawn(task, here);
             return true;
         }
-        drop(pass);
+        if let Some(_pass) = self.entry.enter() {
+            self.spawn(task, None);
+            return true;
+        }
         // Its task was never queued, so it is this thread's alone.
         task.refuse(io::Error::new(io::ErrorKind::BrokenPipe, "the runtime is ending"), None);
         false
