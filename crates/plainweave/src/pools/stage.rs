@@ -74,7 +74,6 @@ pub struct Next<T> {
 }
 
 /// An item that could not be sent, and why.
-#[derive(Debug)]
 pub struct Unsent<T> {
     /// The item.
     pub item: T,
@@ -397,6 +396,24 @@ impl<T> Clone for StageSender<T> {
 impl<T> From<Unsent<T>> for io::Error {
     fn from(unsent: Unsent<T>) -> Self {
         unsent.error
+    }
+}
+
+impl<T> fmt::Display for Unsent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> fmt::Debug for Unsent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Unsent").field(&self.error).finish()
+    }
+}
+
+impl<T> std::error::Error for Unsent<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
     }
 }
 

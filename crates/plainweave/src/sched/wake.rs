@@ -14,11 +14,11 @@
 //! `queue/mpsc`.
 //!
 //! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference, [`grant`] for wait
-//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. The thread that has won a
-//! fiber calls [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]),
-//! another worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it
-//! takes out of its inbox to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes
-//! it again.
+//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber, or
+//! [`PoolShared::spawn_if_open`] for one that comes from another pool. The thread that has won a fiber calls
+//! [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]), another worker's inbox
+//! ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it takes out of its inbox
+//! to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
 
 use std::io;
 use std::ptr::{self, NonNull};
