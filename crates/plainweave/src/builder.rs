@@ -116,9 +116,17 @@ impl RuntimeBuilder {
     }
 
     /// Sets the most fibers that may have a stack at once; a fiber that starts beyond it fails, and its `join` returns
-    /// the error. Default: 1,048,576.
+    /// the error. Default: 1,048,576. (At a pool's limit, [`PoolSpec::max_fibers`](crate::pools::PoolSpec::max_fibers),
+    /// spawners wait.)
     pub fn max_fibers(mut self, fibers: usize) -> Self {
         self.stack.max_stacks = fibers;
+        self
+    }
+
+    /// Makes room for the stacks of that many fibers at least.
+    pub(crate) fn stacks_for(mut self, fibers: usize) -> Self {
+        // A fiber gives its stack back after its place; each worker may be about to.
+        self.stack.max_stacks = self.stack.max_stacks.max(fibers.saturating_add(MAX_WORKERS));
         self
     }
 

@@ -61,7 +61,7 @@
 //! [`scope()`] start fibers; [`net`], [`fs`], [`time`], [`sync`] and [`signal`] have the shapes of `std`, and
 //! [`blocking`] runs what would hold up a worker. A call ends early with an error when its fiber is cancelled
 //! ([`is_cancelled`]) or its deadline has passed. [`mod@future`] runs async code on fibers. [`policy`] decides which
-//! fiber runs next, and [`queue`] is what policies are built from.
+//! fiber runs next, and [`queue`] is what policies are built from. [`pools`] puts several runtimes side by side.
 
 mod abort;
 mod added_workers;
@@ -76,6 +76,7 @@ mod io;
 mod metrics;
 pub mod net;
 pub mod policy;
+pub mod pools;
 mod prefetch;
 pub mod queue;
 mod runtime;

@@ -200,7 +200,7 @@ impl Runtime {
         }
     }
 
-    fn on_own_fiber(&self) -> bool {
+    pub(crate) fn on_own_fiber(&self) -> bool {
         current_worker().is_some_and(|ctx| std::ptr::eq(ctx.pool(), &*self.pool))
     }
 

@@ -8,14 +8,16 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::abort::no_unwind;
-use crate::fiber::cancel::{CancelReason, Node};
-use crate::fiber::{self, Header, NEVER};
+use crate::fiber::cancel::{CancelReason, Node, PlaceId};
+use crate::fiber::{self, FiberTask, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
 use crate::sched::closure::{self, RawJoin};
 use crate::sched::pool::{self, PoolShared};
-use crate::sched::wait::Interrupts;
+use crate::sched::wait::{self, Interrupts};
+use crate::sched::worker::WorkerCtx;
 use crate::thread::{Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
@@ -87,6 +89,34 @@ pub(crate) fn scope_on<'env, T>(
     }
 }
 
+/// Runs `f` on a fiber of `pool` and waits for it as a scope waits for its child: whatever happens to the caller, whose
+/// cancellation and deadline reach the fiber. `None` if the pool is ending. `place` is the one that the fiber takes up.
+pub(crate) fn call_on<'env, T, F>(pool: &Arc<PoolShared>, place: Option<PlaceId>, f: F) -> Option<Result<T, JoinError>>
+where
+    F: FnOnce() -> T + Send + 'env,
+    T: Send + 'env,
+{
+    scope_on(pool.clone(), |s| {
+        let child = s.spawn_to(pool, place, f)?;
+        s.data.wait(fiber::current());
+        child.raw.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
+        Some(child.raw.take().map_err(JoinError::failed))
+    })
+}
+
+/// Returns the caller's deadline on the clock of `pool`. (Virtual clocks cannot be compared with others.)
+fn inherited_deadline(pool: &PoolShared) -> u64 {
+    let Some(me) = fiber::current() else {
+        return wait::thread_deadline().filter(|_| !pool.virtual_time).map_or(NEVER, |at| pool.nanos(at));
+    };
+    let (own, deadline) = (me.worker().pool(), me.own.deadline.get());
+    if deadline == NEVER || std::ptr::eq(own, pool) {
+        return deadline;
+    }
+    let at = own.epoch.checked_add(Duration::from_nanos(deadline)).filter(|_| !pool.virtual_time && !own.virtual_time);
+    at.map_or(NEVER, |at| pool.nanos(at))
+}
+
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Spawns a fiber that may borrow from the scope's surroundings. It inherits the deadline of the spawning fiber.
     ///
@@ -96,12 +126,46 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let me = fiber::current();
-        let here = me.map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
-        let deadline = if here.is_some() { me.map_or(NEVER, |h| h.own.deadline.get()) } else { NEVER };
-        let spec = self.pool.spec(here, Some(self.data.node.clone()), deadline);
+        let (task, handle, here) = self.create(&self.pool, None, f);
+        self.pool.spawn(task, here);
+        handle
+    }
+
+    /// Spawns a fiber like [`Self::spawn`] into a pool that may be another one, and may be ending: `None` if it is.
+    /// `place` is the one that the fiber takes up there.
+    pub(crate) fn spawn_to<T, F>(
+        &'scope self,
+        pool: &PoolShared,
+        place: Option<PlaceId>,
+        f: F,
+    ) -> Option<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let (task, handle, here) = self.create(pool, place, f);
+        pool.spawn_if_open(task, here).then_some(handle)
+    }
+
+    /// Creates a child, to be spawned at once. Returns it with its handle, and the caller's worker if that belongs to
+    /// `pool`.
+    #[inline]
+    fn create<'w, T, F>(
+        &'scope self,
+        pool: &PoolShared,
+        place: Option<PlaceId>,
+        f: F,
+    ) -> (FiberTask, ScopedJoinHandle<'scope, T>, Option<&'w WorkerCtx>)
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let here = fiber::current().map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), pool));
+        let own = place.map(|place| Node::with_place(Some(&self.data.node), place));
+        let node = own.as_ref().unwrap_or(&self.data.node).clone();
+        let spec = pool.spec(here, Some(node), inherited_deadline(pool));
         let data = self.data.clone();
-        let member = Membership::of_new_child(&data);
+        let member = Membership::of_new_child(&data, own);
         let run = move || {
             let mut member = member;
             member.enter();
@@ -110,8 +174,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
         // outlive 'scope.
         let (task, raw) = unsafe { closure::create(spec, Some(data), run) };
-        self.pool.spawn(task, here);
-        ScopedJoinHandle { raw, scope: PhantomData }
+        (task, ScopedJoinHandle { raw, scope: PhantomData }, here)
     }
 
     /// Cancels all of the scope's fibers, present and future.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::cancel::{CancelReason, Interrupt, Node, PlaceId};
 use crate::fiber::{self, FiberHandle, FiberSpec, Header, Movement, NEVER, Switch, Urgency};
 use crate::sched::closure::{self, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
@@ -144,7 +144,7 @@ impl JoinError {
     }
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&'static str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
 }
@@ -311,6 +311,26 @@ impl Builder {
             weight: self.weight.unwrap_or(default.weight),
             due: self.deadline.map_or(default.due, |at| pool.nanos(at)),
         };
+    }
+
+    /// Spawns a fiber into a pool that may be ending; `None` if it is. `place` is the one that the fiber takes up.
+    pub(crate) fn spawn_into<T, F>(
+        self,
+        pool: &PoolShared,
+        place: Option<PlaceId>,
+        f: F,
+    ) -> io::Result<Option<JoinHandle<T>>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.check()?;
+        let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
+        let mut spec = pool.spec(here, place.map(|place| Node::with_place(None, place)), NEVER);
+        self.apply_to(pool, &mut spec);
+        // SAFETY: 'static and Send.
+        let (task, raw) = unsafe { closure::create(spec, None, f) };
+        Ok(pool.spawn_if_open(task, here).then_some(JoinHandle(raw)))
     }
 
     /// # Safety

@@ -114,13 +114,24 @@ impl CancelWord {
 }
 
 /// A scope in the tree of scopes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Node {
     word: CancelWord,
     inner: Mutex<Inner>,
     /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
     /// would free them all by recursion.)
     parent: Option<(Weak<Node>, usize)>,
+    /// The place that the fiber of this node takes up in its pool, until it has ended and all below it.
+    place: Option<PlaceId>,
+}
+
+/// A fiber's place in a pool that limits its fibers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PlaceId {
+    /// Which limit it counts towards.
+    pub(crate) limit: u64,
+    /// Which of the places that this limit has ever given it is.
+    pub(crate) number: u64,
 }
 
 #[derive(Debug, Default)]
@@ -132,10 +143,19 @@ struct Inner {
 impl Node {
     /// Creates a scope below `parent`; it is cancelled already if `parent` is.
     pub(crate) fn below(parent: Option<&Arc<Node>>) -> Arc<Node> {
-        let Some(parent) = parent else { return Arc::default() };
+        Self::create(parent, None)
+    }
+
+    /// Creates the node of one fiber, which takes up that place.
+    pub(crate) fn with_place(parent: Option<&Arc<Node>>, place: PlaceId) -> Arc<Node> {
+        Self::create(parent, Some(place))
+    }
+
+    fn create(parent: Option<&Arc<Node>>, taken: Option<PlaceId>) -> Arc<Node> {
+        let below = |parent| Node { word: CancelWord::default(), inner: Mutex::default(), parent, place: taken };
+        let Some(parent) = parent else { return Arc::new(below(None)) };
         let mut inner = parent.lock();
-        let place = (Arc::downgrade(parent), inner.children.vacant_key());
-        let node = Arc::new(Node { word: CancelWord::default(), inner: Mutex::default(), parent: Some(place) });
+        let node = Arc::new(below(Some((Arc::downgrade(parent), inner.children.vacant_key()))));
         inner.children.insert(Arc::downgrade(&node));
         drop(inner);
         if let Some(reason) = parent.word.get() {
@@ -158,6 +178,17 @@ impl Node {
         // Drop it after the lock: the last reference to a fiber may run a destructor.
         let fiber = self.lock().members.try_remove(key);
         drop(fiber);
+    }
+
+    /// Returns the places that nobody gets before the fibers of this node have ended: its own, and those above it,
+    /// whose fibers wait for these.
+    pub(crate) fn places(self: &Arc<Self>) -> Vec<PlaceId> {
+        let (mut places, mut node) = (Vec::new(), Some(self.clone()));
+        while let Some(here) = node {
+            places.extend(here.place);
+            node = here.parent.as_ref().and_then(|(parent, _)| parent.upgrade());
+        }
+        places
     }
 
     #[inline]

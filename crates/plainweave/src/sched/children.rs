@@ -63,31 +63,37 @@ impl ScopeData {
     }
 }
 
-/// A running child's entry in its scope's node.
+/// A running child's entry in its scope's node, or in its own below that.
 pub(crate) struct Membership {
     data: Arc<ScopeData>,
+    /// The child's own node below the scope's, if it has one.
+    own: Option<Arc<Node>>,
     key: Option<usize>,
 }
 
 impl Membership {
     /// Counts a child that is about to be spawned.
-    pub(crate) fn of_new_child(data: &Arc<ScopeData>) -> Self {
+    pub(crate) fn of_new_child(data: &Arc<ScopeData>, own: Option<Arc<Node>>) -> Self {
         data.running.fetch_add(1, Ordering::Relaxed);
-        Self { data: data.clone(), key: None }
+        Self { data: data.clone(), own, key: None }
     }
 
-    /// Enters the child into the scope's node when it starts.
+    /// Enters the child into its node when it starts.
     pub(crate) fn enter(&mut self) {
         if let Some(header) = fiber::current() {
-            self.key = Some(self.data.node.enter(FiberHandle::from_ref(header)));
+            self.key = Some(self.node().enter(FiberHandle::from_ref(header)));
         }
+    }
+
+    fn node(&self) -> &Node {
+        self.own.as_ref().unwrap_or(&self.data.node)
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.data.node.leave(key);
+            self.node().leave(key);
         }
     }
 }

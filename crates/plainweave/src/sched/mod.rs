@@ -8,7 +8,8 @@
 //!
 //! 1. **Spawn.** `thread::spawn` and its kin fill in a [`FiberSpec`](crate::fiber::FiberSpec) (`PoolShared::spec`);
 //!    [`closure::create`] puts header, result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared)
-//!    (in [`wake`]) counts it and schedules it. It has no stack yet.
+//!    (in [`wake`]) counts it and schedules it. It has no stack yet. What comes from another pool passes a
+//!    [`gate`](crate::atomics::gate) first, which an ending pool closes.
 //! 2. **Queue.** [`wake::schedule`] pushes it to the policy: with the spawning worker's own half, or as a thread
 //!    outside the pool. The policy answers whom to wake; `PoolShared::act_on` (in [`sleep`]) does it.
 //! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. Before the first run that asks the

@@ -4,6 +4,7 @@
 //!
 //! # How a pool ends
 //! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are cancelled from the start.
+//!    Other pools can spawn fibers into this one until then (`atomics/gate`).
 //! 2. The closer waits, at most until its deadline, until as many fibers have ended as were spawned and no idle
 //!    connection is left.
 //! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left behind
@@ -30,6 +31,7 @@ use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
 use crate::atomics::bell::Bell;
+use crate::atomics::gate::Gate;
 use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
 use crate::fiber::{FiberHandle, FiberSpec, FiberTask, Header, Movement, NEVER, Urgency};
@@ -59,6 +61,10 @@ pub(crate) struct PoolShared {
     pub(super) spawned_outside: AtomicU64,
     next_home: AtomicUsize,
     closing: AtomicBool,
+    /// Closed with `closing`: what other pools and threads spawn through it is either counted by then, or refused.
+    pub(super) entry: CachePadded<Gate>,
+    /// Whether its clock is virtual, and comparable with no other.
+    pub(crate) virtual_time: bool,
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
     refuses_idle: AtomicBool,
     stopping: AtomicBool,
@@ -123,6 +129,8 @@ impl PoolShared {
             spawned_outside: AtomicU64::new(0),
             next_home: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            entry: CachePadded::new(Gate::new()),
+            virtual_time: config.virtual_time,
             refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
@@ -209,6 +217,7 @@ impl PoolShared {
     /// call if it may move, otherwise by its worker.
     pub(crate) fn cancel_all(&self) {
         self.closing.store(true, Ordering::SeqCst);
+        self.entry.close();
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
             worker.movable().iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()

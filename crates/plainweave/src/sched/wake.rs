@@ -14,11 +14,11 @@
 //! `queue/mpsc`.
 //!
 //! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference, [`grant`] for wait
-//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber. The thread that has won a
-//! fiber calls [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]),
-//! another worker's inbox ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it
-//! takes out of its inbox to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes
-//! it again.
+//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber, or
+//! [`PoolShared::spawn_if_open`] for one that comes from another pool. The thread that has won a fiber calls
+//! [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]), another worker's inbox
+//! ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it takes out of its inbox
+//! to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -135,6 +135,25 @@ impl PoolShared {
             }
         }
         schedule(task, Ready::Spawned, here);
+    }
+
+    /// Counts and queues a new fiber like [`Self::spawn`], unless the pool is ending: then it refuses the fiber and
+    /// returns false. `here` is the spawning fiber's worker, if it belongs to this pool.
+    ///
+    /// Context: any thread or fiber that holds a reference to the pool, which may have ended.
+    pub(crate) fn spawn_if_open(&self, task: FiberTask, here: Option<&WorkerCtx>) -> bool {
+        if here.is_some() {
+            // A fiber of this pool is counted itself, so the closer waits for what it does.
+            self.spawn(task, here);
+            return true;
+        }
+        if let Some(_pass) = self.entry.enter() {
+            self.spawn(task, None);
+            return true;
+        }
+        // Its task was never queued, so it is this thread's alone.
+        task.refuse(io::Error::new(io::ErrorKind::BrokenPipe, "the runtime is ending"), None);
+        false
     }
 
     /// Sends a grant to the worker at `home`, to which the waiting fiber is pinned. Returns false if it was not sent:
