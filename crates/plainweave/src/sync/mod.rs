@@ -10,16 +10,23 @@
 //! | [`Semaphore`] | strictly in order | waits |
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
+//! | [`RwLock`] | in order; phases of readers and single writers alternate | waits |
 //!
-//! All four are built on `wait_queue`.
+//! All are built on `wait_queue`. None is poisoned by a panic. A primitive that others wait for cannot be dropped: they
+//! borrow it, or own a part of it.
 
 pub mod channel;
 mod condvar;
 mod mutex;
+mod rw_lock;
 mod semaphore;
 pub(crate) mod wait_queue;
 
+#[cfg(all(test, loom))]
+mod models;
+
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
-pub use mutex::{Mutex, MutexGuard};
-pub use semaphore::{Permit, Semaphore};
+pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
+pub use rw_lock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{OwnedPermit, Permit, Semaphore};

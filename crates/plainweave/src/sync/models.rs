@@ -1,0 +1,195 @@
+//! Loom models of the primitives: the code that runs, with loom's threads as waiters.
+//!
+//! A lock that loom can bound takes the place of the spin lock, which has a model of its own, and loom's `park` that of
+//! a thread's. An impatient thread looks for its grant once and then gives up, so loom tries all ways in which that
+//! meets a grant. How fibers get their grants is modelled in `atomics` and `queue/mpsc`.
+
+use std::cell::Cell;
+
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Mutex as ModelMutex};
+use loom::thread::{self, Thread};
+
+use super::{RwLock, RwLockWriteGuard, Semaphore};
+use crate::fiber::cancel::Interrupt;
+use crate::sched::wait::Interrupts;
+
+/// In place of the lock of that name.
+pub(super) struct SpinLock<S>(ModelMutex<S>);
+
+impl<S> SpinLock<S> {
+    /// Compiles; loom's locks cannot be made at compile time.
+    pub(super) const fn new(state: S) -> Self {
+        let _ = std::mem::ManuallyDrop::new(state);
+        panic!("a model makes its lock with `modelled`")
+    }
+
+    pub(super) fn modelled(state: S) -> Self {
+        Self(ModelMutex::new(state))
+    }
+
+    pub(super) fn with<R>(&self, section: impl FnOnce(&mut S) -> R) -> R {
+        section(&mut self.0.lock().unwrap())
+    }
+}
+
+pub(super) type Entry = Thread;
+
+loom::thread_local! {
+    static GIVES_UP: Cell<bool> = Cell::new(false);
+}
+
+pub(super) fn this() -> Entry {
+    thread::current()
+}
+
+pub(super) fn wake(entry: Entry) {
+    entry.unpark();
+}
+
+pub(super) fn until(interrupts: Interrupts, granted: impl Fn() -> Option<()>) -> Result<(), Interrupt> {
+    let gives_up = interrupts == Interrupts::Allowed && GIVES_UP.with(Cell::get);
+    while granted().is_none() {
+        if gives_up {
+            return Err(Interrupt::TimedOut);
+        }
+        thread::park();
+    }
+    Ok(())
+}
+
+/// Starts a thread whose waits, where they may be interrupted, give up at once.
+fn spawn_impatient<R: 'static>(f: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
+    thread::spawn(|| {
+        GIVES_UP.with(|gives_up| gives_up.set(true));
+        f()
+    })
+}
+
+/// Loom fails if two write at once, or one writes while others read.
+type Modelled = RwLock<UnsafeCell<u32>>;
+
+fn rw_lock() -> Arc<Modelled> {
+    Arc::new(RwLock::modelled(UnsafeCell::new(0)))
+}
+
+fn write(lock: &Modelled) -> bool {
+    // SAFETY: what the models check: a writer is alone.
+    lock.write().map(|guard| guard.with_mut(|data| unsafe { *data += 1 })).is_ok()
+}
+
+fn read(lock: &Modelled) -> Option<u32> {
+    // SAFETY: what the models check: nobody writes while one reads.
+    lock.read().ok().map(|guard| guard.with(|data| unsafe { *data }))
+}
+
+#[test]
+fn loom_rw_lock_writers_are_alone() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let (first, second) = (lock.clone(), lock.clone());
+        let threads = [thread::spawn(move || write(&first)), thread::spawn(move || write(&second))];
+        assert!(read(&lock).is_some_and(|seen| seen <= 2));
+        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+        assert_eq!(read(&lock), Some(2));
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn loom_rw_lock_readers_are_let_in_together() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let guard = lock.write().unwrap();
+        let threads = [0, 1].map(|_| {
+            let lock = lock.clone();
+            thread::spawn(move || read(&lock))
+        });
+        // SAFETY: what the model checks.
+        guard.with_mut(|data| unsafe { *data = 5 });
+        drop(guard);
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Some(5)));
+        assert!(lock.try_write().is_some());
+    });
+}
+
+/// A reader waits behind a writer that gives up, perhaps when it has the lock already: the reader gets in.
+#[test]
+fn loom_rw_lock_a_writer_that_gives_up_lets_readers_in() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let guard = lock.read().unwrap();
+        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = spawn_impatient(move || write(&writer));
+        let reader = thread::spawn(move || read(&reader));
+        drop(guard);
+        let wrote = writer.join().unwrap();
+        assert!(reader.join().unwrap().is_some_and(|seen| seen <= u32::from(wrote)));
+        assert!(lock.try_write().is_some());
+    });
+}
+
+/// The same while the lock stays read: nobody but the writer itself can let the reader in.
+#[test]
+fn loom_rw_lock_a_writer_that_gives_up_beside_readers_lets_readers_in() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let guard = lock.read().unwrap();
+        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = spawn_impatient(move || write(&writer));
+        let reader = thread::spawn(move || read(&reader));
+        assert!(!writer.join().unwrap());
+        assert_eq!(reader.join().unwrap(), Some(0));
+        drop(guard);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn loom_rw_lock_a_downgraded_guard_keeps_writers_out() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let guard = lock.write().unwrap();
+        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = thread::spawn(move || write(&writer));
+        let reader = thread::spawn(move || read(&reader));
+        let guard = RwLockWriteGuard::downgrade(guard);
+        // SAFETY: what the model checks.
+        assert_eq!(guard.with(|data| unsafe { *data }), 0);
+        drop(guard);
+        assert!(writer.join().unwrap());
+        assert!(reader.join().unwrap().is_some());
+        assert!(lock.try_write().is_some());
+    });
+}
+
+/// One wants two permits and gives up, another one wants one: whatever is released serves the other.
+#[test]
+fn loom_semaphore_one_that_gives_up_passes_permits_on() {
+    loom::model(|| {
+        let permits = Arc::new(Semaphore::modelled(0));
+        let (many, one) = (permits.clone(), permits.clone());
+        let many = spawn_impatient(move || many.acquire_many(2).map(|permit| permit.forget()).is_ok());
+        let one = thread::spawn(move || one.acquire().map(|permit| permit.forget()).is_ok());
+        permits.release();
+        if many.join().unwrap() {
+            unreachable!("there is only one permit");
+        }
+        assert!(one.join().unwrap());
+        assert_eq!(permits.available(), 0);
+    });
+}
+
+/// One is granted a permit, or learns that the semaphore is closed: a permit is never lost.
+#[test]
+fn loom_semaphore_closed_against_released() {
+    loom::model(|| {
+        let permits = Arc::new(Semaphore::modelled(0));
+        let (waiter, releaser) = (permits.clone(), permits.clone());
+        let waiter = thread::spawn(move || waiter.acquire().map(|permit| permit.forget()).is_ok());
+        let releaser = thread::spawn(move || releaser.release());
+        permits.close();
+        releaser.join().unwrap();
+        assert_eq!(permits.available(), usize::from(!waiter.join().unwrap()));
+    });
+}
