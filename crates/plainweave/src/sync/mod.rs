@@ -11,6 +11,9 @@
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
 //! | [`RwLock`] | in order; phases of readers and single writers alternate | waits |
+//! | [`Barrier`] | all pass together | waits |
+//! | [`Once`], [`OnceLock`], [`LazyLock`] | one initialises; if it fails, the next in order | waits |
+//! | [`WaitGroup`] | all go on together | waits |
 //!
 //! All are built on `wait_queue`. None is poisoned by a panic. A primitive that others wait for cannot be dropped: they
 //! borrow it, or own a part of it.
@@ -22,11 +25,20 @@ mod rw_lock;
 mod semaphore;
 pub(crate) mod wait_queue;
 
+mod barrier;
+mod lazy_lock;
 #[cfg(all(test, loom))]
 mod models;
+mod once_lock;
+mod wait_group;
 
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use rw_lock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{OwnedPermit, Permit, Semaphore};
+
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use lazy_lock::LazyLock;
+pub use once_lock::{Once, OnceLock};
+pub use wait_group::WaitGroup;

@@ -5,12 +5,14 @@
 //! meets a grant. How fibers get their grants is modelled in `atomics` and `queue/mpsc`.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize as NextId, Ordering::Relaxed};
 
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex as ModelMutex};
 use loom::thread::{self, Thread};
 
-use super::{RwLock, RwLockWriteGuard, Semaphore};
+use super::{Barrier, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup};
 use crate::fiber::cancel::Interrupt;
 use crate::sched::wait::Interrupts;
 
@@ -37,10 +39,18 @@ pub(super) type Entry = Thread;
 
 loom::thread_local! {
     static GIVES_UP: Cell<bool> = Cell::new(false);
+    static ID: usize = {
+        static NEXT: NextId = NextId::new(1);
+        NEXT.fetch_add(1, Relaxed)
+    };
 }
 
 pub(super) fn this() -> Entry {
     thread::current()
+}
+
+pub(super) fn id() -> usize {
+    ID.with(|id| *id)
 }
 
 pub(super) fn wake(entry: Entry) {
@@ -191,5 +201,76 @@ fn loom_semaphore_closed_against_released() {
         permits.close();
         releaser.join().unwrap();
         assert_eq!(permits.available(), usize::from(!waiter.join().unwrap()));
+    });
+}
+
+/// Of three, one gives up: the other two pass a barrier of two together, or one of them with the third.
+#[test]
+fn loom_barrier_nobody_passes_with_one_that_has_gone() {
+    loom::model(|| {
+        let barrier = Arc::new(Barrier::modelled(2));
+        let (hasty, patient) = (barrier.clone(), barrier.clone());
+        let hasty = spawn_impatient(move || hasty.wait().is_ok());
+        let patient = thread::spawn(move || patient.wait().unwrap().is_leader());
+        // With the patient one, or, if the hasty one has met that one, with nobody.
+        let hasty = hasty.join().unwrap();
+        if !hasty {
+            let led = barrier.wait().unwrap().is_leader();
+            assert!(led != patient.join().unwrap());
+        } else {
+            patient.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_wait_group_ends_with_the_last_member() {
+    loom::model(|| {
+        let (group, done) = (WaitGroup::modelled(), Arc::new(AtomicUsize::new(0)));
+        let threads = [0, 1].map(|_| {
+            let (member, done) = (group.clone(), done.clone());
+            thread::spawn(move || {
+                done.fetch_add(1, SeqCst);
+                drop(member);
+            })
+        });
+        group.wait().unwrap();
+        assert_eq!(done.load(SeqCst), 2);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The first initialiser fails; one of the others succeeds, and all that wait get its value.
+#[test]
+fn loom_once_lock_the_next_one_tries() {
+    loom::model(|| {
+        let cell = Arc::new(OnceLock::modelled());
+        let (failing, waiting) = (cell.clone(), cell.clone());
+        let failing =
+            thread::spawn(move || failing.get_or_try_init(|| Err(std::io::Error::other("no"))).map(|n: &u32| *n).ok());
+        let waiting = thread::spawn(move || *waiting.wait().unwrap());
+        assert_eq!(*cell.get_or_init(|| 7).unwrap(), 7);
+        assert!(failing.join().unwrap().is_none_or(|n| n == 7));
+        assert_eq!(waiting.join().unwrap(), 7);
+    });
+}
+
+/// One gives up waiting for an initialiser that fails: the third is not forgotten.
+#[test]
+fn loom_once_lock_one_that_gives_up_forgets_nobody() {
+    loom::model(|| {
+        let (cell, runs) = (Arc::new(OnceLock::modelled()), Arc::new(AtomicUsize::new(0)));
+        let init = move |fails: bool| {
+            runs.fetch_add(1, SeqCst);
+            if fails { Err(std::io::Error::other("no")) } else { Ok(1_u32) }
+        };
+        let threads = [(cell.clone(), init.clone()), (cell.clone(), init.clone())];
+        let [(hasty, hasty_init), (other, other_init)] = threads;
+        let hasty = spawn_impatient(move || hasty.get_or_try_init(|| hasty_init(true)).is_ok());
+        let other = thread::spawn(move || other.get_or_try_init(|| other_init(false)).is_ok());
+        let _ = cell.get_or_try_init(|| init(true));
+        hasty.join().unwrap();
+        assert!(other.join().unwrap());
+        assert_eq!(cell.get(), Some(&1));
     });
 }

@@ -47,7 +47,7 @@ use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::{QueueEnd, Waiter};
-use crate::fiber::{Header, Reason};
+use crate::fiber::{self, Header, Reason};
 use crate::prefetch::prefetch_write;
 use crate::sched::pool::WorkerShared;
 use crate::sched::wait::{self, Interrupts, WaitSpec};
@@ -128,6 +128,11 @@ pub(super) struct Grants {
 enum Granted {
     Fiber(NonNull<Header>, *const WorkerShared),
     Thread(NonNull<ThreadWaiter>, threads::Entry),
+}
+
+/// Returns a number that no other fiber or plain thread has that runs now.
+pub(super) fn caller() -> usize {
+    fiber::current().map_or_else(threads::id, |me| ptr::from_ref(me).addr())
 }
 
 impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
@@ -478,6 +483,11 @@ mod threads {
 
     pub(super) fn this() -> Entry {
         wait::this_thread()
+    }
+
+    /// Returns a number that no other thread has that runs now.
+    pub(super) fn id() -> usize {
+        Arc::as_ptr(&this()).addr()
     }
 
     pub(super) fn wake(entry: Entry) {
