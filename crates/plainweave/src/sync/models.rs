@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex as ModelMutex};
 use loom::thread::{self, Thread};
 
-use super::{Barrier, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup};
+use super::{Barrier, Notify, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup, broadcast, watch};
 use crate::fiber::cancel::Interrupt;
 use crate::sched::wait::Interrupts;
 
@@ -272,5 +272,89 @@ fn loom_once_lock_one_that_gives_up_forgets_nobody() {
         hasty.join().unwrap();
         assert!(other.join().unwrap());
         assert_eq!(cell.get(), Some(&1));
+    });
+}
+
+/// One notification for two waiters, one of which gives up: it wakes the other, or the first was glad of it.
+#[test]
+fn loom_notify_one_that_gives_up_leaves_the_notification() {
+    loom::model(|| {
+        let notify = Arc::new(Notify::modelled());
+        let (hasty, notifier) = (notify.clone(), notify.clone());
+        let hasty = spawn_impatient(move || hasty.wait().is_ok());
+        let notifier = thread::spawn(move || notifier.notify_one());
+        let woken = hasty.join().unwrap();
+        notifier.join().unwrap();
+        if !woken {
+            notify.wait().unwrap();
+        }
+        // It was the only one.
+        assert_eq!(format!("{:?}", &*notify), "Notify { notified: false }");
+    });
+}
+
+/// A caller that looks at the flag after it has asked for a `Notified` does not miss the notification.
+#[test]
+fn loom_notify_waiters_is_not_missed() {
+    loom::model(|| {
+        let shared = Arc::new((Notify::modelled(), AtomicUsize::new(0)));
+        let theirs = shared.clone();
+        let notifier = thread::spawn(move || {
+            theirs.1.store(1, SeqCst);
+            theirs.0.notify_waiters();
+        });
+        let notified = shared.0.notified();
+        if shared.1.load(SeqCst) == 0 {
+            notified.wait().unwrap();
+        }
+        notifier.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_watch_the_last_value_is_seen() {
+    loom::model(|| {
+        let (sender, receiver) = watch::modelled(0);
+        let receivers = [receiver.clone(), receiver].map(|mut receiver| {
+            thread::spawn(move || {
+                let mut last = 0;
+                while receiver.changed().is_ok() {
+                    let value = *receiver.get_and_update();
+                    assert!(value > last || value == 2);
+                    last = value;
+                }
+                last
+            })
+        });
+        sender.send(1);
+        sender.send(2);
+        drop(sender);
+        receivers.into_iter().for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
+    });
+}
+
+/// Each of two receivers accounts for both values: got or lost.
+#[test]
+fn loom_broadcast_values_come_in_order_or_are_counted() {
+    loom::model(|| {
+        let (sender, first) = broadcast::modelled(1);
+        let receivers = [sender.subscribe(), first].map(|mut receiver| {
+            thread::spawn(move || {
+                let mut position = 0;
+                loop {
+                    match receiver.recv() {
+                        Ok(value) => {
+                            assert_eq!(value, position);
+                            position += 1;
+                        }
+                        Err(error) if error.is_closed() => return position,
+                        Err(error) => position += error.lagged().expect("not interrupted"),
+                    }
+                }
+            })
+        });
+        (0..2).for_each(|n| assert_eq!(sender.send(n), 2));
+        drop(sender);
+        receivers.into_iter().for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
     });
 }
