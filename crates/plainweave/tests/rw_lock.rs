@@ -24,6 +24,7 @@ on_every_driver!(
     waits_are_cancelled_and_late,
     what_is_free_is_given_to_the_cancelled,
     panicking_holders_release,
+    a_destructor_of_a_panicking_fiber_waits_for_the_lock,
     a_downgraded_guard_shares_at_once,
     owned_guards_outlive_the_borrow,
     cancelled_waiters_leave_the_lock_free,
@@ -312,6 +313,34 @@ fn panicking_holders_release(setup: Setup) {
             assert_eq!(*lock.read().unwrap(), n, "as the holder left it");
         }
         assert!(lock.try_write().is_some());
+    });
+}
+
+struct CountsDrop(Arc<RwLock<u32>>);
+
+impl Drop for CountsDrop {
+    fn drop(&mut self) {
+        *self.0.write_always() += 1;
+    }
+}
+
+fn a_destructor_of_a_panicking_fiber_waits_for_the_lock(setup: Setup) {
+    setup.runtime().run(|| {
+        let lock = Arc::new(RwLock::new(0));
+        let guard = lock.read().unwrap();
+        let counts = CountsDrop(lock.clone());
+        let panicking = spawn(move || {
+            let _counts = counts;
+            panic!("with a destructor that waits");
+        });
+        while lock.try_read().is_some() {
+            // The destructor does not wait yet.
+            yield_now();
+        }
+        assert_eq!(*guard, 0);
+        drop(guard);
+        assert!(panicking.join().unwrap_err().is_panic());
+        assert_eq!(*lock.read().unwrap(), 1);
     });
 }
 

@@ -28,10 +28,9 @@ const WATCHING: usize = 1;
 /// late.
 ///
 /// ```
-/// static CONFIG: plainweave::sync::OnceLock<String> = plainweave::sync::OnceLock::new();
+/// static CONFIG: plainweave::sync::OnceLock<Vec<u8>> = plainweave::sync::OnceLock::new();
 /// plainweave::run(|| {
-///     let read = || plainweave::fs::read_to_string("/proc/self/comm");
-///     let config = CONFIG.get_or_try_init(read).unwrap();
+///     let config = CONFIG.get_or_try_init(|| plainweave::fs::read("/proc/self/comm")).unwrap();
 ///     assert_eq!(CONFIG.get(), Some(config));
 /// });
 /// ```
