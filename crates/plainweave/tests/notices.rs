@@ -222,7 +222,7 @@ fn each_receiver_gets_each_value(setup: Setup) {
                         got.fetch_add(1, Ordering::SeqCst);
                     }
                     Err(error) if error.is_closed() => break,
-                    Err(error) => lost = error.lagged().expect("not cancelled"),
+                    Err(error) => lost += error.lagged().expect("not cancelled"),
                 }
             }
             assert_eq!(last, 2000);

@@ -163,8 +163,8 @@ impl<T: Clone> Receiver<T> {
     /// Returns the next value; waits while there is none.
     ///
     /// # Errors
-    /// Values were lost because this receiver fell behind; the next call returns the oldest one that is left. Or there
-    /// is no value and all senders are gone; or, while there was none, the caller was cancelled or ran into its
+    /// Values were lost because this receiver fell behind; the next call goes on with the oldest that is left then. Or
+    /// there is no value and all senders are gone; or, while there was none, the caller was cancelled or ran into its
     /// deadline.
     ///
     /// Context: any thread or fiber; may suspend.
