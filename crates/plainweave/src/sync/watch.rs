@@ -148,14 +148,15 @@ impl<T> Receiver<T> {
     pub fn changed(&mut self) -> io::Result<()> {
         let seen = self.seen;
         let look = |locked: &mut Locked<T>| match locked.state.version {
-            version if version != seen => Some(Ok(version)),
-            _ if locked.state.senders == 0 => Some(Err(no_sender())),
+            version if version != seen => Some(Some(version)),
+            _ if locked.state.senders == 0 => Some(None),
             _ => None,
         };
         loop {
             // A grant says: look again.
             if let Some(found) = self.shared.wait_unless((RECEIVERS, QueueEnd::Back), Interrupts::Allowed, look)? {
-                self.seen = found?;
+                // The error is made here: a section allocates nothing.
+                self.seen = found.ok_or_else(no_sender)?;
                 return Ok(());
             }
         }
