@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::*;
-use plainweave::sync::{Semaphore, channel};
+use plainweave::sync::{Barrier, RwLock, Semaphore, channel};
 use plainweave::time::with_timeout;
 use plainweave::{JoinHandle, Movement, Runtime, yield_now};
 
@@ -20,6 +20,8 @@ on_every_setup!(
     a_grant_crosses_runtimes,
     who_is_joined_in_waiting_is_served_first,
     cancelled_loners_lose_no_permit,
+    loners_that_are_let_go_together_learn_why,
+    loners_pass_a_barrier_in_pairs,
     a_grant_to_a_worker_that_is_stuck_outlives_nobody,
 );
 
@@ -214,6 +216,58 @@ fn cancelled_loners_lose_no_permit(setup: Setup) {
     let taken: usize = loners.into_iter().map(|loner| loner.join().unwrap()).sum();
     let left: usize = gates.iter().map(Semaphore::available).sum();
     assert_eq!(taken + left, 3000);
+}
+
+/// One waits alone, or two: a semaphore is closed or has permits for all, a lock is let go to all readers.
+fn loners_that_are_let_go_together_learn_why(setup: Setup) {
+    let pair = Pair::new(setup);
+    for count in [1, 2] {
+        for closes in [true, false] {
+            let gate = Arc::new(Semaphore::new(1));
+            let loners: Vec<_> = (0..count)
+                .map(|_| {
+                    let theirs = gate.clone();
+                    pair.loner(move || theirs.acquire_many(3).map(plainweave::sync::Permit::forget).is_ok())
+                })
+                .collect();
+            let theirs = gate.clone();
+            let let_go = move || if closes { theirs.close() } else { theirs.add_permits(3 * count) };
+            pair.there(let_go).join().unwrap();
+            loners.into_iter().for_each(|loner| assert_eq!(loner.join().unwrap(), !closes));
+            assert_eq!(gate.available(), 1);
+        }
+        let lock = Arc::new(RwLock::new(()));
+        let guard = lock.write_owned().unwrap();
+        let loners: Vec<_> = (0..count)
+            .map(|_| {
+                let theirs = lock.clone();
+                pair.loner(move || theirs.read().is_ok())
+            })
+            .collect();
+        pair.there(move || drop(guard)).join().unwrap();
+        loners.into_iter().for_each(|loner| assert!(loner.join().unwrap()));
+        assert!(lock.try_write().is_some());
+    }
+}
+
+/// One of each worker, and both give up now and then: each passes as often as the other.
+fn loners_pass_a_barrier_in_pairs(setup: Setup) {
+    let pair = Pair::new(setup);
+    let barrier = Arc::new(Barrier::new(2));
+    let walk = |seed| {
+        let barrier = barrier.clone();
+        move || {
+            let (mut random, mut passed) = (Random::new(seed), 0_u64);
+            for _ in 0..2000 {
+                let patience = Duration::from_micros(random.below(100));
+                passed += u64::from(with_timeout(patience, || barrier.wait()).is_ok());
+                random.spin(10);
+            }
+            passed
+        }
+    };
+    let (here, there) = pair.spawn(walk(1), walk(2));
+    assert_eq!(here.join().unwrap(), there.join().unwrap());
 }
 
 /// The message is on its way to a worker that never comes to read it, and the runtime ends.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::mutex::MutexGuard;
-use super::wait_queue::{Grant, WaitQueue};
+use super::wait_queue::WaitQueue;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -81,8 +81,7 @@ impl Condvar {
     /// Wakes all current waiters.
     pub fn notify_all(&self) {
         // Taken in one section, so that callers that start to wait meanwhile are not among them.
-        let all: Vec<Grant> = self.0.with(|locked| std::iter::from_fn(|| locked.take_first(0)).collect());
-        all.into_iter().for_each(Grant::give);
+        self.0.with(|locked| locked.take_all(0, None)).give();
     }
 }
 

@@ -10,16 +10,42 @@
 //! | [`Semaphore`] | strictly in order | waits |
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
+//! | [`RwLock`] | in order; phases of readers and single writers alternate | waits |
+//! | [`Barrier`] | all pass together | waits |
+//! | [`Once`], [`OnceLock`], [`LazyLock`] | one initialises; if it fails, the next in order | waits |
+//! | [`WaitGroup`] | all go on together | waits |
+//! | [`Notify`] | in order; one notification is kept | waits |
+//! | [`watch`]: a value and its versions | each receiver sees the latest | waits |
+//! | [`broadcast`]: each value goes to each receiver | in the order of sending | waits; a slow one loses the oldest |
 //!
-//! All four are built on `wait_queue`.
+//! All are built on `wait_queue`. None is poisoned by a panic. A primitive that others wait for cannot be dropped: they
+//! borrow it, or own a part of it.
 
 pub mod channel;
 mod condvar;
 mod mutex;
+mod rw_lock;
 mod semaphore;
 pub(crate) mod wait_queue;
 
+mod barrier;
+pub mod broadcast;
+mod lazy_lock;
+#[cfg(all(test, loom))]
+mod models;
+mod notify;
+mod once_lock;
+mod wait_group;
+pub mod watch;
+
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
-pub use mutex::{Mutex, MutexGuard};
-pub use semaphore::{Permit, Semaphore};
+pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
+pub use rw_lock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{OwnedPermit, Permit, Semaphore};
+
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use lazy_lock::LazyLock;
+pub use notify::{Notified, Notify};
+pub use once_lock::{Once, OnceLock};
+pub use wait_group::WaitGroup;

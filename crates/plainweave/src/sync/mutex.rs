@@ -12,6 +12,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use super::wait_queue::WaitQueue;
 use crate::fiber::cancel::Interrupt;
@@ -64,6 +65,13 @@ pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 // SAFETY: a shared guard gives shared access to the data. (Without this line it would be `Sync` for any `T: Send`.)
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
+/// A guard that keeps its mutex alive, for fibers and structures that cannot borrow; dropping it releases the lock.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct OwnedMutexGuard<T: ?Sized>(Arc<Mutex<T>>);
+
+// SAFETY: as for the guard that borrows.
+unsafe impl<T: ?Sized + Send + Sync> Sync for OwnedMutexGuard<T> {}
+
 impl<T> Mutex<T> {
     /// Creates a free lock.
     #[must_use]
@@ -110,6 +118,24 @@ impl<T: ?Sized> Mutex<T> {
         let free = self.word.with(|locked| !std::mem::replace(&mut locked.state.locked, true));
         // Not `then_some`: that would create a guard in either case, and dropping it releases the lock.
         free.then(|| MutexGuard(self))
+    }
+
+    /// Waits for the lock like [`Self::lock`], for a guard that keeps the mutex alive.
+    ///
+    /// # Errors
+    /// As for [`Self::lock`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn lock_owned(self: &Arc<Self>) -> io::Result<OwnedMutexGuard<T>> {
+        // From here on the new guard represents the lock.
+        std::mem::forget(self.lock()?);
+        Ok(OwnedMutexGuard(self.clone()))
+    }
+
+    /// Takes the lock if it is free, for a guard that keeps the mutex alive.
+    pub fn try_lock_owned(self: &Arc<Self>) -> Option<OwnedMutexGuard<T>> {
+        std::mem::forget(self.try_lock()?);
+        Some(OwnedMutexGuard(self.clone()))
     }
 
     /// Returns the data without locking: the exclusive borrow shows that nobody else has the lock.
@@ -204,6 +230,37 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedMutexGuard<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock, and is borrowed exclusively.
+        unsafe { &mut *self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedMutexGuard<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

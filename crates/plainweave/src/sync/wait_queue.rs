@@ -3,7 +3,9 @@
 //! # Concepts
 //! A caller that cannot go on enters a list in the very critical section in which it saw that. A caller that changes
 //! the state takes the first waiter off its list, leaves the section, and *gives* it a [`Grant`]. The primitive defines
-//! what a grant means: "the permit is yours" (a semaphore) or "try again" (a channel).
+//! what a grant means: "the permit is yours" (a semaphore) or "try again" (a channel). A waiter may enter with a
+//! *tag*, a number for the granter: how many permits it wants. A granter that takes off all waiters at once may leave
+//! them another tag, which each finds with its grant: the semaphore is closed.
 //!
 //! # Why it is hard
 //! A place in a list is memory of the waiter, so waiting allocates nothing and a list has no bound. A fiber's place is
@@ -13,12 +15,14 @@
 //!
 //! # Protocol
 //! Waiter: 1. In the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled or late: enters the
-//! section again. If it is still in the list, it takes itself off and fails. Otherwise a grant is on its way; it
-//! **waits for it**, and has succeeded.
+//! section again. If it is still in the list, it takes itself off and fails; in the same section the primitive undoes
+//! what the waiter did to the state when it entered. Otherwise a grant is on its way; it **waits for it**, and has
+//! succeeded.
 //!
-//! Granter: 4. In the section: takes the first waiter off. 5. Outside: gives the grant. For a fiber that is the one
-//! exchange in its state word (`atomics/state`), after which the granter touches neither the place nor, unless it has
-//! won the exchange, the fiber. For a thread it is a store to the place, then a signal to the thread's parker, to which
+//! Granter: 4. In the section: takes the first waiter off, or all of them, whose places stay linked. 5. Outside: gives
+//! the grant (one of several after it has read the link to the next). For a fiber that is the one exchange in its state
+//! word (`atomics/state`), after which the granter touches neither the place nor, unless it has won the exchange, the
+//! fiber. For a thread it is a store to the place, then a signal to the thread's parker, to which
 //! the granter holds a counted reference.
 //!
 //! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or with its place, and
@@ -37,18 +41,21 @@
 //! `std` mutex around the state: see [`SpinLock`].
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(not(all(test, loom)))]
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::{QueueEnd, Waiter};
-use crate::fiber::{Header, Reason};
+use crate::fiber::{self, Header, Reason};
 use crate::prefetch::prefetch_write;
 use crate::sched::pool::WorkerShared;
-use crate::sched::wait::{self, Interrupts, ThreadEntry, WaitSpec};
+use crate::sched::wait::{self, Interrupts, WaitSpec};
 use crate::sched::wake;
+use crate::shim::atomic::{AtomicBool, Ordering};
+
+#[cfg(all(test, loom))]
+use super::models::{self as threads, SpinLock};
 
 /// A state and `LISTS` lists of waiters.
 pub(super) struct WaitQueue<S, const LISTS: usize = 1>(SpinLock<Locked<S, LISTS>>);
@@ -68,6 +75,24 @@ struct WaitList {
     home: *const WorkerShared,
     /// How the only waiter entered, so that its place need not be read.
     place: QueueEnd,
+    tag: u32,
+}
+
+/// How a caller enters a list.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) list: usize,
+    pub(super) place: QueueEnd,
+    /// For the granter: see [`Locked::first_tag`].
+    pub(super) tag: u32,
+}
+
+/// How a wait ended.
+pub(super) enum Waited<R> {
+    /// There was no wait: this is what the section gave.
+    Decided(R),
+    /// By a grant, with the waiter's tag, or the one that [`Locked::take_all`] left in its place.
+    Granted(u32),
 }
 
 /// The caller, with its place.
@@ -81,7 +106,7 @@ enum Caller<'a> {
 struct ThreadWaiter {
     waiter: Waiter,
     granted: AtomicBool,
-    entry: Arc<ThreadEntry>,
+    entry: threads::Entry,
 }
 
 // SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay until taken off.
@@ -91,14 +116,33 @@ unsafe impl Send for WaitList {}
 #[must_use]
 pub(super) struct Grant(Granted);
 
+/// The waiters of a list, taken off together: the duty to give each its grant.
+#[must_use]
+pub(super) struct Grants {
+    next: *const Waiter,
+    /// As in the list.
+    home: *const WorkerShared,
+    count: usize,
+}
+
 enum Granted {
     Fiber(NonNull<Header>, *const WorkerShared),
-    Thread(NonNull<ThreadWaiter>, Arc<ThreadEntry>),
+    Thread(NonNull<ThreadWaiter>, threads::Entry),
+}
+
+/// Returns a number that no other fiber or plain thread has that runs now.
+pub(super) fn caller() -> usize {
+    fiber::current().map_or_else(threads::id, |me| ptr::from_ref(me).addr())
 }
 
 impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
         Self(SpinLock::new(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn modelled(state: S) -> Self {
+        Self(SpinLock::modelled(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
     }
 
     /// Runs a critical section: short, no user code.
@@ -133,6 +177,24 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
+        match self.wait_as(Entry { list, place, tag: 0 }, interrupts, section, then, |_| ()) {
+            Ok(Waited::Decided(decided)) => Ok(Some(decided)),
+            Ok(Waited::Granted(_)) => Ok(None),
+            Err((interrupt, ())) => Err(interrupt),
+        }
+    }
+
+    /// Does the same as [`Self::wait_after`]; an interrupted waiter runs `undo` in the section in which it leaves the
+    /// list, and returns what that gives with the interrupt.
+    #[inline(always)]
+    pub(super) fn wait_as<R, U>(
+        &self,
+        entry: Entry,
+        interrupts: Interrupts,
+        section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
+        then: impl FnOnce(),
+        undo: impl FnOnce(&mut Locked<S, LISTS>) -> U,
+    ) -> Result<Waited<R>, (Interrupt, U)> {
         let caller = wait::suspendable().map_or_else(|| Caller::Thread(ThreadWaiter::new()), Caller::Fiber);
         let (waiter, home) = match &caller {
             Caller::Fiber(header) if header.pins() => (header.waiter(), ptr::from_ref(header.worker().shared())),
@@ -143,12 +205,12 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
             let decided = section(locked);
             if decided.is_none() {
                 // SAFETY: the caller's own, which stays where it is until it is off the list.
-                unsafe { locked.lists[list].enter(waiter, place, home) };
+                unsafe { locked.lists[entry.list].enter(waiter, entry, home) };
             }
             decided
         });
-        if decided.is_some() {
-            return Ok(decided);
+        if let Some(decided) = decided {
+            return Ok(Waited::Decided(decided));
         }
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
@@ -156,12 +218,14 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
             Caller::Fiber(header) => Self::wait_on_fiber(header, interrupts),
             Caller::Thread(node) => Self::wait_on_thread(node, interrupts),
         };
-        let Err(interrupt) = waited else { return Ok(None) };
-        self.give_up(list, waiter, interrupt, || match &caller {
-            Caller::Fiber(header) => Self::wait_on_fiber(header, Interrupts::Ignored),
-            Caller::Thread(node) => Self::wait_on_thread(node, Interrupts::Ignored),
-        })?;
-        Ok(None)
+        if let Err(interrupt) = waited {
+            self.give_up(entry.list, waiter, interrupt, undo, || match &caller {
+                Caller::Fiber(header) => Self::wait_on_fiber(header, Interrupts::Ignored),
+                Caller::Thread(node) => Self::wait_on_thread(node, Interrupts::Ignored),
+            })?;
+        }
+        // SAFETY: the caller's own, off the list and with its grant.
+        Ok(Waited::Granted(unsafe { &*waiter }.tag.get()))
     }
 
     /// Performs step 2 for a fiber.
@@ -174,20 +238,25 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
     #[cold]
     fn wait_on_thread(node: &ThreadWaiter, interrupts: Interrupts) -> Result<(), Interrupt> {
         let granted = || node.granted.load(Ordering::Acquire).then_some(());
-        wait::until(WaitSpec::new(Reason::Sync, interrupts), granted)
+        threads::until(interrupts, granted)
     }
 
     /// Performs step 3. `again` waits for the grant alone.
     #[cold]
-    fn give_up(
+    fn give_up<U>(
         &self,
         list: usize,
         waiter: *const Waiter,
         interrupt: Interrupt,
+        undo: impl FnOnce(&mut Locked<S, LISTS>) -> U,
         again: impl FnOnce() -> Result<(), Interrupt>,
-    ) -> Result<(), Interrupt> {
+    ) -> Result<(), (Interrupt, U)> {
         // SAFETY: the caller's own; under the lock.
-        if self.with(|locked| locked.lists[list].leave(unsafe { &*waiter })) { Err(interrupt) } else { again() }
+        let left = self.with(|locked| locked.lists[list].leave(unsafe { &*waiter }).then(|| undo(locked)));
+        match left {
+            Some(undone) => Err((interrupt, undone)),
+            None => again().map_err(|_| unreachable!("nothing interrupts this wait")),
+        }
     }
 }
 
@@ -196,6 +265,21 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
     #[inline]
     pub(super) fn take_first(&mut self, list: usize) -> Option<Grant> {
         self.lists[list].take_first()
+    }
+
+    /// Takes all waiters off a list; the caller gives the grants after it has left the section. With `tag` each finds
+    /// this one instead of its own.
+    pub(super) fn take_all(&mut self, list: usize, tag: Option<u32>) -> Grants {
+        self.lists[list].take_all(tag)
+    }
+
+    /// Returns the tag with which the first waiter of a list entered it.
+    #[inline]
+    pub(super) fn first_tag(&self, list: usize) -> Option<u32> {
+        let list = &self.lists[list];
+        // SAFETY: in the list, so in place; under the lock.
+        let first = unsafe { list.first.as_ref() };
+        first.map(|waiter| if list.home.is_null() { waiter.tag.get() } else { list.tag })
     }
 
     /// Returns how the first waiter of a list entered it.
@@ -212,27 +296,30 @@ impl ThreadWaiter {
     #[cold]
     fn new() -> Self {
         let waiter = Waiter { on_thread: true, ..Waiter::of_fiber() };
-        Self { waiter, granted: AtomicBool::new(false), entry: wait::this_thread() }
+        Self { waiter, granted: AtomicBool::new(false), entry: threads::this() }
     }
 }
 
 impl WaitList {
     const fn new() -> Self {
-        Self { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: QueueEnd::Back }
+        Self { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: QueueEnd::Back, tag: 0 }
     }
 
     /// # Safety
     /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a pinned fiber,
     /// whose place it is.
     #[inline]
-    unsafe fn enter(&mut self, waiter: *const Waiter, place: QueueEnd, home: *const WorkerShared) {
+    unsafe fn enter(&mut self, waiter: *const Waiter, entry: Entry, home: *const WorkerShared) {
         // SAFETY: the caller's promise; under the lock.
         let new = unsafe { &*waiter };
+        let Entry { place, tag, .. } = entry;
         new.place.set(place);
+        new.tag.set(tag);
         if self.first.is_null() {
             new.queued.set(home.is_null());
             new.after.set(ptr::null());
-            (self.first, self.last, self.home, self.place) = (waiter, waiter, home, place);
+            (self.first, self.last, self.home) = (waiter, waiter, home);
+            (self.place, self.tag) = (place, tag);
             return;
         }
         if !self.home.is_null() {
@@ -299,18 +386,74 @@ impl WaitList {
         if self.first.is_null() {
             self.last = ptr::null();
         }
-        Some(Grant(if first.on_thread {
+        // SAFETY: off the list, and without its grant.
+        Some(unsafe { Grant::of(waiter) })
+    }
+
+    fn take_all(&mut self, tag: Option<u32>) -> Grants {
+        let first = self.first;
+        (self.first, self.last) = (ptr::null(), ptr::null());
+        let home = if first.is_null() { ptr::null() } else { self.home };
+        if !home.is_null() && tag.is_none() {
+            return Grants { next: first, home, count: 1 };
+        }
+        let (mut next, mut count) = (first, 0);
+        // SAFETY: each was in the list, so it is in place until its grant has come; under the lock.
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            waiter.queued.set(false);
+            if let Some(tag) = tag {
+                waiter.tag.set(tag);
+            }
+            next = waiter.after.get();
+            count += 1;
+        }
+        Grants { next: first, home, count }
+    }
+}
+
+impl Grants {
+    /// Returns how many are left to give.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Gives each waiter its grant.
+    ///
+    /// Context: outside the section.
+    pub(super) fn give(mut self) {
+        while !self.next.is_null() {
+            let waiter = self.next;
+            let grant = if self.home.is_null() {
+                // SAFETY: off the list and without its grant, so in place, and linked to the next one like it.
+                self.next = unsafe { &*waiter }.after.get();
+                // SAFETY: as above.
+                unsafe { Grant::of(waiter) }
+            } else {
+                self.next = ptr::null();
+                // SAFETY: a waiting fiber's, which has not ended.
+                Grant(Granted::Fiber(unsafe { Header::of_waiter(waiter) }, self.home))
+            };
+            grant.give();
+        }
+    }
+}
+
+impl Grant {
+    /// # Safety
+    /// The waiter has been taken off its list, and has not got its grant.
+    #[inline]
+    unsafe fn of(waiter: *const Waiter) -> Self {
+        // SAFETY: the caller's promise.
+        Self(if unsafe { &*waiter }.on_thread {
             let node = waiter.cast::<ThreadWaiter>();
             // SAFETY: the first field of one, and entered with the right to all of it.
             Granted::Thread(NonNull::from(unsafe { &*node }), unsafe { (*node).entry.clone() })
         } else {
             // SAFETY: a waiting fiber's, which has not ended.
             Granted::Fiber(unsafe { Header::of_waiter(waiter) }, ptr::null())
-        }))
+        })
     }
-}
 
-impl Grant {
     /// Wakes the waiter.
     ///
     /// Context: outside the section.
@@ -322,8 +465,36 @@ impl Grant {
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.
                 unsafe { node.as_ref() }.granted.store(true, Ordering::Release);
-                wait::Waker::Thread(entry).wake();
+                threads::wake(entry);
             }
         }
+    }
+}
+
+/// How plain threads wait.
+#[cfg(not(all(test, loom)))]
+mod threads {
+    use std::sync::Arc;
+
+    use super::{Interrupt, Interrupts, Reason, WaitSpec, wait};
+
+    /// What wakes a thread.
+    pub(super) type Entry = Arc<wait::ThreadEntry>;
+
+    pub(super) fn this() -> Entry {
+        wait::this_thread()
+    }
+
+    /// Returns a number that no other thread has that runs now.
+    pub(super) fn id() -> usize {
+        Arc::as_ptr(&this()).addr()
+    }
+
+    pub(super) fn wake(entry: Entry) {
+        wait::Waker::Thread(entry).wake();
+    }
+
+    pub(super) fn until(interrupts: Interrupts, granted: impl FnMut() -> Option<()>) -> Result<(), Interrupt> {
+        wait::until(WaitSpec::new(Reason::Sync, interrupts), granted)
     }
 }

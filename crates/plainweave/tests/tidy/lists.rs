@@ -51,6 +51,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/watchdog/sample.rs",
     "crates/plainweave/src/sync/wait_queue.rs",
     "crates/plainweave/src/sync/mutex.rs",
+    "crates/plainweave/src/sync/rw_lock.rs",
     "crates/plainweave/src/atomics/spin_lock.rs",
     "crates/plainweave/src/thread.rs",
     "crates/plainweave/src/fiber_local/absent.rs",

@@ -1,0 +1,330 @@
+//! Channels in which each receiver gets each value.
+//!
+//! **Who waits?** Senders never do: a receiver that falls more than the bound behind loses the oldest values, and
+//! learns how many. The other choice, that senders wait for the slowest receiver, would let one that is stuck stop
+//! everyone. Where nothing may be lost, send to one [`channel::bounded`](super::channel::bounded) per receiver.
+//!
+//! A value is kept until all receivers that were there when it was sent have got it, or until it is overwritten. The
+//! last of them gets the value itself, the others get clones, which they make with no lock held.
+//!
+//! ```
+//! use plainweave::sync::broadcast;
+//! plainweave::run(|| {
+//!     let (news, mut first) = broadcast::channel(4);
+//!     let mut second = news.subscribe();
+//!     news.send("hello");
+//!     assert_eq!(first.recv().unwrap(), "hello");
+//!     assert_eq!(second.recv().unwrap(), "hello");
+//! });
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::wait_queue::WaitQueue;
+use crate::fiber::cancel::Interrupt;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
+
+struct State<T> {
+    /// The last values that were sent. Receivers read in order, so the first is the first that all have read.
+    values: VecDeque<Slot<T>>,
+    bound: usize,
+    /// The number of values that were ever sent, and so the position of the next one.
+    sent: u64,
+    senders: usize,
+    receivers: usize,
+}
+
+struct Slot<T> {
+    value: Arc<T>,
+    /// How many receivers have not got it yet.
+    unread: usize,
+}
+
+type Shared<T> = Arc<WaitQueue<State<T>>>;
+type Locked<T> = super::wait_queue::Locked<State<T>, 1>;
+
+/// The sending half; clones send to the same receivers. When the last is dropped, receivers get the remaining values
+/// and then an error.
+pub struct Sender<T>(Shared<T>);
+
+/// A receiving half, which gets each value that is sent after it was created.
+pub struct Receiver<T> {
+    shared: Shared<T>,
+    /// The position of the next value to get.
+    next: u64,
+}
+
+/// The error of a receive; it holds the reason.
+#[derive(Debug)]
+pub struct RecvError(Why);
+
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    Closed,
+    /// There was no value, and the caller did not want to wait.
+    Empty,
+    Lagged(u64),
+    Interrupted(Interrupt),
+}
+
+/// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for that many is
+/// allocated at once.
+///
+/// # Panics
+/// `bound` is 0, or there is no memory for that many.
+#[must_use]
+pub fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
+    of(WaitQueue::new(State::new(bound)))
+}
+
+#[cfg(all(test, loom))]
+pub(super) fn modelled<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
+    of(WaitQueue::modelled(State::new(bound)))
+}
+
+fn of<T>(queue: WaitQueue<State<T>>) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(queue);
+    (Sender(shared.clone()), Receiver { shared, next: 0 })
+}
+
+impl<T> State<T> {
+    fn new(bound: usize) -> Self {
+        assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
+        // At once, so that no section allocates.
+        Self { values: VecDeque::with_capacity(bound), bound, sent: 0, senders: 1, receivers: 1 }
+    }
+
+    /// Returns the position of the oldest value, or of the next one if there is none.
+    fn oldest(&self) -> u64 {
+        self.sent - self.values.len() as u64
+    }
+
+    /// Notes that one more receiver has done with the value at a position, which is there.
+    fn read(&mut self, position: u64) -> Arc<T> {
+        let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
+        let slot = &mut self.values[index];
+        slot.unread -= 1;
+        let value = slot.value.clone();
+        if slot.unread == 0 {
+            debug_assert_eq!(index, 0, "its readers have read those before");
+            self.values.pop_front();
+        }
+        value
+    }
+}
+
+impl<T> Sender<T> {
+    /// Sends a value to all receivers, and returns how many there are; with none, the value is dropped. Never waits.
+    pub fn send(&self, value: T) -> usize {
+        let value = Arc::new(value);
+        let (count, overwritten, waiters) = self.0.with(|locked| {
+            let state = &mut locked.state;
+            if state.receivers == 0 {
+                return (0, None, None);
+            }
+            let overwritten = if state.values.len() == state.bound { state.values.pop_front() } else { None };
+            state.values.push_back(Slot { value: value.clone(), unread: state.receivers });
+            state.sent += 1;
+            (state.receivers, overwritten, Some(locked.take_all(0, None)))
+        });
+        if let Some(waiters) = waiters {
+            waiters.give();
+        }
+        // Destructors of values are user code: run them outside the section.
+        drop((value, overwritten));
+        count
+    }
+
+    /// Creates a receiver that gets what is sent from now on.
+    pub fn subscribe(&self) -> Receiver<T> {
+        subscribe(&self.0)
+    }
+
+    /// Returns the number of receivers.
+    #[must_use]
+    pub fn receiver_count(&self) -> usize {
+        self.0.with(|locked| locked.state.receivers)
+    }
+}
+
+fn subscribe<T>(shared: &Shared<T>) -> Receiver<T> {
+    let next = shared.with(|locked| {
+        locked.state.receivers += 1;
+        locked.state.sent
+    });
+    Receiver { shared: shared.clone(), next }
+}
+
+impl<T: Clone> Receiver<T> {
+    /// Returns the next value; waits while there is none.
+    ///
+    /// # Errors
+    /// Values were lost because this receiver fell behind; the next call goes on with the oldest that is left then. Or
+    /// there is no value and all senders are gone; or, while there was none, the caller was cancelled or ran into its
+    /// deadline.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn recv(&mut self) -> Result<T, RecvError> {
+        loop {
+            let next = &mut self.next;
+            match self.shared.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| try_recv(locked, next)) {
+                Ok(Some(received)) => return received.map(Arc::unwrap_or_clone).map_err(RecvError),
+                // There was a value, or an end: look again.
+                Ok(None) => {}
+                Err(interrupt) => return Err(RecvError(Why::Interrupted(interrupt))),
+            }
+        }
+    }
+
+    /// Returns the next value if there is one now.
+    ///
+    /// # Errors
+    /// There is no value, or values were lost as for [`Self::recv`].
+    pub fn try_recv(&mut self) -> Result<T, RecvError> {
+        let next = &mut self.next;
+        let received = self.shared.with(|locked| try_recv(locked, next)).unwrap_or(Err(Why::Empty));
+        received.map(Arc::unwrap_or_clone).map_err(RecvError)
+    }
+}
+
+/// Gets the value at `next`, and moves on. `None`: it has not been sent yet.
+fn try_recv<T>(locked: &mut Locked<T>, next: &mut u64) -> Option<Result<Arc<T>, Why>> {
+    let state = &mut locked.state;
+    let oldest = state.oldest();
+    if *next < oldest {
+        let lost = oldest - std::mem::replace(next, oldest);
+        return Some(Err(Why::Lagged(lost)));
+    }
+    if *next == state.sent {
+        return (state.senders == 0).then_some(Err(Why::Closed));
+    }
+    *next += 1;
+    Some(Ok(state.read(*next - 1)))
+}
+
+impl<T> Receiver<T> {
+    /// Creates another receiver, which gets what is sent from now on.
+    pub fn resubscribe(&self) -> Self {
+        subscribe(&self.shared)
+    }
+
+    /// Returns the number of values that this receiver can get now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let unread = self.shared.with(|locked| locked.state.sent - self.next.max(locked.state.oldest()));
+        usize::try_from(unread).expect("there are no more than fit in memory")
+    }
+
+    /// Returns whether there is no value that this receiver can get now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.with(|locked| locked.state.senders += 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let waiters = self.0.with(|locked| {
+            locked.state.senders -= 1;
+            (locked.state.senders == 0).then(|| locked.take_all(0, None))
+        });
+        if let Some(waiters) = waiters {
+            waiters.give();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // What is sent from here on does not count this receiver.
+        let end = self.shared.with(|locked| {
+            locked.state.receivers -= 1;
+            locked.state.sent
+        });
+        // One per section: their destructors are user code.
+        while let Some(value) = self.shared.with(|locked| {
+            self.next = self.next.max(locked.state.oldest());
+            (self.next < end).then(|| locked.state.read(self.next))
+        }) {
+            self.next += 1;
+            drop(value);
+        }
+    }
+}
+
+impl RecvError {
+    /// Returns how many values were lost, if any were.
+    #[must_use]
+    pub fn lagged(&self) -> Option<u64> {
+        match self.0 {
+            Why::Lagged(lost) => Some(lost),
+            _ => None,
+        }
+    }
+
+    /// Returns whether there is no value and all senders are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.0, Why::Closed)
+    }
+
+    /// Returns whether there was no value (`try_recv` only).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self.0, Why::Empty)
+    }
+
+    /// Returns whether the caller was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Why::Interrupted(Interrupt::Cancelled(_)))
+    }
+
+    /// Returns whether the caller ran into its deadline.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self.0, Why::Interrupted(Interrupt::TimedOut))
+    }
+}
+
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> Self {
+        match error.0 {
+            Why::Closed => io::Error::new(io::ErrorKind::BrokenPipe, "the channel has no senders left"),
+            Why::Empty => io::Error::new(io::ErrorKind::WouldBlock, "the channel has no new value"),
+            Why::Lagged(lost) => io::Error::other(format!("the receiver fell behind and lost {lost} values")),
+            Why::Interrupted(interrupt) => interrupt.into(),
+        }
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        io::Error::from(Self(self.0)).fmt(f)
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("len", &self.len()).finish()
+    }
+}

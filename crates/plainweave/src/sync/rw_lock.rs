@@ -1,0 +1,369 @@
+//! A lock that many readers or one writer hold, across suspensions if need be.
+//!
+//! **Fairness: phases.** Phases of readers and single writers alternate while both wait. 1. A reader enters while no
+//! writer holds the lock or waits for it. 2. The last reader to leave hands the lock to the first writer. 3. A writer
+//! that leaves hands it to *all* readers that wait then, or else to the first writer. So no writer that comes after a
+//! reader is served before it, and a writer waits for the writers before it and at most one phase of readers before
+//! each of them and itself. A waiter is given the lock, and never has to try again: see `docs/locks.md` for what that
+//! costs.
+//!
+//! *A writer that gives up.* Readers may wait only because a writer does. If the last such writer is interrupted while
+//! readers hold the lock, it lets the waiting readers in, in the section in which it leaves its list.
+//!
+//! So readers wait only while a writer holds the lock or waits, and writers only while anyone holds it.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::wait_queue::{self, Entry, Grants, WaitQueue};
+use crate::fiber::cancel::Interrupt;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
+
+/// The lists of waiters.
+const READERS: usize = 0;
+const WRITERS: usize = 1;
+
+struct LockState {
+    /// How many hold the lock to read.
+    readers: usize,
+    /// One holds it to write.
+    written: bool,
+}
+
+type Locked = wait_queue::Locked<LockState, 2>;
+
+/// A lock for many readers or one writer, in the shape of [`std::sync::RwLock`], for fibers and plain threads.
+///
+/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no poisoning: when a
+/// holder panics, the lock is released and the data is as the holder left it.
+///
+/// It is fair: a reader waits for a writer that waits already, and a writer that leaves lets in all readers that wait.
+/// Neither kind can keep the other out. Hence **a reader that reads again deadlocks if a writer has come in between**:
+/// the writer waits for the first guard, the second call waits for the writer. Pass the guard on instead. A holder that
+/// writes while it holds any guard of the same lock deadlocks too. A deadline or a cancellation ends either.
+///
+/// ```
+/// plainweave::run(|| {
+///     let names = plainweave::sync::RwLock::new(vec!["one"]);
+///     plainweave::scope(|s| {
+///         s.spawn(|| names.write().unwrap().push("two"));
+///         s.spawn(|| assert!(!names.read().unwrap().is_empty()));
+///     });
+///     assert_eq!(names.into_inner(), ["one", "two"]);
+/// });
+/// ```
+pub struct RwLock<T: ?Sized> {
+    word: WaitQueue<LockState, 2>,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the lock gives the data to one thread at a time, or shares it.
+unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
+// SAFETY: as above; readers of several threads share the data.
+unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
+
+/// The data, shared with other readers; dropping it releases the lock.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct RwLockReadGuard<'a, T: ?Sized>(&'a RwLock<T>);
+
+/// The data, locked for one writer; dropping it releases the lock.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct RwLockWriteGuard<'a, T: ?Sized>(&'a RwLock<T>);
+
+/// A read guard that keeps the lock alive, for fibers and structures that cannot borrow.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
+
+/// A write guard that keeps the lock alive, for fibers and structures that cannot borrow.
+#[must_use = "a guard that is dropped releases the lock at once"]
+pub struct OwnedRwLockWriteGuard<T: ?Sized>(Arc<RwLock<T>>);
+
+impl LockState {
+    const FREE: Self = Self { readers: 0, written: false };
+}
+
+impl<T> RwLock<T> {
+    /// Creates a free lock.
+    #[must_use]
+    pub const fn new(data: T) -> Self {
+        Self { word: WaitQueue::new(LockState::FREE), data: UnsafeCell::new(data) }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn modelled(data: T) -> Self {
+        Self { word: WaitQueue::modelled(LockState::FREE), data: UnsafeCell::new(data) }
+    }
+
+    /// Returns the data.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits until it may read, beside other readers. Waits for writers that hold the lock, and for one that waits.
+    ///
+    /// # Errors
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
+    /// it waited. A cancelled caller still gets a lock that is free for it.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    #[inline]
+    pub fn read(&self) -> io::Result<RwLockReadGuard<'_, T>> {
+        self.lock_to_read(Interrupts::Allowed)?;
+        Ok(RwLockReadGuard(self))
+    }
+
+    /// Waits until it may write, alone.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    #[inline]
+    pub fn write(&self) -> io::Result<RwLockWriteGuard<'_, T>> {
+        self.lock_to_write(Interrupts::Allowed)?;
+        Ok(RwLockWriteGuard(self))
+    }
+
+    /// Waits like [`Self::read`], but ignores cancellation and deadlines: for clean-up that must happen.
+    ///
+    /// # Panics
+    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any of its waits does.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn read_always(&self) -> RwLockReadGuard<'_, T> {
+        self.lock_to_read(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
+        RwLockReadGuard(self)
+    }
+
+    /// Waits like [`Self::write`], but ignores cancellation and deadlines: for clean-up that must happen.
+    ///
+    /// # Panics
+    /// As for [`Self::read_always`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn write_always(&self) -> RwLockWriteGuard<'_, T> {
+        self.lock_to_write(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
+        RwLockWriteGuard(self)
+    }
+
+    /// Locks to read if no writer holds the lock or waits for it.
+    #[inline]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.word.with(enter_to_read)?;
+        Some(RwLockReadGuard(self))
+    }
+
+    /// Locks to write if nobody holds the lock.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.word.with(enter_to_write)?;
+        Some(RwLockWriteGuard(self))
+    }
+
+    /// Waits like [`Self::read`], for a guard that keeps the lock alive.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn read_owned(self: &Arc<Self>) -> io::Result<OwnedRwLockReadGuard<T>> {
+        self.lock_to_read(Interrupts::Allowed)?;
+        Ok(OwnedRwLockReadGuard(self.clone()))
+    }
+
+    /// Waits like [`Self::write`], for a guard that keeps the lock alive.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn write_owned(self: &Arc<Self>) -> io::Result<OwnedRwLockWriteGuard<T>> {
+        self.lock_to_write(Interrupts::Allowed)?;
+        Ok(OwnedRwLockWriteGuard(self.clone()))
+    }
+
+    /// Does what [`Self::try_read`] does, for a guard that keeps the lock alive.
+    pub fn try_read_owned(self: &Arc<Self>) -> Option<OwnedRwLockReadGuard<T>> {
+        self.word.with(enter_to_read)?;
+        Some(OwnedRwLockReadGuard(self.clone()))
+    }
+
+    /// Does what [`Self::try_write`] does, for a guard that keeps the lock alive.
+    pub fn try_write_owned(self: &Arc<Self>) -> Option<OwnedRwLockWriteGuard<T>> {
+        self.word.with(enter_to_write)?;
+        Some(OwnedRwLockWriteGuard(self.clone()))
+    }
+
+    /// Returns the data without locking: the exclusive borrow shows that nobody else has the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    #[inline]
+    fn lock_to_read(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
+        self.word.wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn lock_to_write(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
+        let entry = Entry { list: WRITERS, place: QueueEnd::Back, tag: 0 };
+        let waited = self.word.wait_as(entry, interrupts, enter_to_write, || (), after_a_writer_gave_up);
+        waited.map(drop).map_err(|(interrupt, readers)| {
+            readers.into_iter().for_each(Grants::give);
+            interrupt
+        })
+    }
+
+    #[inline]
+    fn unlock_read(&self) {
+        let writer = self.word.with(|locked| {
+            locked.state.readers -= 1;
+            let writer = if locked.state.readers == 0 { locked.take_first(WRITERS) } else { None };
+            locked.state.written = writer.is_some();
+            writer
+        });
+        if let Some(writer) = writer {
+            writer.give();
+        }
+    }
+
+    fn unlock_write(&self) {
+        let (readers, writer) = self.word.with(|locked| {
+            locked.state.written = false;
+            let readers = admit_readers(locked);
+            let writer = if readers.count() == 0 { locked.take_first(WRITERS) } else { None };
+            locked.state.written = writer.is_some();
+            (readers, writer)
+        });
+        readers.give();
+        if let Some(writer) = writer {
+            writer.give();
+        }
+    }
+
+    /// Turns a write lock into a read lock, which the waiting readers share.
+    fn downgrade(&self) {
+        let readers = self.word.with(|locked| {
+            locked.state = LockState { readers: 1, written: false };
+            admit_readers(locked)
+        });
+        readers.give();
+    }
+}
+
+#[inline]
+fn enter_to_read(locked: &mut Locked) -> Option<()> {
+    if locked.state.written || locked.first(WRITERS).is_some() {
+        return None;
+    }
+    locked.state.readers += 1;
+    Some(())
+}
+
+#[inline]
+fn enter_to_write(locked: &mut Locked) -> Option<()> {
+    let free = locked.state.readers == 0 && !locked.state.written;
+    locked.state.written |= free;
+    free.then_some(())
+}
+
+/// Gives the lock to all readers that wait.
+fn admit_readers(locked: &mut Locked) -> Grants {
+    let readers = locked.take_all(READERS, None);
+    locked.state.readers += readers.count();
+    readers
+}
+
+/// Lets in the readers that waited for nobody but the writer that has just left the list.
+fn after_a_writer_gave_up(locked: &mut Locked) -> Option<Grants> {
+    let alone = !locked.state.written && locked.first(WRITERS).is_none();
+    alone.then(|| admit_readers(locked))
+}
+
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Turns the guard into one that reads, without letting another writer in between. Readers that wait enter too.
+    pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
+        let lock = this.0;
+        // The lock stays held: the new guard stands for it.
+        std::mem::forget(this);
+        lock.downgrade();
+        RwLockReadGuard(lock)
+    }
+}
+
+macro_rules! guard {
+    ($name:ident<$($life:lifetime,)? T>, $unlock:ident) => {
+        impl<T: ?Sized> Deref for $name<$($life,)? T> {
+            type Target = T;
+
+            #[inline]
+            fn deref(&self) -> &T {
+                // SAFETY: the guard holds the lock.
+                unsafe { &*self.0.data.get() }
+            }
+        }
+
+        impl<T: ?Sized> Drop for $name<$($life,)? T> {
+            #[inline]
+            fn drop(&mut self) {
+                self.0.$unlock();
+            }
+        }
+
+        impl<T: ?Sized + fmt::Debug> fmt::Debug for $name<$($life,)? T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+    };
+}
+
+guard!(RwLockReadGuard<'_, T>, unlock_read);
+guard!(RwLockWriteGuard<'_, T>, unlock_write);
+guard!(OwnedRwLockReadGuard<T>, unlock_read);
+guard!(OwnedRwLockWriteGuard<T>, unlock_write);
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock alone, and is borrowed exclusively.
+        unsafe { &mut *self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedRwLockWriteGuard<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock alone, and is borrowed exclusively.
+        unsafe { &mut *self.0.data.get() }
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(data: T) -> Self {
+        Self::new(data)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_read() {
+            Some(guard) => f.debug_tuple("RwLock").field(&&*guard).finish(),
+            None => f.write_str("RwLock(locked)"),
+        }
+    }
+}

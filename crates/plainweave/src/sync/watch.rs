@@ -1,0 +1,235 @@
+//! A value that some set and others watch: receivers see the latest, and may miss those between.
+//!
+//! Values are kept in [`Arc`]s, so a receiver that looks at one holds up no sender, and a sender no receiver.
+//!
+//! ```
+//! use plainweave::sync::watch;
+//! plainweave::run(|| {
+//!     let (level, mut seen) = watch::channel(1);
+//!     let watcher = plainweave::spawn(move || *seen.wait_for(|level| *level > 2).unwrap());
+//!     (2..=3).for_each(|n| level.send(n));
+//!     assert_eq!(watcher.join().unwrap(), 3);
+//! });
+//! ```
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::wait_queue::WaitQueue;
+use crate::fiber::wait_link::QueueEnd;
+use crate::sched::wait::Interrupts;
+
+/// The lists of waiters: receivers, and senders that wait for the end of all receivers.
+const RECEIVERS: usize = 0;
+const SENDERS: usize = 1;
+
+struct State<T> {
+    value: Arc<T>,
+    /// Counts the values that were sent.
+    version: u64,
+    senders: usize,
+    receivers: usize,
+}
+
+type Shared<T> = Arc<WaitQueue<State<T>, 2>>;
+type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
+
+/// Sets the value; clones set the same one.
+pub struct Sender<T>(Shared<T>);
+
+/// Sees the value. Each receiver remembers which one it has seen; a clone has seen the same.
+pub struct Receiver<T> {
+    shared: Shared<T>,
+    seen: u64,
+}
+
+/// Creates a watched value. The receiver has seen this first value.
+#[must_use]
+pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
+    of(WaitQueue::new(State { value: Arc::new(value), version: 0, senders: 1, receivers: 1 }))
+}
+
+#[cfg(all(test, loom))]
+pub(super) fn modelled<T>(value: T) -> (Sender<T>, Receiver<T>) {
+    of(WaitQueue::modelled(State { value: Arc::new(value), version: 0, senders: 1, receivers: 1 }))
+}
+
+fn of<T>(queue: WaitQueue<State<T>, 2>) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(queue);
+    (Sender(shared.clone()), Receiver { shared, seen: 0 })
+}
+
+impl<T> Sender<T> {
+    /// Sets the value, whether there are receivers or not, and wakes those that wait. Never waits.
+    pub fn send(&self, value: T) {
+        drop(self.send_replace(value));
+    }
+
+    /// Does what [`Self::send`] does, and returns the value before.
+    pub fn send_replace(&self, value: T) -> Arc<T> {
+        let new = Arc::new(value);
+        let (old, receivers) = self.0.with(|locked| {
+            locked.state.version += 1;
+            (std::mem::replace(&mut locked.state.value, new), locked.take_all(RECEIVERS, None))
+        });
+        receivers.give();
+        old
+    }
+
+    /// Returns the value.
+    #[must_use]
+    pub fn get(&self) -> Arc<T> {
+        self.0.with(|locked| locked.state.value.clone())
+    }
+
+    /// Creates a receiver that has seen the present value.
+    pub fn subscribe(&self) -> Receiver<T> {
+        let seen = self.0.with(|locked| {
+            locked.state.receivers += 1;
+            locked.state.version
+        });
+        Receiver { shared: self.0.clone(), seen }
+    }
+
+    /// Waits until there is no receiver left. [`Self::subscribe`] may create new ones.
+    ///
+    /// # Errors
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn closed(&self) -> io::Result<()> {
+        let none = |locked: &mut Locked<T>| (locked.state.receivers == 0).then_some(());
+        self.0.wait_unless((SENDERS, QueueEnd::Back), Interrupts::Allowed, none)?;
+        Ok(())
+    }
+
+    /// Returns whether there is no receiver.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.receiver_count() == 0
+    }
+
+    /// Returns the number of receivers.
+    #[must_use]
+    pub fn receiver_count(&self) -> usize {
+        self.0.with(|locked| locked.state.receivers)
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Returns the value, and leaves it unseen if it is.
+    #[must_use]
+    pub fn get(&self) -> Arc<T> {
+        self.shared.with(|locked| locked.state.value.clone())
+    }
+
+    /// Returns the value, which counts as seen from now on.
+    pub fn get_and_update(&mut self) -> Arc<T> {
+        let (value, version) = self.shared.with(|locked| (locked.state.value.clone(), locked.state.version));
+        self.seen = version;
+        value
+    }
+
+    /// Returns whether there is a value that this receiver has not seen.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.shared.with(|locked| locked.state.version != self.seen)
+    }
+
+    /// Waits for a value that this receiver has not seen, which counts as seen from then on.
+    ///
+    /// # Errors
+    /// All senders are gone and their last value was seen ([`io::ErrorKind::BrokenPipe`]); or the caller was cancelled
+    /// ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while it waited. The value then
+    /// stays unseen.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn changed(&mut self) -> io::Result<()> {
+        let seen = self.seen;
+        let look = |locked: &mut Locked<T>| match locked.state.version {
+            version if version != seen => Some(Some(version)),
+            _ if locked.state.senders == 0 => Some(None),
+            _ => None,
+        };
+        loop {
+            // A grant says: look again.
+            if let Some(found) = self.shared.wait_unless((RECEIVERS, QueueEnd::Back), Interrupts::Allowed, look)? {
+                // The error is made here: a section allocates nothing.
+                self.seen = found.ok_or_else(no_sender)?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the value is one that `wanted` accepts, and returns that; it may be the present one. Calls `wanted`
+    /// with no lock held.
+    ///
+    /// # Errors
+    /// As for [`Self::changed`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn wait_for(&mut self, mut wanted: impl FnMut(&T) -> bool) -> io::Result<Arc<T>> {
+        loop {
+            let value = self.get_and_update();
+            if wanted(&value) {
+                return Ok(value);
+            }
+            self.changed()?;
+        }
+    }
+}
+
+fn no_sender() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the watched value has no senders left")
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.with(|locked| locked.state.senders += 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let receivers = self.0.with(|locked| {
+            locked.state.senders -= 1;
+            (locked.state.senders == 0).then(|| locked.take_all(RECEIVERS, None))
+        });
+        if let Some(receivers) = receivers {
+            receivers.give();
+        }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.shared.with(|locked| locked.state.receivers += 1);
+        Self { shared: self.shared.clone(), seen: self.seen }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let senders = self.shared.with(|locked| {
+            locked.state.receivers -= 1;
+            (locked.state.receivers == 0).then(|| locked.take_all(SENDERS, None))
+        });
+        if let Some(senders) = senders {
+            senders.give();
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sender").field(&self.get()).finish()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Receiver").field(&self.get()).finish()
+    }
+}
