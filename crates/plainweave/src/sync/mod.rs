@@ -10,12 +10,15 @@
 //! | [`Semaphore`] | strictly in order | waits |
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
+//! | [`select!`] | at random among the branches that are ready | waits, or takes its `default` |
 //!
-//! All four are built on `wait_queue`.
+//! All are built on `wait_queue`.
 
 pub mod channel;
 mod condvar;
 mod mutex;
+#[doc(hidden)]
+pub mod select;
 mod semaphore;
 pub(crate) mod wait_queue;
 
@@ -23,3 +26,6 @@ pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use semaphore::{Permit, Semaphore};
+
+#[doc(inline)]
+pub use crate::select;
