@@ -10,13 +10,17 @@
 //! | [`Semaphore`] | strictly in order | waits |
 //! | [`Condvar`] | in order | waits |
 //! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
+//! | [`promise()`]: [`Resolver`], [`Promise`] | every waiter gets the one value | waits |
+//! | [`JoinSet`] | fibers in the order in which they end | waits |
 //! | [`select!`] | at random among the branches that are ready | waits, or takes its `default` |
 //!
 //! All are built on `wait_queue`.
 
 pub mod channel;
 mod condvar;
+mod join_set;
 mod mutex;
+mod promise;
 #[doc(hidden)]
 pub mod select;
 mod semaphore;
@@ -24,7 +28,9 @@ pub(crate) mod wait_queue;
 
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
+pub use join_set::JoinSet;
 pub use mutex::{Mutex, MutexGuard};
+pub use promise::{Promise, PromiseError, Resolver, promise};
 pub use semaphore::{Permit, Semaphore};
 
 #[doc(inline)]

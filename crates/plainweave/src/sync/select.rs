@@ -40,6 +40,7 @@
 //! lock and channel would pay for it, and each source would need its own way to pass a grant on. The macro's `send`
 //! evaluating its value only when chosen: a rendezvous peer would have to wait for user code.
 
+mod join;
 mod macros;
 #[cfg(all(test, loom))]
 mod models;
@@ -52,6 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+pub use self::join::JoinBranch;
 pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};

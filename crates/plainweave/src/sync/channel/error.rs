@@ -52,6 +52,14 @@ impl<T> SendError<T> {
 }
 
 impl RecvError {
+    /// Returns what interrupted a receive of which no other failure is possible.
+    pub(in crate::sync) fn interrupt(&self) -> Interrupt {
+        match self.0 {
+            Why::Interrupted(interrupt) => interrupt,
+            why => unreachable!("a receive failed: {why:?}"),
+        }
+    }
+
     /// Returns whether the channel is empty and all senders are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {

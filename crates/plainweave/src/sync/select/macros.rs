@@ -31,6 +31,9 @@
 /// |---|---|---|
 /// | `recv(receiver) -> result` | a value was received, or the channel is closed | as `recv` |
 /// | `send(sender, value) -> result` | the value was sent, or the channel is closed | as `send` |
+/// | `promise(promise) -> result` | the promise has ended | as [`Promise::wait`](crate::sync::Promise::wait) |
+/// | `join(handle) -> result` | the fiber has ended | as `join`; the handle is used up |
+/// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
 /// | `after(duration)`, `at(instant)` | the time has come | |
 /// | `default` | nothing else can be done at once; the select never waits | |
 ///
@@ -42,7 +45,8 @@
 /// are evaluated once, in order, before anything is tried. A value given to `send` is dropped like an argument of any
 /// other call if its branch is not chosen. To keep it, lend it: `send(sender, &mut slot)`, where `slot` is an
 /// `Option` with the value. It is taken if it is sent, and comes back in the error if the channel is closed; while the
-/// slot is empty, the branch cannot be done.
+/// slot is empty, the branch cannot be done. `join` takes the name of a handle that is declared `mut`, of any of the
+/// three kinds; it is moved if its branch is chosen, and else waits for the next select.
 ///
 /// # Errors
 /// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing was chosen: the
@@ -92,6 +96,21 @@ macro_rules! __select {
             (branch output value) ($crate::sync::select::TimerBranch::at($time)) (let () = value;)
         ] $($rest)+)
     };
+    (@branch [$($done:tt)*] join($handle:ident) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($handle.select_branch()) (let () = value; let $result = $handle.join();)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] join_next($set:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($set.select_branch()) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] promise($promise:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($promise.select_branch()) (let $result = value;)
+        ] $($rest)+)
+    };
     (@branch [$($done:tt)*] default => $body:expr $(,)?) => {
         $crate::__select!(@run [$($done)*] [$body])
     };
@@ -101,7 +120,9 @@ macro_rules! __select {
     (@branch [$($done:tt)*] $($wrong:tt)+) => {
         ::core::compile_error!(::core::concat!(
             "`select!` expects `recv(receiver) -> result => body`, `send(sender, value) -> result => body`, ",
-            "`after(duration) => body`, `at(instant) => body` or, as the last, `default => body`; found: `",
+            "`promise(promise) -> result => body`, `join(handle) -> result => body`, ",
+            "`join_next(set) -> result => body`, `after(duration) => body`, `at(instant) => body` or, as the last, ",
+            "`default => body`; found: `",
             ::core::stringify!($($wrong)+),
             "`"
         ))
