@@ -29,6 +29,7 @@ use crate::abort::abort;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
+use crate::io::eventfd::Wakeup;
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
@@ -67,6 +68,8 @@ thread_local! {
 pub(crate) enum Waker {
     Fiber(FiberHandle),
     Thread(Arc<ThreadEntry>),
+    /// A plain thread in poll(2).
+    Event(Arc<Wakeup>),
 }
 
 impl Waker {
@@ -83,6 +86,7 @@ impl Waker {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
             Waker::Thread(entry) => entry.unparker.unpark(),
+            Waker::Event(event) => event.wake(),
         }
     }
 }

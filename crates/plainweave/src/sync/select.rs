@@ -32,7 +32,7 @@
 //! two watch each other, the one that entered second has seen the first, and tries
 //! (`loom_two_selects_meet`). A claim that came before a cancellation stands: the operation is done.
 //!
-//! *Descriptors* are polled by operations at the worker's driver (`sched/io_call`), to which the fiber is pinned until
+//! *Descriptors* are polled by operations at the worker's driver (`sched/poll_any`), to which the fiber is pinned until
 //! they have all ended. They transfer nothing.
 //!
 //! # Rejected
@@ -44,6 +44,7 @@ mod join;
 mod macros;
 #[cfg(all(test, loom))]
 mod models;
+mod readiness;
 mod timer;
 mod watchers;
 
@@ -54,12 +55,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use self::join::JoinBranch;
+pub use self::readiness::ReadinessBranch;
 pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
 use crate::fiber::Reason;
 use crate::fiber::cancel::Interrupt;
+use crate::io::eventfd::Wakeup;
 use crate::policy::Cx;
+use crate::sched::poll_any::{Poll, poll_any};
 use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::time;
 
@@ -88,6 +92,13 @@ pub(crate) trait Source {
     fn due(&self) -> Option<Instant> {
         None
     }
+
+    /// Returns the descriptor to poll, where it is that.
+    ///
+    /// Provided: `None`.
+    fn poll(&self) -> Option<Poll<'_>> {
+        None
+    }
 }
 
 /// One branch of a select that runs.
@@ -111,12 +122,17 @@ impl fmt::Debug for Case<'_> {
 /// Waits until one of the cases has been performed; if `default` is set, only tries. One of the cases has an output
 /// afterwards, unless nothing was ready. An interrupt is returned.
 pub fn run(cases: &mut [Case<'_>], default: bool) -> Option<io::Error> {
-    number(cases);
-    if default {
-        attempt(cases, &mut random());
+    cases.iter_mut().enumerate().for_each(|(branch, case)| case.branch = branch);
+    let mut random = random();
+    if attempt(cases, &mut random) || default {
         return None;
     }
-    first_of(cases).err().map(io::Error::from)
+    let on_thread = wait::suspendable().is_none() && cases.iter().any(|case| case.source.poll().is_some());
+    let event = match on_thread.then(Wakeup::new).transpose() {
+        Ok(event) => event.map(Arc::new),
+        Err(error) => return Some(error),
+    };
+    wait_for_first(cases, &mut random, event.as_ref()).err().map(io::Error::from)
 }
 
 /// Returns why no case has an output, after [`run`] without a default.
@@ -124,33 +140,31 @@ pub fn interrupted(interrupt: Option<io::Error>) -> io::Error {
     interrupt.unwrap_or_else(|| unreachable!("a select ends with a branch or an interrupt"))
 }
 
-fn number(cases: &mut [Case<'_>]) {
-    cases.iter_mut().enumerate().for_each(|(branch, case)| case.branch = branch);
-}
-
-/// Waits until one of the cases, which are numbered, has been performed.
+/// Waits until the case, which polls no descriptor, has been performed.
 ///
 /// Context: any thread or fiber; may suspend.
-pub(crate) fn first_of(cases: &mut [Case<'_>]) -> Result<(), Interrupt> {
-    let mut random = random();
+pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
+    let (mut cases, mut random) = ([case], random());
+    if attempt(&mut cases, &mut random) {
+        return Ok(());
+    }
+    wait_for_first(&mut cases, &mut random, None)
+}
+
+/// Waits until one of the cases, which have been tried in vain, has been performed. A thread that polls descriptors
+/// brings an `event`.
+fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
     loop {
-        if attempt(cases, &mut random) {
+        let (claimed, waited) = watch(cases, event);
+        // Also after an interrupt: what has come meanwhile is delivered, as by every wait.
+        if claimed || attempt(cases, random) {
             return Ok(());
         }
-        let (claimed, waited) = watch(cases);
-        if claimed {
-            return Ok(());
-        }
-        if let Err(interrupt) = waited {
-            // What has come meanwhile is delivered, as by every wait.
-            if attempt(cases, &mut random) {
-                return Ok(());
-            }
-            // The time was up for a branch, whose clock may disagree by an instant.
-            let timer = cases.iter().any(|case| case.source.due().is_some());
-            if !(timer && interrupt == Interrupt::TimedOut && wait::interrupted().is_none()) {
-                return Err(interrupt);
-            }
+        let Err(interrupt) = waited else { continue };
+        // A branch may have asked for the timeout, and its clock may disagree by an instant.
+        let timer = cases.iter().any(|case| case.source.due().is_some());
+        if interrupt != Interrupt::TimedOut || !timer || wait::interrupted().is_some() {
+            return Err(interrupt);
         }
     }
 }
@@ -167,12 +181,13 @@ fn attempt(cases: &mut [Case<'_>], random: &mut Cx) -> bool {
 }
 
 /// Performs steps 2 to 4 once. Returns whether a peer has performed one of the operations, and how the wait ended.
-fn watch(cases: &mut [Case<'_>]) -> (bool, Result<(), Interrupt>) {
-    let selector = Arc::new(Selector::new(Waker::current()));
+fn watch(cases: &mut [Case<'_>], event: Option<&Arc<Wakeup>>) -> (bool, Result<(), Interrupt>) {
+    let waker = event.map_or_else(Waker::current, |event| Waker::Event(event.clone()));
+    let selector = Arc::new(Selector::new(waker));
     selector.claim.open();
     let ready = cases.iter_mut().any(|case| case.source.watch(&selector, case.branch));
     // From here on nothing unwinds until all lists have been left.
-    let waited = if ready { Ok(()) } else { wait_for(cases, &selector) };
+    let waited = if ready { Ok(()) } else { wait_for(cases, &selector, event) };
     let claimed = selector.claim.close();
     for case in cases {
         case.source.unwatch(&selector, case.branch, claimed == Some(case.branch));
@@ -181,10 +196,14 @@ fn watch(cases: &mut [Case<'_>]) -> (bool, Result<(), Interrupt>) {
 }
 
 /// Performs step 3.
-fn wait_for(cases: &[Case<'_>], selector: &Selector) -> Result<(), Interrupt> {
+fn wait_for(cases: &[Case<'_>], selector: &Selector, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
     let due = cases.iter().filter_map(|case| case.source.due()).min();
     let limit = due.map(|at| at.saturating_duration_since(time::now()));
     let over = || (!selector.claim.is_open() || cases.iter().any(|case| case.source.is_ready())).then_some(());
+    let polls: Vec<_> = cases.iter().filter_map(|case| case.source.poll()).collect();
+    if !polls.is_empty() {
+        return poll_any(&polls, event.map(|event| &**event), limit, over);
+    }
     wait::until(WaitSpec::new(Reason::Sync, Interrupts::Allowed).timeout(limit), over)
 }
 

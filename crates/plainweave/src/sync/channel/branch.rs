@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::error::Why;
 use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, try_recv, try_send};
 use crate::fiber::cancel::Interrupt;
-use crate::sync::select::{Case, Selector, Source, first_of};
+use crate::sync::select::{Case, Selector, Source, perform};
 
 /// The value of a send in a select.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<'a, T> SendBranch<'a, T> {
 
     /// Sends, and waits for this alone.
     pub(super) fn perform(mut self) -> Result<(), SendError<T>> {
-        match first_of(&mut [Case::new(&mut self)]) {
+        match perform(Case::new(&mut self)) {
             Ok(()) => self.sent.expect("chosen"),
             Err(interrupt) => Err(self.not_sent(Why::Interrupted(interrupt))),
         }
@@ -139,7 +139,7 @@ impl<'a, T> RecvBranch<'a, T> {
     /// Receives, and waits for this alone.
     pub(super) fn perform(mut self) -> Result<T, RecvError> {
         let interrupted = |interrupt: Interrupt| RecvError(Why::Interrupted(interrupt));
-        first_of(&mut [Case::new(&mut self)]).map_err(interrupted)?;
+        perform(Case::new(&mut self)).map_err(interrupted)?;
         self.received.expect("chosen")
     }
 }

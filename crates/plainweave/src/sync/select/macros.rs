@@ -34,6 +34,7 @@
 /// | `promise(promise) -> result` | the promise has ended | as [`Promise::wait`](crate::sync::Promise::wait) |
 /// | `join(handle) -> result` | the fiber has ended | as `join`; the handle is used up |
 /// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
+/// | `readable(socket)`, `writable(stream)` | a read (of a listener, an accept) or a write would not block | |
 /// | `after(duration)`, `at(instant)` | the time has come | |
 /// | `default` | nothing else can be done at once; the select never waits | |
 ///
@@ -52,6 +53,9 @@
 /// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing was chosen: the
 /// caller was cancelled ([`is_cancelled`](crate::is_cancelled)) or ran into its deadline
 /// ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done. With `default` it is never an error.
+///
+/// A socket that was readable may not be so any more when its body reads, if others read from it too: then the read
+/// waits. A fiber that waits for sockets is pinned to its worker meanwhile.
 ///
 /// Bodies run after the select: they may use what the branches use, leave by `return`, `break` and `?`, and panic.
 ///
@@ -106,6 +110,16 @@ macro_rules! __select {
             (branch output value) ($set.select_branch()) (let $result = value;)
         ] $($rest)+)
     };
+    (@branch [$($done:tt)*] readable($socket:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($socket.readable_branch()) (let () = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] writable($stream:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($stream.writable_branch()) (let () = value;)
+        ] $($rest)+)
+    };
     (@branch [$($done:tt)*] promise($promise:expr) -> $result:pat => $($rest:tt)+) => {
         $crate::__select!(@body [$($done)*] [
             (branch output value) ($promise.select_branch()) (let $result = value;)
@@ -119,10 +133,9 @@ macro_rules! __select {
     };
     (@branch [$($done:tt)*] $($wrong:tt)+) => {
         ::core::compile_error!(::core::concat!(
-            "`select!` expects `recv(receiver) -> result => body`, `send(sender, value) -> result => body`, ",
-            "`promise(promise) -> result => body`, `join(handle) -> result => body`, ",
-            "`join_next(set) -> result => body`, `after(duration) => body`, `at(instant) => body` or, as the last, ",
-            "`default => body`; found: `",
+            "`select!` expects branches like `recv(receiver) -> result => body`, separated by commas: `recv`, `send`, ",
+            "`promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` and `at` without, and ",
+            "`default => body` as the last; found: `",
             ::core::stringify!($($wrong)+),
             "`"
         ))
@@ -140,7 +153,7 @@ macro_rules! __select {
         $crate::__select!(@branch [$($done)* ($($branch)+ ($body))])
     };
     (@run [] [$default:expr]) => {
-        ::core::result::Result::<_, ::std::io::Error>::Ok($default)
+        $crate::__select!(@ok $default)
     };
     (@run [$((
         ($branch:ident $output:ident $value:ident) ($initial:expr) ($($binding:tt)*) ($body:expr)
@@ -155,10 +168,7 @@ macro_rules! __select {
         };
         $(if let ::core::option::Option::Some($value) = $output {
             $($binding)*
-            match $body {
-                #[allow(unreachable_code)]
-                done => ::core::result::Result::<_, ::std::io::Error>::Ok(done),
-            }
+            $crate::__select!(@ok $body)
         } else)+ {
             $crate::__select!(@otherwise _interrupt $($default)?)
         }
@@ -169,6 +179,13 @@ macro_rules! __select {
         ::core::result::Result::Err($crate::sync::select::interrupted($interrupt))
     };
     (@otherwise $interrupt:ident $default:expr) => {
-        ::core::result::Result::Ok($default)
+        $crate::__select!(@ok $default)
+    };
+    (@ok $body:expr) => {
+        match $body {
+            // After a body that leaves by `return`, say.
+            #[allow(unreachable_code)]
+            done => ::core::result::Result::<_, ::std::io::Error>::Ok(done),
+        }
     };
 }
