@@ -15,6 +15,13 @@
 //! | [`select!`] | at random among the branches that are ready | waits, or takes its `default` |
 //!
 //! All are built on `wait_queue`.
+//!
+//! # Misuse
+//! A send to a channel without receivers, a receive from an empty one without senders and a wait for a promise whose
+//! resolver is gone return errors, also as branches of a select, where they are ready at once. What is given back by
+//! dropping a guard or a permit cannot be given back twice. A fiber that panics leaves nothing locked: guards, permits,
+//! channel halves, resolvers and sets that it unwinds through are dropped as usual. Waits in destructors work while it
+//! panics; a fiber on shared storage holds up its worker meanwhile and gives up after a bounded time.
 
 pub mod channel;
 mod condvar;
