@@ -18,6 +18,7 @@ use crate::sched::closure::{self, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, Interrupts};
 use crate::sched::worker::WorkerCtx;
+use crate::sync::select::JoinBranch;
 use crate::thread::{Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
@@ -209,6 +210,12 @@ impl<T> ScopedJoinHandle<'_, T> {
     #[must_use]
     pub fn fiber(&self) -> Fiber {
         Fiber::of(self.raw.header())
+    }
+
+    /// Returns the fiber's end as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&mut self) -> JoinBranch<'_> {
+        JoinBranch::new(&mut self.raw)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::sched::closure::{self, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, Interrupts, ThreadEntry};
 use crate::sched::worker::current_worker;
+use crate::sync::select::JoinBranch;
 
 /// Waits for a fiber. Dropping it detaches the fiber.
 #[derive(Debug)]
@@ -55,6 +56,12 @@ macro_rules! handle_methods {
             #[must_use]
             pub fn fiber(&self) -> Fiber {
                 Fiber::of(self.$raw.header())
+            }
+
+            /// Returns the fiber's end as a branch of a select.
+            #[doc(hidden)]
+            pub fn select_branch(&mut self) -> JoinBranch<'_> {
+                JoinBranch::new(&mut self.$raw)
             }
         }
     };

@@ -65,6 +65,41 @@ fn every_policy_runs_everything() {
     }
 }
 
+/// Two fibers that wait for each other's turn by `yield_now` alone, `TURNS` times each.
+fn spin_on_each_other() -> usize {
+    const TURNS: usize = 100;
+    let turn = Arc::new(AtomicUsize::new(0));
+    let spin = |me: usize| {
+        let turn = turn.clone();
+        plainweave::spawn(move || {
+            for _ in 0..TURNS {
+                while turn.load(Ordering::Acquire) % 2 != me {
+                    plainweave::yield_now();
+                }
+                turn.fetch_add(1, Ordering::Release);
+            }
+        })
+    };
+    let fibers = [spin(0), spin(1)];
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    turn.load(Ordering::Relaxed)
+}
+
+#[test]
+fn fibers_that_spin_by_yields_make_progress_under_every_policy() {
+    for preset in PRESETS {
+        for workers in [1, 2] {
+            let what = format!("{} with {workers}", preset.name);
+            unless_it_hangs(&what, || {
+                // No spare worker helps.
+                let builder = Runtime::builder().workers(workers).max_workers(workers).policy(preset.name);
+                let runtime = builder.build().expect("a runtime");
+                assert_eq!(runtime.run(spin_on_each_other), 200, "{what}");
+            });
+        }
+    }
+}
+
 /// Two workers with room for two fibers each, both full of what spawners that spin want to add.
 #[test]
 fn full_workers_whose_spawners_spin_come_to_an_end() {

@@ -81,6 +81,8 @@ pub(crate) enum OpOwner {
     Nobody,
     /// A fiber's header.
     Fiber(NonNull<()>),
+    /// The header of a fiber that has several operations and is pinned until all have ended.
+    Select(NonNull<()>),
     /// An idle connection's box.
     IdleConn(NonNull<()>),
 }

@@ -9,8 +9,9 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type
 
 use super::TcpStream;
 use super::addr::{self, ToSocketAddrs};
-use crate::io::op::Op;
+use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
+use crate::sync::select::ReadinessBranch;
 
 /// The most connections that the kernel may hold until they are accepted (it caps this at `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -89,6 +90,12 @@ impl TcpListener {
         let peer = unsafe { SockAddr::new(storage, len) };
         let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
         Ok((TcpStream::of(Descriptor::new(fd)), peer))
+    }
+
+    /// Returns what makes an accept possible as a branch of a select.
+    #[doc(hidden)]
+    pub fn readable_branch(&self) -> ReadinessBranch<'_> {
+        ReadinessBranch::new(&self.source, Interest::Read)
     }
 
     /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`; it caps this at

@@ -15,6 +15,7 @@ use super::addr::{self, ToSocketAddrs};
 use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::sched::io_call::{Descriptor, perform, wait_ready};
 use crate::sched::wait;
+use crate::sync::select::ReadinessBranch;
 
 /// No timeout.
 const NONE: u64 = u64::MAX;
@@ -252,6 +253,18 @@ impl TcpStream {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Returns what makes a read possible as a branch of a select.
+    #[doc(hidden)]
+    pub fn readable_branch(&self) -> ReadinessBranch<'_> {
+        ReadinessBranch::new(self.source(), Interest::Read)
+    }
+
+    /// Returns what makes a write possible as a branch of a select.
+    #[doc(hidden)]
+    pub fn writable_branch(&self) -> ReadinessBranch<'_> {
+        ReadinessBranch::new(self.source(), Interest::Write)
     }
 
     fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {

@@ -253,6 +253,34 @@ impl<T> RawJoin<T> {
     }
 }
 
+/// A fiber's end, as a select watches it: whatever the type of the result, and whoever has the handle.
+pub(crate) trait End {
+    /// Returns whether the fiber has ended.
+    fn is_done(&self) -> bool;
+
+    /// Registers the waker of the only joiner. Returns false if the fiber has ended.
+    fn watch(&mut self, waker: Waker) -> bool;
+
+    /// Withdraws it, after `watch` returned true.
+    fn unwatch(&mut self);
+}
+
+impl<T> End for RawJoin<T> {
+    fn is_done(&self) -> bool {
+        RawJoin::is_done(self)
+    }
+
+    fn watch(&mut self, waker: Waker) -> bool {
+        let join = &self.packet().join;
+        !join.is_done() && join.wait(waker)
+    }
+
+    fn unwatch(&mut self) {
+        // If the fiber has ended meanwhile, it has taken the waker.
+        self.packet().join.retract();
+    }
+}
+
 impl<T> Drop for RawJoin<T> {
     fn drop(&mut self) {
         if self.packet().join.abandon() {

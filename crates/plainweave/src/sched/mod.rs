@@ -59,6 +59,7 @@ mod mailbox;
 #[cfg(all(test, loom))]
 mod models;
 mod outside;
+pub(crate) mod poll_any;
 pub(crate) mod pool;
 mod recycle;
 mod sleep;

@@ -31,6 +31,7 @@ use crate::abort::abort;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
+use crate::io::eventfd::Wakeup;
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
@@ -71,6 +72,8 @@ pub(crate) enum Waker {
     Thread(Arc<ThreadEntry>),
     /// A future's task that awaits a fiber; boxed because it is rare, and a cell for a waker lies in every fiber.
     Task(Box<task::Waker>),
+    /// A plain thread in poll(2).
+    Event(Arc<Wakeup>),
 }
 
 impl Waker {
@@ -88,6 +91,7 @@ impl Waker {
             Waker::Fiber(fiber) => fiber.wake(),
             Waker::Thread(entry) => entry.unparker.unpark(),
             Waker::Task(waker) => wake_task(waker),
+            Waker::Event(event) => event.wake(),
         }
     }
 }

@@ -201,6 +201,8 @@ impl IoCx<'_> {
             // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes this worker's I/O
             // lock before it reads the result.
             OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
+            // SAFETY: as above. It has other operations at this driver, so it stays pinned.
+            OpOwner::Select(header) => self.wake(unsafe { header.cast().as_ref() }, false),
             // SAFETY: the operation lies in that box, which this call consumes.
             OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
         }

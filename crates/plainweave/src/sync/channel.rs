@@ -5,45 +5,61 @@
 //! plainweave::run(|| {
 //!     let (sender, receiver) = channel::bounded(4);
 //!     plainweave::spawn(move || (1..=10).for_each(|n| sender.send(n).unwrap()));
-//!     let mut sum = 0;
-//!     while let Ok(n) = receiver.recv() {
-//!         sum += n;
-//!     }
+//!     let sum: i32 = receiver.iter().sum();
 //!     assert_eq!(sum, 55);
 //! });
 //! ```
+//!
+//! A *rendezvous* channel, `bounded(0)`, holds nothing: a send returns when a receiver has taken the value.
+
+pub(super) mod branch;
+mod error;
+mod iter;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use branch::{RecvBranch, SendBranch};
+use error::Why;
+pub use error::{RecvError, SendError};
+pub use iter::{IntoIter, Iter, TryIter};
+
+use super::select::{Notices, Selector, Watchers};
 use super::wait_queue::{Grant, WaitQueue};
-use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+use crate::time::with_timeout;
 
-/// The lists of waiters.
+/// The lists of waiters, and of watchers.
 const RECEIVERS: usize = 0;
 const SENDERS: usize = 1;
 
-type Shared<T> = Arc<WaitQueue<State<T>, 2>>;
+struct Channel<T> {
+    /// How many values it holds at most; 0 for a rendezvous channel, whose waiters are all watchers.
+    bound: usize,
+    queue: WaitQueue<State<T>, 2>,
+}
 
 struct State<T> {
     queue: VecDeque<T>,
     bound: usize,
     senders: usize,
     receivers: usize,
+    watchers: [Watchers<T>; 2],
 }
+
+type Shared<T> = Arc<Channel<T>>;
+type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 
 /// Creates a channel that holds at most `bound` values: `send` waits while it is full, so a slow receiver slows its
 /// senders down.
 ///
-/// # Panics
-/// `bound` is 0.
+/// With a bound of 0 it holds none: `send` waits until a receiver takes the value, `try_send` succeeds only if a
+/// receiver waits, and `try_recv` only if a sender waits.
 #[must_use]
 pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
-    assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
     channel(bound)
 }
 
@@ -54,7 +70,9 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(WaitQueue::new(State { queue: VecDeque::new(), bound, senders: 1, receivers: 1 }));
+    let watchers = [Watchers::new(), Watchers::new()];
+    let state = State { queue: VecDeque::new(), bound, senders: 1, receivers: 1, watchers };
+    let shared = Arc::new(Channel { bound, queue: WaitQueue::new(state) });
     (Sender(shared.clone()), Receiver(shared))
 }
 
@@ -65,35 +83,55 @@ pub struct Sender<T>(Shared<T>);
 /// The receiving half; clones share the values. When the last is dropped, remaining values are dropped and sends fail.
 pub struct Receiver<T>(Shared<T>);
 
-/// The error of a send; it holds the value and the reason.
-pub struct SendError<T>(T, Why);
+/// The waiters to wake after a critical section.
+struct Wakes<T> {
+    waiter: Option<Grant>,
+    selects: Notices<T>,
+    /// The peer whose operation this one has done, on a rendezvous channel.
+    peer: Option<Arc<Selector>>,
+}
 
-/// The error of a receive; it holds the reason.
-#[derive(Debug)]
-pub struct RecvError(Why);
+impl<T> Wakes<T> {
+    /// Takes the first waiter and all watchers of a list: one of them can go on.
+    #[inline]
+    fn take(locked: &mut Locked<T>, list: usize) -> Self {
+        Self { waiter: locked.take_first(list), selects: locked.state.watchers[list].take(), peer: None }
+    }
 
-#[derive(Clone, Copy, Debug)]
-enum Why {
-    Closed,
-    /// The channel was full, or empty, and the caller did not want to wait.
-    Busy,
-    Interrupted(Interrupt),
+    fn peer(selector: Arc<Selector>) -> Self {
+        Self { waiter: None, selects: Watchers::new().take(), peer: Some(selector) }
+    }
+
+    #[inline]
+    fn give(self) {
+        if let Some(grant) = self.waiter {
+            grant.give();
+        }
+        self.selects.give();
+        if let Some(peer) = self.peer {
+            peer.wake();
+        }
+    }
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; waits while the channel is full.
+    /// Sends a value; waits while the channel is full, or until a receiver takes it on a rendezvous channel.
     ///
     /// # Errors
-    /// All receivers are gone; or, while the channel was full, the caller was cancelled or ran into its deadline. The
-    /// error holds the value.
+    /// All receivers are gone; or, while it waited, the caller was cancelled or ran into its deadline. The error holds
+    /// the value, which no receiver has got.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        if self.0.bound == 0 {
+            return SendBranch::new(self, value).perform();
+        }
         let (mut value, mut place) = (Some(value), QueueEnd::Back);
         loop {
-            match self.0.wait_unless((SENDERS, place), Interrupts::Allowed, |locked| try_send(locked, &mut value)) {
-                Ok(Some(Ok(receiver))) => {
-                    give(receiver);
+            let sent = |locked: &mut _| try_send(locked, &mut value);
+            match self.0.queue.wait_unless((SENDERS, place), Interrupts::Allowed, sent) {
+                Ok(Some(Ok(wakes))) => {
+                    wakes.give();
                     return Ok(());
                 }
                 Ok(Some(Err(why))) => return Err(SendError(value.expect("kept"), why)),
@@ -104,50 +142,69 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a value if there is room now.
+    /// Sends a value like [`Self::send`], but waits for at most `limit`.
+    ///
+    /// # Errors
+    /// As for `send`; one that [`SendError::is_timed_out`] recognises after `limit`.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn send_timeout(&self, value: T, limit: Duration) -> Result<(), SendError<T>> {
+        with_timeout(limit, || self.send(value))
+    }
+
+    /// Sends a value if there is room now; on a rendezvous channel, if a receiver waits.
     ///
     /// # Errors
     /// The channel is full, or all receivers are gone. The error holds the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
-        match self.0.with(|locked| try_send(locked, &mut value)) {
-            Some(Ok(receiver)) => {
-                give(receiver);
+        match self.0.queue.with(|locked| try_send(locked, &mut value)) {
+            Some(Ok(wakes)) => {
+                wakes.give();
                 Ok(())
             }
             Some(Err(why)) => Err(SendError(value.expect("kept"), why)),
             None => Err(SendError(value.expect("kept"), Why::Busy)),
         }
     }
+
+    /// Returns whether all receivers are gone, so that no send can succeed any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.queue.with(|locked| locked.state.receivers == 0)
+    }
 }
 
-type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
-
-/// Sends if there is room, and returns the receiver to wake, if one waits. `None`: full.
-fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<Option<Grant>, Why>> {
+/// Sends if there is room or a receiver, and returns what to wake. `None`: full, or nobody receives.
+#[inline]
+fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<Wakes<T>, Why>> {
     let state = &mut locked.state;
     if state.receivers == 0 {
         return Some(Err(Why::Closed));
+    }
+    if state.bound == 0 {
+        return state.watchers[RECEIVERS].give(value).map(|peer| Ok(Wakes::peer(peer)));
     }
     if state.queue.len() >= state.bound {
         return None;
     }
     state.queue.extend(value.take());
-    Some(Ok(locked.take_first(RECEIVERS)))
+    Some(Ok(Wakes::take(locked, RECEIVERS)))
 }
 
-/// Takes a value if there is one, and returns it with the sender to wake, if one waits. `None`: empty.
-fn try_recv<T>(locked: &mut Locked<T>) -> Option<Result<(T, Option<Grant>), Why>> {
-    match locked.state.queue.pop_front() {
-        Some(value) => Some(Ok((value, locked.take_first(SENDERS)))),
-        None if locked.state.senders == 0 => Some(Err(Why::Closed)),
-        None => None,
+/// Takes a value if there is one, and returns it with what to wake. `None`: empty, or nobody sends.
+#[inline]
+fn try_recv<T>(locked: &mut Locked<T>) -> Option<Result<(T, Wakes<T>), Why>> {
+    let state = &mut locked.state;
+    if state.bound == 0
+        && let Some((value, peer)) = state.watchers[SENDERS].receive()
+    {
+        return Some(Ok((value, Wakes::peer(peer))));
     }
-}
-
-fn give(grant: Option<Grant>) {
-    if let Some(grant) = grant {
-        grant.give();
+    match state.queue.pop_front() {
+        Some(value) => Some(Ok((value, Wakes::take(locked, SENDERS)))),
+        None if state.senders == 0 => Some(Err(Why::Closed)),
+        None => None,
     }
 }
 
@@ -160,11 +217,14 @@ impl<T> Receiver<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&self) -> Result<T, RecvError> {
+        if self.0.bound == 0 {
+            return RecvBranch::new(self).perform();
+        }
         let mut place = QueueEnd::Back;
         loop {
-            match self.0.wait_unless((RECEIVERS, place), Interrupts::Allowed, try_recv) {
-                Ok(Some(Ok((value, sender)))) => {
-                    give(sender);
+            match self.0.queue.wait_unless((RECEIVERS, place), Interrupts::Allowed, try_recv) {
+                Ok(Some(Ok((value, wakes)))) => {
+                    wakes.give();
                     return Ok(value);
                 }
                 Ok(Some(Err(why))) => return Err(RecvError(why)),
@@ -175,184 +235,124 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Returns the next value if there is one now.
+    /// Returns the next value like [`Self::recv`], but waits for at most `limit`.
     ///
     /// # Errors
-    /// The channel is empty, whether senders are left or not.
+    /// As for `recv`; one that [`RecvError::is_timed_out`] recognises after `limit`.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn recv_timeout(&self, limit: Duration) -> Result<T, RecvError> {
+        with_timeout(limit, || self.recv())
+    }
+
+    /// Returns the next value if there is one now; on a rendezvous channel, if a sender waits.
+    ///
+    /// # Errors
+    /// The channel is empty: [`RecvError::is_closed`] says whether all senders are gone too.
     pub fn try_recv(&self) -> Result<T, RecvError> {
-        let (value, sender) = self.0.with(try_recv).unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
-        give(sender);
+        let (value, wakes) = self.0.queue.with(try_recv).unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
+        wakes.give();
         Ok(value)
     }
 
-    /// Returns the number of values sent and not yet received.
+    /// Returns whether all senders are gone, so that no value will come after those that are left.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.with(|locked| locked.state.queue.len())
-    }
-
-    /// Returns whether the channel is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn is_closed(&self) -> bool {
+        self.0.queue.with(|locked| locked.state.senders == 0)
     }
 }
 
-/// Wakes all waiters of a list, one per critical section, so that a section allocates nothing.
-fn give_all<T>(shared: &Shared<T>, list: usize) {
-    while let Some(grant) = shared.with(|locked| locked.take_first(list)) {
-        grant.give();
+/// What both halves can say of their channel.
+macro_rules! half_methods {
+    ($half:ident) => {
+        impl<T> $half<T> {
+            /// Returns the number of values sent and not yet received; always 0 for a rendezvous channel.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.0.queue.with(|locked| locked.state.queue.len())
+            }
+
+            /// Returns whether the channel is empty; a rendezvous channel always is.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Returns whether the channel is full; a rendezvous channel always is.
+            #[must_use]
+            pub fn is_full(&self) -> bool {
+                self.len() >= self.0.bound
+            }
+
+            /// Returns how many values the channel can hold: 0 for a rendezvous channel, `None` without a bound.
+            #[must_use]
+            pub fn capacity(&self) -> Option<usize> {
+                (self.0.bound != usize::MAX).then_some(self.0.bound)
+            }
+        }
+    };
+}
+
+half_methods!(Sender);
+half_methods!(Receiver);
+
+impl<T> Channel<T> {
+    /// Wakes all of a list after the other side has gone, one waiter per critical section, so that a section allocates
+    /// nothing.
+    fn close(&self, list: usize) {
+        while let Some(grant) = self.queue.with(|locked| locked.take_first(list)) {
+            grant.give();
+        }
+        // A watcher stays on the list, because it may carry a value.
+        while let Some(select) = self.queue.with(|locked| locked.state.watchers[list].notify_one()) {
+            select.wake();
+        }
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        self.0.with(|locked| locked.state.senders += 1);
+        self.0.queue.with(|locked| locked.state.senders += 1);
         Self(self.0.clone())
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let last = self.0.with(|locked| {
+        let last = self.0.queue.with(|locked| {
             locked.state.senders -= 1;
             locked.state.senders == 0
         });
         if last {
-            give_all(&self.0, RECEIVERS);
+            self.0.close(RECEIVERS);
         }
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        self.0.with(|locked| locked.state.receivers += 1);
+        self.0.queue.with(|locked| locked.state.receivers += 1);
         Self(self.0.clone())
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let left = self.0.with(|locked| {
+        let left = self.0.queue.with(|locked| {
             locked.state.receivers -= 1;
             (locked.state.receivers == 0).then(|| std::mem::take(&mut locked.state.queue))
         });
         if let Some(values) = left {
-            give_all(&self.0, SENDERS);
+            self.0.close(SENDERS);
             // Destructors of values are user code: run them outside the section.
             drop(values);
         }
     }
 }
 
-impl<T> SendError<T> {
-    /// Returns the value that was not sent.
-    pub fn into_inner(self) -> T {
-        self.0
-    }
-
-    /// Returns whether all receivers are gone.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        matches!(self.1, Why::Closed)
-    }
-
-    /// Returns whether there was no room (`try_send` only).
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self.1, Why::Busy)
-    }
-
-    /// Returns whether the caller was cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        matches!(self.1, Why::Interrupted(Interrupt::Cancelled(_)))
-    }
-
-    /// Returns whether the caller ran into its deadline.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        matches!(self.1, Why::Interrupted(Interrupt::TimedOut))
-    }
-}
-
-impl RecvError {
-    /// Returns whether the channel is empty and all senders are gone.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        matches!(self.0, Why::Closed)
-    }
-
-    /// Returns whether there was no value (`try_recv` only).
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        matches!(self.0, Why::Busy)
-    }
-
-    /// Returns whether the caller was cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        matches!(self.0, Why::Interrupted(Interrupt::Cancelled(_)))
-    }
-
-    /// Returns whether the caller ran into its deadline.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        matches!(self.0, Why::Interrupted(Interrupt::TimedOut))
-    }
-}
-
-impl Why {
-    fn into_io(self, closed: &'static str, busy: &'static str) -> io::Error {
-        match self {
-            Why::Closed => io::Error::new(io::ErrorKind::BrokenPipe, closed),
-            Why::Busy => io::Error::new(io::ErrorKind::WouldBlock, busy),
-            Why::Interrupted(interrupt) => interrupt.into(),
-        }
-    }
-}
-
-const NO_RECEIVER: &str = "the channel has no receivers left";
-const FULL: &str = "the channel is full";
-const NO_SENDER: &str = "the channel is empty and has no senders left";
-const EMPTY: &str = "the channel is empty";
-
-impl<T> From<SendError<T>> for io::Error {
-    fn from(error: SendError<T>) -> Self {
-        error.1.into_io(NO_RECEIVER, FULL)
-    }
-}
-
-impl From<RecvError> for io::Error {
-    fn from(error: RecvError) -> Self {
-        error.0.into_io(NO_SENDER, EMPTY)
-    }
-}
-
-impl<T> fmt::Display for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.1.into_io(NO_RECEIVER, FULL).fmt(f)
-    }
-}
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.into_io(NO_SENDER, EMPTY).fmt(f)
-    }
-}
-
-impl<T> fmt::Debug for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SendError").field(&self.1).finish()
-    }
-}
-
-impl<T> std::error::Error for SendError<T> {}
-impl std::error::Error for RecvError {}
-
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sender")
+        f.debug_struct("Sender").field("len", &self.len()).finish()
     }
 }
 

@@ -17,14 +17,28 @@
 //! | [`Notify`] | in order; one notification is kept | waits |
 //! | [`watch`]: a value and its versions | each receiver sees the latest | waits |
 //! | [`broadcast`]: each value goes to each receiver | in the order of sending | waits; a slow one loses the oldest |
+//! | [`promise()`]: [`Resolver`], [`Promise`] | every waiter gets the one value | waits |
+//! | [`JoinSet`] | fibers in the order in which they end | waits |
+//! | [`select!`] | at random among the branches that are ready | waits, or takes its `default` |
 //!
 //! All are built on `wait_queue`. None is poisoned by a panic. A primitive that others wait for cannot be dropped: they
 //! borrow it, or own a part of it.
+//!
+//! # Misuse
+//! A send to a channel without receivers, a receive from an empty one without senders and a wait for a promise whose
+//! resolver is gone return errors, also as branches of a select, where they are ready at once. What is given back by
+//! dropping a guard or a permit cannot be given back twice. A fiber that panics leaves nothing locked: guards, permits,
+//! channel halves, resolvers and sets that it unwinds through are dropped as usual. Waits in destructors work while it
+//! panics; a fiber on shared storage holds up its worker meanwhile and gives up after a bounded time.
 
 pub mod channel;
 mod condvar;
+mod join_set;
 mod mutex;
+mod promise;
 mod rw_lock;
+#[doc(hidden)]
+pub mod select;
 mod semaphore;
 pub(crate) mod wait_queue;
 
@@ -40,7 +54,9 @@ pub mod watch;
 
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;
+pub use join_set::JoinSet;
 pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
+pub use promise::{Promise, PromiseError, Resolver, promise};
 pub use rw_lock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{OwnedPermit, Permit, Semaphore};
 
@@ -49,3 +65,6 @@ pub use lazy_lock::LazyLock;
 pub use notify::{Notified, Notify};
 pub use once_lock::{Once, OnceLock};
 pub use wait_group::WaitGroup;
+
+#[doc(inline)]
+pub use crate::select;

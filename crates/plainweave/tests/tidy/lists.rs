@@ -23,6 +23,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/io/source.rs",
     "crates/plainweave/src/io/uring.rs",
     "crates/plainweave/src/sched/io_call.rs",
+    "crates/plainweave/src/sched/poll_any.rs",
     "crates/plainweave/src/watchdog/timeslice.rs",
     "crates/plainweave/src/net/listener.rs",
     "crates/plainweave/src/net/stream.rs",

@@ -1,0 +1,142 @@
+//! A wait for several descriptors, and for something else besides: the part of a select that drivers do.
+//!
+//! A fiber: 1. It pins itself to its worker and gives the worker's driver a poll for each descriptor. 2. It waits until
+//! one of them, or the condition besides, is over. 3. It asks the driver to cancel the others, and waits until the
+//! driver has reported **all**: only then may the operations go. A poll transfers nothing, so nothing is lost by its
+//! cancellation.
+//!
+//! The fiber stays pinned from the first step to the last, because only its worker can cancel what is at its driver.
+//! Therefore its operations have an owner of their own kind (`OpOwner::Select`), whose completion wakes the fiber
+//! without unpinning it. While another fiber stalls the worker, this one waits as a fiber that does not move does.
+//!
+//! A plain thread waits in poll(2), for an eventfd too, by which it is woken for what is not a descriptor.
+
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use crate::fiber::cancel::Interrupt;
+use crate::fiber::{Header, NEVER, Reason};
+use crate::io::driver::Submitted;
+use crate::io::eventfd::Wakeup;
+use crate::io::op::{Interest, Op, OpOwner, Operation};
+use crate::io::source::Source;
+use crate::sched::wait::{self, Interrupts, Pin, WaitSpec};
+use crate::sys::{self, PollEntry, PollFlags};
+
+/// A descriptor that is waited for.
+pub(crate) struct Poll<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) interest: Interest,
+    /// Set when the descriptor has become ready.
+    pub(crate) ready: &'a Cell<bool>,
+}
+
+/// Waits until one of the descriptors is ready, `over` gives something, or `limit` has passed. On a thread, what makes
+/// `over` give something wakes `event` too.
+///
+/// Context: any thread or fiber; on a thread with an `event`.
+pub(crate) fn poll_any(
+    polls: &[Poll<'_>],
+    event: Option<&Wakeup>,
+    limit: Option<Duration>,
+    over: impl FnMut() -> Option<()>,
+) -> Result<(), Interrupt> {
+    match (wait::suspendable(), event) {
+        (Some(header), _) => on_fiber(header, polls, limit, over),
+        (None, Some(event)) => on_thread(event, polls, limit, over),
+        (None, None) => unreachable!("a thread brings an eventfd"),
+    }
+}
+
+fn on_fiber(
+    header: &Header,
+    polls: &[Poll<'_>],
+    limit: Option<Duration>,
+    mut over: impl FnMut() -> Option<()>,
+) -> Result<(), Interrupt> {
+    let _pin = Pin::new(header);
+    let operations: Vec<_> = polls.iter().map(|poll| Operation::new(Op::Poll(poll.interest), poll.source)).collect();
+    // From here on nothing unwinds until the driver has reported all of them.
+    for operation in &operations {
+        operation.owner.set(OpOwner::Select(NonNull::from(header).cast()));
+        // SAFETY: the vector does not change, and this frame does not end before all completions have been seen.
+        let submitted = unsafe { header.worker().io().driver.borrow_mut().submit(NonNull::from(operation)) };
+        if let Submitted::Done(result) = submitted {
+            operation.result.set(Some(result));
+        }
+    }
+    let waited = wait::until_on_fiber(header, WaitSpec::new(Reason::Io, Interrupts::Allowed).timeout(limit), || {
+        // Under the lock, because the watchdog may complete operations too.
+        let locked = header.worker().io();
+        let any = operations.iter().any(|operation| operation.result.get().is_some());
+        drop(locked);
+        if any { Some(()) } else { over() }
+    });
+    end_all(header, &operations);
+    for (poll, operation) in polls.iter().zip(&operations) {
+        // Any other error is the descriptor's: the call that follows returns it.
+        if operation.result.get() != Some(-libc::ECANCELED) {
+            poll.ready.set(true);
+        }
+    }
+    waited
+}
+
+/// Performs step 3.
+fn end_all(header: &Header, operations: &[Operation]) {
+    for operation in operations {
+        // Check and cancel under one lock.
+        let io = header.worker().io();
+        if operation.result.get().is_none() {
+            // SAFETY: at the driver of this worker, to which the fiber is pinned; no completion has been seen, so it is
+            // pending, and cancelled once.
+            unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
+        }
+    }
+    loop {
+        let locked = header.worker().io();
+        let all = operations.iter().all(|operation| operation.result.get().is_some());
+        drop(locked);
+        if all {
+            return;
+        }
+        wait::suspend(header, Reason::Io, NEVER);
+    }
+}
+
+fn on_thread(
+    event: &Wakeup,
+    polls: &[Poll<'_>],
+    limit: Option<Duration>,
+    mut over: impl FnMut() -> Option<()>,
+) -> Result<(), Interrupt> {
+    let own = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let deadline = wait::earliest(wait::thread_deadline(), own);
+    loop {
+        if over().is_some() {
+            return Ok(());
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Interrupt::TimedOut);
+        }
+        let mut entries = vec![PollEntry::new(event, PollFlags::IN)];
+        entries.extend(polls.iter().map(entry));
+        // A signal, or a kernel out of memory: look again.
+        let _ = sys::poll_all(&mut entries, left);
+        let found: Vec<_> = entries[1..].iter().map(|entry| !entry.revents().is_empty()).collect();
+        // Before `over` is asked again: what came earlier is seen then.
+        event.clear();
+        if found.contains(&true) {
+            polls.iter().zip(found).for_each(|(poll, found)| poll.ready.set(found));
+            return Ok(());
+        }
+    }
+}
+
+fn entry<'a>(poll: &Poll<'a>) -> PollEntry<'a> {
+    let events = if poll.interest == Interest::Read { PollFlags::IN | PollFlags::RDHUP } else { PollFlags::OUT };
+    PollEntry::from_borrowed_fd(poll.source.as_fd(), events)
+}

@@ -1,0 +1,177 @@
+//! A send and a receive as branches of a select; on a rendezvous channel every wait is one.
+//!
+//! There a watcher waits for a peer that does both operations in one critical section: it claims the watcher, moves the
+//! value, and wakes it. A value that nobody has taken goes back when the watcher leaves.
+
+use std::sync::Arc;
+
+use super::error::Why;
+use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, try_recv, try_send};
+use crate::fiber::cancel::Interrupt;
+use crate::sync::select::{Case, Selector, Source, perform};
+
+/// The value of a send in a select.
+#[derive(Debug)]
+enum Slot<'a, T> {
+    /// Dropped with the branch if it was not sent.
+    Own(Option<T>),
+    /// Stays where it is if it was not sent.
+    Lent(&'a mut Option<T>),
+}
+
+impl<T> Slot<'_, T> {
+    fn place(&mut self) -> &mut Option<T> {
+        match self {
+            Slot::Own(value) => value,
+            Slot::Lent(value) => value,
+        }
+    }
+}
+
+/// A send that waits beside others.
+#[derive(Debug)]
+pub struct SendBranch<'a, T> {
+    sender: &'a Sender<T>,
+    slot: Slot<'a, T>,
+    sent: Option<Result<(), SendError<T>>>,
+}
+
+/// A receive that waits beside others.
+#[derive(Debug)]
+pub struct RecvBranch<'a, T> {
+    receiver: &'a Receiver<T>,
+    received: Option<Result<T, RecvError>>,
+}
+
+impl<'a, T> SendBranch<'a, T> {
+    /// Creates one that has not begun, of a value that is dropped if it is not sent.
+    pub fn new(sender: &'a Sender<T>, value: T) -> Self {
+        Self { sender, slot: Slot::Own(Some(value)), sent: None }
+    }
+
+    /// Creates one that has not begun, of a value that stays where it is if it is not sent.
+    pub fn lent(sender: &'a Sender<T>, slot: &'a mut Option<T>) -> Self {
+        Self { sender, slot: Slot::Lent(slot), sent: None }
+    }
+
+    /// Returns it as one of the select's cases.
+    pub fn case(&mut self) -> Case<'_> {
+        Case::new(self)
+    }
+
+    /// Returns what it came to, if it was chosen.
+    pub fn output(self) -> Option<Result<(), SendError<T>>> {
+        self.sent
+    }
+
+    /// Sends, and waits for this alone.
+    pub(super) fn perform(mut self) -> Result<(), SendError<T>> {
+        match perform(Case::new(&mut self)) {
+            Ok(()) => self.sent.expect("chosen"),
+            Err(interrupt) => Err(self.not_sent(Why::Interrupted(interrupt))),
+        }
+    }
+
+    fn not_sent(&mut self, why: Why) -> SendError<T> {
+        SendError(self.slot.place().take().expect("kept"), why)
+    }
+}
+
+impl<T> Source for SendBranch<'_, T> {
+    fn attempt(&mut self) -> bool {
+        let value = self.slot.place();
+        if value.is_none() {
+            return false;
+        }
+        match self.sender.0.queue.with(|locked| try_send(locked, value)) {
+            Some(Ok(wakes)) => {
+                wakes.give();
+                self.sent = Some(Ok(()));
+            }
+            Some(Err(why)) => self.sent = Some(Err(self.not_sent(why))),
+            None => return false,
+        }
+        true
+    }
+
+    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+        let value = self.slot.place();
+        if value.is_none() {
+            return false;
+        }
+        self.sender.0.queue.with(|locked| {
+            let state = &mut locked.state;
+            if state.receivers == 0 || state.queue.len() < state.bound {
+                return true;
+            }
+            let lent = if state.bound == 0 { value.take() } else { None };
+            state.watchers[SENDERS].enter(selector, branch, lent);
+            state.bound == 0 && state.watchers[RECEIVERS].any_other(selector)
+        })
+    }
+
+    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+        let back = self.sender.0.queue.with(|locked| locked.state.watchers[SENDERS].leave(selector, branch));
+        if claimed {
+            self.sent = Some(Ok(()));
+        } else if back.is_some() {
+            *self.slot.place() = back;
+        }
+    }
+}
+
+impl<'a, T> RecvBranch<'a, T> {
+    /// Creates one that has not begun.
+    pub fn new(receiver: &'a Receiver<T>) -> Self {
+        Self { receiver, received: None }
+    }
+
+    /// Returns it as one of the select's cases.
+    pub fn case(&mut self) -> Case<'_> {
+        Case::new(self)
+    }
+
+    /// Returns what it came to, if it was chosen.
+    pub fn output(self) -> Option<Result<T, RecvError>> {
+        self.received
+    }
+
+    /// Receives, and waits for this alone.
+    pub(super) fn perform(mut self) -> Result<T, RecvError> {
+        let interrupted = |interrupt: Interrupt| RecvError(Why::Interrupted(interrupt));
+        perform(Case::new(&mut self)).map_err(interrupted)?;
+        self.received.expect("chosen")
+    }
+}
+
+impl<T> Source for RecvBranch<'_, T> {
+    fn attempt(&mut self) -> bool {
+        self.received = match self.receiver.0.queue.with(try_recv) {
+            Some(Ok((value, wakes))) => {
+                wakes.give();
+                Some(Ok(value))
+            }
+            Some(Err(why)) => Some(Err(RecvError(why))),
+            None => None,
+        };
+        self.received.is_some()
+    }
+
+    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+        self.receiver.0.queue.with(|locked| {
+            let state = &mut locked.state;
+            if state.senders == 0 || !state.queue.is_empty() {
+                return true;
+            }
+            state.watchers[RECEIVERS].enter(selector, branch, None);
+            state.bound == 0 && state.watchers[SENDERS].any_other(selector)
+        })
+    }
+
+    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+        let given = self.receiver.0.queue.with(|locked| locked.state.watchers[RECEIVERS].leave(selector, branch));
+        if claimed {
+            self.received = given.map(Ok);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A set of fibers whose results are taken as they end.
+//!
+//! Each fiber reports its key to a channel when its closure is over, however that ends; the set then joins it, which
+//! takes no longer than the destructors of its thread-locals. The report is made by a destructor, so a closure that
+//! panics makes it, and one that never starts does too.
+
+use std::fmt;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::channel::{self, Receiver, Sender};
+use super::select::{Case, RecvBranch, Selector, Source};
+use crate::runtime::Runtime;
+use crate::sched::closure::drop_contained;
+use crate::sched::pool;
+use crate::thread::{self, Fiber, JoinError, JoinHandle};
+
+/// Fibers that end in any order: [`JoinSet::join_next`] waits for the next that does.
+///
+/// The set is structured: dropping it cancels the fibers that are left and waits for them, so none outlives it unless
+/// it was [detached](JoinSet::detach_all). Unlike a [`scope`](crate::scope()), it takes more fibers while others end,
+/// its fibers borrow nothing, and neither a panic of one of them nor the cancellation of the owner cancels them.
+///
+/// ```
+/// use plainweave::sync::JoinSet;
+/// plainweave::run(|| {
+///     let mut squares = JoinSet::new();
+///     for n in 1..=10 {
+///         squares.spawn(move || n * n);
+///     }
+///     let mut sum = 0;
+///     while let Some(square) = squares.join_next() {
+///         sum += square.unwrap();
+///     }
+///     assert_eq!(sum, 385);
+/// });
+/// ```
+pub struct JoinSet<T> {
+    fibers: Slab<JoinHandle<T>>,
+    ended: Receiver<usize>,
+    report: Sender<usize>,
+}
+
+/// Reports the end of a closure when it is dropped with it.
+struct Report {
+    to: Sender<usize>,
+    key: usize,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // There is always room, and if the set is gone, or has detached the fiber, nobody wants to know.
+        drop(self.to.send(self.key));
+    }
+}
+
+impl<T> JoinSet<T> {
+    /// Creates an empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        let (report, ended) = channel::unbounded();
+        Self { fibers: Slab::new(), ended, report }
+    }
+
+    /// Returns the number of fibers in the set, running or ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fibers.len()
+    }
+
+    /// Returns whether no fiber is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fibers.is_empty()
+    }
+
+    /// Waits until one of the fibers has ended, takes it out of the set and returns its result. Fibers are returned in
+    /// the order in which they end; `None` if the set is empty.
+    ///
+    /// # Errors
+    /// The fiber's panic, or why it could not start; or, while none had ended, the *caller* was cancelled
+    /// ([`JoinError::is_cancelled`]) or ran into its deadline: then all fibers go on, and are still in the set.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        if self.is_empty() {
+            return None;
+        }
+        Some(match self.ended.recv() {
+            Ok(key) => self.fibers.remove(key).join_always(),
+            Err(error) => Err(JoinError::interrupted(error.interrupt())),
+        })
+    }
+
+    /// Takes a fiber that has ended out of the set and returns its result; `None` if there is none.
+    ///
+    /// # Errors
+    /// The fiber's panic, or why it could not start.
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        let key = self.ended.try_recv().ok()?;
+        Some(self.fibers.remove(key).join_always())
+    }
+
+    /// Requests that all fibers stop, as [`JoinHandle::cancel`] does. They stay in the set until they are joined.
+    pub fn cancel_all(&self) {
+        self.fibers.iter().for_each(|(_, fiber)| fiber.cancel());
+    }
+
+    /// Empties the set and lets its fibers go on by themselves.
+    pub fn detach_all(&mut self) {
+        // With a channel of its own, so that their reports do not come here.
+        (self.report, self.ended) = channel::unbounded();
+        self.fibers.clear();
+    }
+
+    /// Returns the next end as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&mut self) -> JoinNextBranch<'_, T> {
+        JoinNextBranch { ended: RecvBranch::new(&self.ended), fibers: &mut self.fibers, none_left: false }
+    }
+}
+
+impl<T: Send + 'static> JoinSet<T> {
+    /// Spawns a fiber into the set, on the current runtime, and returns its handle, for `cancel` and the like.
+    ///
+    /// # Panics
+    /// If called outside a runtime; there use [`Self::spawn_on`].
+    #[track_caller]
+    pub fn spawn<F: FnOnce() -> T + Send + 'static>(&mut self, f: F) -> Fiber {
+        if !thread::on_fiber() {
+            // Before there is a closure that reports its end.
+            pool::no_runtime("JoinSet::spawn");
+        }
+        let body = self.reporting(f);
+        self.insert(thread::spawn(body))
+    }
+
+    /// Spawns a fiber into the set, on a runtime.
+    ///
+    /// Context: any thread or fiber.
+    pub fn spawn_on<F: FnOnce() -> T + Send + 'static>(&mut self, runtime: &Runtime, f: F) -> Fiber {
+        let body = self.reporting(f);
+        self.insert(runtime.spawn(body))
+    }
+
+    /// Returns the closure of the next fiber.
+    fn reporting<F: FnOnce() -> T + Send + 'static>(&self, f: F) -> impl FnOnce() -> T + Send + use<T, F> {
+        let report = Report { to: self.report.clone(), key: self.fibers.vacant_key() };
+        move || {
+            let _report = report;
+            f()
+        }
+    }
+
+    fn insert(&mut self, fiber: JoinHandle<T>) -> Fiber {
+        let handle = fiber.fiber();
+        self.fibers.insert(fiber);
+        handle
+    }
+}
+
+impl<T> Default for JoinSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for JoinSet<T> {
+    fn drop(&mut self) {
+        self.cancel_all();
+        for fiber in self.fibers.drain() {
+            // As with a handle that is dropped, nobody asks for the result.
+            drop_contained(fiber.join_always());
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.len()).finish()
+    }
+}
+
+/// The next end of a fiber of a set, waited for beside others.
+#[derive(Debug)]
+pub struct JoinNextBranch<'a, T> {
+    ended: RecvBranch<'a, usize>,
+    fibers: &'a mut Slab<JoinHandle<T>>,
+    /// The set was empty when it was chosen.
+    none_left: bool,
+}
+
+impl<T> JoinNextBranch<'_, T> {
+    /// Returns it as one of the select's cases.
+    pub fn case(&mut self) -> Case<'_> {
+        Case::new(self)
+    }
+
+    /// Returns what `join_next` would, if it was chosen.
+    pub fn output(self) -> Option<Option<Result<T, JoinError>>> {
+        if self.none_left {
+            return Some(None);
+        }
+        let key = self.ended.output()?.expect("the set has a sender");
+        Some(Some(self.fibers.remove(key).join_always()))
+    }
+}
+
+impl<T> Source for JoinNextBranch<'_, T> {
+    fn attempt(&mut self) -> bool {
+        self.none_left = self.fibers.is_empty();
+        self.none_left || self.ended.attempt()
+    }
+
+    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+        self.ended.watch(selector, branch)
+    }
+
+    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+        self.ended.unwatch(selector, branch, claimed);
+    }
+}

@@ -1,0 +1,214 @@
+//! Waiting for whichever of several things comes first: [`select!`](crate::sync::select!).
+//!
+//! # Concepts
+//! A *source* is what a branch waits for: a channel, a promise, a fiber's end, a socket, the clock. A *watcher* is a
+//! select's entry in a source's list. Only a *try-operation* takes anything from a source, and a select makes one after
+//! the other until one succeeds. So a branch that loses has taken nothing, and neither has a select that is cancelled.
+//!
+//! # Why it is hard
+//! A fiber's place in wait queues is in its header, and there is one of it (`wait_queue`); a select is in several lists
+//! at once. A grant from a wait queue must be used by the waiter that gets it. A select that had grants from two
+//! sources would have to pass one on, to a waiter that may have left meanwhile.
+//!
+//! # Protocol
+//! 1. Try all branches, in random order. The first that succeeds is chosen, and that is all.
+//! 2. Open a [`Claim`](crate::atomics::claim) and enter a watcher in each source's list. A source in which an attempt
+//!    may succeed says so instead (it decides under its lock): then go to 4.
+//! 3. Wait until the claim has ended, or for the nearest timer.
+//! 4. Close the claim, and leave all lists. Go to 1.
+//!
+//! A source that changes takes *all* its watchers off its list and notifies them, and grants to its first plain waiter
+//! as if there were none. Each looks for itself, and one finds what there is. So a select that is notified and then
+//! takes another branch has kept nothing from anybody; no wake-up is passed on. The price is that all look; it is paid
+//! where several selects watch one source.
+//!
+//! *No wake-up is lost:* a source changes and reads its list in one critical section; a watcher checks the source and
+//! enters the list in one. If the watcher comes second it sees the change; if it comes first it is notified
+//! (`loom_two_sources_and_a_giving_up`).
+//!
+//! *Rendezvous.* Two selects that meet on a channel without room could both watch and never try at the same moment. So
+//! there a watcher can be *claimed*: a peer that tries ends its wait and does both operations under the channel's lock
+//! (`watchers`). A select that tries has closed its claim, so it is claimed by nobody meanwhile, itself included. If
+//! two watch each other, the one that entered second has seen the first, and tries
+//! (`loom_two_selects_meet`). A claim that came before a cancellation stands: the operation is done.
+//!
+//! *Descriptors* are polled by operations at the worker's driver (`sched/poll_any`), to which the fiber is pinned until
+//! they have all ended. They transfer nothing.
+//!
+//! # Rejected
+//! A place in each wait queue with a claim on each grant, passed on by losers: nothing wakes more than one, but every
+//! lock and channel would pay for it, and each source would need its own way to pass a grant on. The macro's `send`
+//! evaluating its value only when chosen: a rendezvous peer would have to wait for user code.
+
+mod join;
+mod macros;
+#[cfg(all(test, loom))]
+mod models;
+mod readiness;
+mod timer;
+mod watchers;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+pub use self::join::JoinBranch;
+pub use self::readiness::ReadinessBranch;
+pub use self::timer::TimerBranch;
+pub(crate) use self::watchers::{Notices, Selector, Watchers};
+pub use super::channel::branch::{RecvBranch, SendBranch};
+use crate::fiber::Reason;
+use crate::fiber::cancel::Interrupt;
+use crate::io::eventfd::Wakeup;
+use crate::policy::Cx;
+use crate::sched::poll_any::{Poll, poll_any};
+use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
+use crate::time;
+
+/// What a select can wait for.
+pub(crate) trait Source {
+    /// Performs the operation if it need not wait, and keeps its outcome. Returns whether it did.
+    fn attempt(&mut self) -> bool;
+
+    /// Enters the source's list as operation `branch` of a select, unless an attempt may succeed now: then it returns
+    /// true.
+    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool;
+
+    /// Leaves the list, if it is in it. `claimed`: a peer has performed the operation.
+    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool);
+
+    /// Returns whether an attempt may succeed, where the source wakes the waiter without ending its claim.
+    ///
+    /// Provided: false.
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    /// Returns when an attempt will succeed, where that is known.
+    ///
+    /// Provided: `None`.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Returns the descriptor to poll, where it is that.
+    ///
+    /// Provided: `None`.
+    fn poll(&self) -> Option<Poll<'_>> {
+        None
+    }
+}
+
+/// One branch of a select that runs.
+pub struct Case<'a> {
+    source: &'a mut dyn Source,
+    branch: usize,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(source: &'a mut dyn Source) -> Self {
+        Self { source, branch: 0 }
+    }
+}
+
+impl fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Case").field(&self.branch).finish()
+    }
+}
+
+/// Waits until one of the cases has been performed; if `default` is set, only tries. One of the cases has an output
+/// afterwards, unless nothing was ready. An interrupt is returned.
+pub fn run(cases: &mut [Case<'_>], default: bool) -> Option<io::Error> {
+    cases.iter_mut().enumerate().for_each(|(branch, case)| case.branch = branch);
+    let mut random = random();
+    if attempt(cases, &mut random) || default {
+        return None;
+    }
+    let on_thread = wait::suspendable().is_none() && cases.iter().any(|case| case.source.poll().is_some());
+    let event = match on_thread.then(Wakeup::new).transpose() {
+        Ok(event) => event.map(Arc::new),
+        Err(error) => return Some(error),
+    };
+    wait_for_first(cases, &mut random, event.as_ref()).err().map(io::Error::from)
+}
+
+/// Returns why no case has an output, after [`run`] without a default.
+pub fn interrupted(interrupt: Option<io::Error>) -> io::Error {
+    interrupt.unwrap_or_else(|| unreachable!("a select ends with a branch or an interrupt"))
+}
+
+/// Waits until the case, which polls no descriptor, has been performed.
+///
+/// Context: any thread or fiber; may suspend.
+pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
+    let (mut cases, mut random) = ([case], random());
+    if attempt(&mut cases, &mut random) {
+        return Ok(());
+    }
+    wait_for_first(&mut cases, &mut random, None)
+}
+
+/// Waits until one of the cases, which have been tried in vain, has been performed. A thread that polls descriptors
+/// brings an `event`.
+fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
+    loop {
+        let (claimed, waited) = watch(cases, event);
+        // Also after an interrupt: what has come meanwhile is delivered, as by every wait.
+        if claimed || attempt(cases, random) {
+            return Ok(());
+        }
+        let Err(interrupt) = waited else { continue };
+        // A branch may have asked for the timeout, and its clock may disagree by an instant.
+        let timer = cases.iter().any(|case| case.source.due().is_some());
+        if interrupt != Interrupt::TimedOut || !timer || wait::interrupted().is_some() {
+            return Err(interrupt);
+        }
+    }
+}
+
+/// Performs step 1: a shuffle that stops at the first success.
+fn attempt(cases: &mut [Case<'_>], random: &mut Cx) -> bool {
+    let count = cases.len();
+    (0..count).any(|next| {
+        if next + 1 < count {
+            cases.swap(next, next + random.below(count - next));
+        }
+        cases[next].source.attempt()
+    })
+}
+
+/// Performs steps 2 to 4 once. Returns whether a peer has performed one of the operations, and how the wait ended.
+fn watch(cases: &mut [Case<'_>], event: Option<&Arc<Wakeup>>) -> (bool, Result<(), Interrupt>) {
+    let waker = event.map_or_else(Waker::current, |event| Waker::Event(event.clone()));
+    let selector = Arc::new(Selector::new(waker));
+    selector.claim.open();
+    let ready = cases.iter_mut().any(|case| case.source.watch(&selector, case.branch));
+    // From here on nothing unwinds until all lists have been left.
+    let waited = if ready { Ok(()) } else { wait_for(cases, &selector, event) };
+    let claimed = selector.claim.close();
+    for case in cases {
+        case.source.unwatch(&selector, case.branch, claimed == Some(case.branch));
+    }
+    (claimed.is_some(), waited)
+}
+
+/// Performs step 3.
+fn wait_for(cases: &[Case<'_>], selector: &Selector, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
+    let due = cases.iter().filter_map(|case| case.source.due()).min();
+    let limit = due.map(|at| at.saturating_duration_since(time::now()));
+    let over = || (!selector.claim.is_open() || cases.iter().any(|case| case.source.is_ready())).then_some(());
+    let polls: Vec<_> = cases.iter().filter_map(|case| case.source.poll()).collect();
+    if !polls.is_empty() {
+        return poll_any(&polls, event.map(|event| &**event), limit, over);
+    }
+    wait::until(WaitSpec::new(Reason::Sync, Interrupts::Allowed).timeout(limit), over)
+}
+
+/// Returns what the order of attempts is drawn from; each select draws its own.
+fn random() -> Cx {
+    static SELECTS: AtomicU64 = AtomicU64::new(0);
+    Cx::new(SELECTS.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,191 @@
+//! The macro. It turns each branch into a value that implements `Source`, runs them, and then, with all of them gone,
+//! runs the body of the one that has an output.
+
+/// Waits until the first of several operations can be done, does it, and runs the body of its branch.
+///
+/// ```
+/// use std::time::Duration;
+/// use plainweave::sync::{channel, select};
+///
+/// plainweave::run(|| {
+///     let (requests, to_serve) = channel::bounded(8);
+///     let (stop, stopped) = channel::bounded::<()>(0);
+///     let server = plainweave::spawn(move || loop {
+///         select! {
+///             recv(to_serve) -> request => match request {
+///                 Ok(n) => assert_eq!(n, 1),
+///                 Err(_) => break "no more requests",
+///             },
+///             recv(stopped) -> _ => break "stopped",
+///             after(Duration::from_secs(5)) => break "idle",
+///         }
+///         .expect("not cancelled")
+///     });
+///     requests.send(1).unwrap();
+///     drop(stop);
+///     assert_eq!(server.join().unwrap(), "stopped");
+/// });
+/// ```
+///
+/// | branch | is done when | gives |
+/// |---|---|---|
+/// | `recv(receiver) -> result` | a value was received, or the channel is closed | as `recv` |
+/// | `send(sender, value) -> result` | the value was sent, or the channel is closed | as `send` |
+/// | `promise(promise) -> result` | the promise has ended | as [`Promise::wait`](crate::sync::Promise::wait) |
+/// | `join(handle) -> result` | the fiber has ended | as `join`; the handle is used up |
+/// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
+/// | `readable(socket)`, `writable(stream)` | a read (of a listener, an accept) or a write would not block | |
+/// | `after(duration)`, `at(instant)` | the time has come | |
+/// | `default` | nothing else can be done at once; the select never waits | |
+///
+/// Where several can be done, one of them is chosen at random. Branches are separated by commas, which a block in
+/// braces may leave out; there may be one `default`, as the last.
+///
+/// # What losing branches keep
+/// A branch that is not chosen has done nothing: it has received no value, sent none, and used up no result. Arguments
+/// are evaluated once, in order, before anything is tried. A value given to `send` is dropped like an argument of any
+/// other call if its branch is not chosen. To keep it, lend it: `send(sender, &mut slot)`, where `slot` is an
+/// `Option` with the value. It is taken if it is sent, and comes back in the error if the channel is closed; while the
+/// slot is empty, the branch cannot be done. `join` takes the name of a handle that is declared `mut`, of any of the
+/// three kinds; it is moved if its branch is chosen, and else waits for the next select.
+///
+/// # Errors
+/// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing was chosen: the
+/// caller was cancelled ([`is_cancelled`](crate::is_cancelled)) or ran into its deadline
+/// ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done. With `default` it is never an error.
+///
+/// A socket that was readable may not be so any more when its body reads, if others read from it too: then the read
+/// waits. A fiber that waits for sockets is pinned to its worker meanwhile.
+///
+/// Bodies run after the select: they may use what the branches use, leave by `return`, `break` and `?`, and panic.
+///
+/// Context: any thread or fiber; may suspend without `default`.
+#[macro_export]
+macro_rules! select {
+    () => {
+        ::core::compile_error!("`select!` has no branch to wait for")
+    };
+    ($($branches:tt)+) => {
+        $crate::__select!(@branch [] $($branches)+)
+    };
+}
+
+/// The parts of [`select!`]. `@branch` reads what is waited for and `@body` what is then done, into a list of
+/// `(names (initial value) (binding) (body))`; names that one step of a macro makes up differ from those of another.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select {
+    (@branch [$($done:tt)*] recv($receiver:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($crate::sync::select::RecvBranch::new(&$receiver)) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] send($sender:expr, &mut $slot:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($crate::sync::select::SendBranch::lent(&$sender, &mut $slot)) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] send($sender:expr, $value:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($crate::sync::select::SendBranch::new(&$sender, $value)) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] after($limit:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($crate::sync::select::TimerBranch::after($limit)) (let () = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] at($time:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($crate::sync::select::TimerBranch::at($time)) (let () = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] join($handle:ident) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($handle.select_branch()) (let () = value; let $result = $handle.join();)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] join_next($set:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($set.select_branch()) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] readable($socket:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($socket.readable_branch()) (let () = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] writable($stream:expr) => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($stream.writable_branch()) (let () = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] promise($promise:expr) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body [$($done)*] [
+            (branch output value) ($promise.select_branch()) (let $result = value;)
+        ] $($rest)+)
+    };
+    (@branch [$($done:tt)*] default => $body:expr $(,)?) => {
+        $crate::__select!(@run [$($done)*] [$body])
+    };
+    (@branch [$($done:tt)+]) => {
+        $crate::__select!(@run [$($done)+] [])
+    };
+    (@branch [$($done:tt)*] $($wrong:tt)+) => {
+        ::core::compile_error!(::core::concat!(
+            "`select!` expects branches like `recv(receiver) -> result => body`, separated by commas: `recv`, `send`, ",
+            "`promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` and `at` without, and ",
+            "`default => body` as the last; found: `",
+            ::core::stringify!($($wrong)+),
+            "`"
+        ))
+    };
+    (@body [$($done:tt)*] [$($branch:tt)+] $body:block, $($rest:tt)*) => {
+        $crate::__select!(@branch [$($done)* ($($branch)+ ($body))] $($rest)*)
+    };
+    (@body [$($done:tt)*] [$($branch:tt)+] $body:block $($rest:tt)*) => {
+        $crate::__select!(@branch [$($done)* ($($branch)+ ($body))] $($rest)*)
+    };
+    (@body [$($done:tt)*] [$($branch:tt)+] $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@branch [$($done)* ($($branch)+ ($body))] $($rest)*)
+    };
+    (@body [$($done:tt)*] [$($branch:tt)+] $body:expr) => {
+        $crate::__select!(@branch [$($done)* ($($branch)+ ($body))])
+    };
+    (@run [] [$default:expr]) => {
+        $crate::__select!(@ok $default)
+    };
+    (@run [$((
+        ($branch:ident $output:ident $value:ident) ($initial:expr) ($($binding:tt)*) ($body:expr)
+    ))+] [$($default:expr)?]) => {{
+        // Temporaries in the branches' arguments live until all branches are gone, at the end of this statement.
+        let ($($output,)+ _interrupt) = match ($($initial,)+) {
+            ($(mut $branch,)+) => {
+                let interrupt =
+                    $crate::sync::select::run(&mut [$($branch.case()),+], $crate::__select!(@is_some $($default)?));
+                ($($branch.output(),)+ interrupt)
+            }
+        };
+        $(if let ::core::option::Option::Some($value) = $output {
+            $($binding)*
+            $crate::__select!(@ok $body)
+        } else)+ {
+            $crate::__select!(@otherwise _interrupt $($default)?)
+        }
+    }};
+    (@is_some) => { false };
+    (@is_some $default:expr) => { true };
+    (@otherwise $interrupt:ident) => {
+        ::core::result::Result::Err($crate::sync::select::interrupted($interrupt))
+    };
+    (@otherwise $interrupt:ident $default:expr) => {
+        $crate::__select!(@ok $default)
+    };
+    (@ok $body:expr) => {
+        match $body {
+            // After a body that leaves by `return`, say.
+            #[allow(unreachable_code)]
+            done => ::core::result::Result::<_, ::std::io::Error>::Ok(done),
+        }
+    };
+}
