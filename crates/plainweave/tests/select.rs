@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use plainweave::sync::{channel, select};
 use plainweave::time::with_timeout;
-use plainweave::{is_cancelled, spawn, yield_now};
+use plainweave::{Runtime, is_cancelled, spawn, yield_now};
 
 on_every_setup!(
     a_ready_branch_is_chosen,
@@ -301,8 +301,7 @@ fn losing_branches_lose_nothing(setup: Setup) {
 }
 
 /// Selects that receive and send beside each other, each cancelled at some moment.
-fn storm(setup: Setup, bound: usize) {
-    let runtime = setup.runtime();
+fn storm(runtime: &Runtime, bound: usize) {
     let counts = Arc::new(Counts::default());
     let (sent, got) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = |counter: &AtomicUsize, done: bool| {
@@ -344,11 +343,14 @@ fn storm(setup: Setup, bound: usize) {
 }
 
 fn cancelled_selects_lose_nothing(setup: Setup) {
-    storm(setup, 1);
+    storm(&setup.runtime(), 1);
+    // Where fibers do not move.
+    storm(&setup.shared_workers(2), 1);
 }
 
 fn cancelled_selects_on_rendezvous_channels_lose_nothing(setup: Setup) {
-    storm(setup, 0);
+    storm(&setup.runtime(), 0);
+    storm(&setup.shared_workers(2), 0);
 }
 
 /// Both sides select, over channels without room and in opposite order: they meet, again and again.

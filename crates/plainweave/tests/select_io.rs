@@ -187,7 +187,12 @@ fn a_wait_for_sockets_is_cancelled_or_late(setup: Setup) {
 
 /// Fibers that read beside other waits and are cancelled at any moment: what they did not read, the next one reads.
 fn cancelled_selects_lose_no_byte(setup: Setup) {
-    let runtime = setup.runtime();
+    read_and_cancel(&setup.runtime());
+    // Where fibers do not move.
+    read_and_cancel(&setup.shared_workers(2));
+}
+
+fn read_and_cancel(runtime: &Runtime) {
     let (ours, mut theirs) = connected();
     let (_sender, receiver) = channel::bounded::<u8>(0);
     let read = Arc::new(AtomicU64::new(0));

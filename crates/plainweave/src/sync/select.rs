@@ -12,7 +12,7 @@
 //!
 //! # Protocol
 //! 1. Try all branches, in random order. The first that succeeds is chosen, and that is all.
-//! 2. Open a [`Claim`](crate::atomics::claim) and enter a watcher in each source's list. A source in which an attempt
+//! 2. Open a claim (`atomics/claim`) and enter a watcher in each source's list. A source in which an attempt
 //!    may succeed says so instead (it decides under its lock): then go to 4.
 //! 3. Wait until the claim has ended, or for the nearest timer.
 //! 4. Close the claim, and leave all lists. Go to 1.
