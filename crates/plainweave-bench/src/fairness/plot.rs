@@ -123,25 +123,69 @@ fn panel(svg: &mut String, case: &str, points: &[Point]) {
         bottom + 36.0,
         TOP - 6.0
     );
-    let mut taken: Vec<(f64, f64)> = Vec::new();
-    for point in points {
-        let (at, up) = (x(point.cost[1]), y(point.wait));
-        // A label gives way downwards to those before it.
-        let mut label = up + 4.0;
-        while taken.iter().any(|(x, y)| (x - at).abs() < 110.0 && (y - label).abs() < 13.0) {
-            label += 13.0;
-        }
-        taken.push((at, label));
+    let places: Vec<_> = points.iter().map(|point| (x(point.cost[1]), y(point.wait))).collect();
+    let mut taken: Vec<Area> = places.iter().map(|&(x, y)| Area::around(x, y, 12.0, 10.0)).collect();
+    for (point, &(at, up)) in points.iter().zip(&places) {
         let class = if point.is_base { "base" } else { "other" };
+        let label = format!("{}{}", point.label, if point.is_base { " (base)" } else { "" });
+        let area = label_area(&label, at, up, &taken);
         let _ = write!(
             svg,
             "<line class='bar' x1='{:.1}' x2='{:.1}' y1='{up:.1}' y2='{up:.1}'/>\
-             <circle class='{class}' cx='{at:.1}' cy='{up:.1}' r='5'/><text x='{:.1}' y='{label:.1}'>{}{}</text>",
+             <circle class='{class}' cx='{at:.1}' cy='{up:.1}' r='5'/><text x='{:.1}' y='{:.1}'>{label}</text>",
             x(point.cost[0]),
             x(point.cost[2]),
-            at + 9.0,
-            point.label,
-            if point.is_base { " (base)" } else { "" }
+            area.x,
+            area.y + 10.0,
         );
+        taken.push(area);
+    }
+}
+
+/// A rectangle of the picture, by its upper left corner.
+#[derive(Clone, Copy)]
+struct Area {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Area {
+    fn around(x: f64, y: f64, width: f64, height: f64) -> Self {
+        Self { x: x - width / 2.0, y: y - height / 2.0, width, height }
+    }
+
+    fn meets(&self, other: &Area) -> bool {
+        let apart = |a: f64, length_a: f64, b: f64, length_b: f64| a + length_a <= b || b + length_b <= a;
+        !apart(self.x, self.width, other.x, other.width) && !apart(self.y, self.height, other.y, other.height)
+    }
+}
+
+/// Returns the free area nearest to a point that holds its label: beside it, or a little higher or lower.
+fn label_area(label: &str, at: f64, up: f64, taken: &[Area]) -> Area {
+    let (width, height) = (label.len() as f64 * 6.6, 12.0);
+    let beside = |shift: f64| {
+        let area = |left: f64| Area { x: left, y: up + shift - height / 2.0, width, height };
+        [area(at + 9.0), area(at - 9.0 - width)]
+    };
+    let shifts = [0.0, -11.0, 11.0, -17.0, 17.0, -24.0, 24.0];
+    let free = |area: &Area| !taken.iter().any(|other| area.meets(other));
+    shifts.into_iter().flat_map(beside).find(free).unwrap_or(beside(0.0)[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_lie_beside_each_other() {
+        let mut taken = vec![Area::around(100.0, 100.0, 12.0, 10.0), Area::around(103.0, 101.0, 12.0, 10.0)];
+        for (x, y) in [(100.0, 100.0), (103.0, 101.0), (100.0, 100.0), (103.0, 101.0)] {
+            let area = label_area("before-start", x, y, &taken);
+            assert!(taken.iter().all(|other| !area.meets(other)));
+            assert!((area.y + 6.0 - y).abs() <= 24.0);
+            taken.push(area);
+        }
     }
 }
