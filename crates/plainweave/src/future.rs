@@ -144,11 +144,14 @@ impl<T> Future for Joining<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The task may have another waker than before.
-        let waits = !self.registered || self.raw.retract();
-        self.registered = waits && self.raw.register(cx.waker());
-        if self.registered {
-            return Poll::Pending;
+        // The task may have another waker than before. (Its clone and its destructor are anybody's code, and may panic:
+        // then nothing is registered.)
+        let registered = std::mem::take(&mut self.registered);
+        if !registered || self.raw.retract() {
+            self.registered = self.raw.register(cx.waker());
+            if self.registered {
+                return Poll::Pending;
+            }
         }
         Poll::Ready(self.raw.take().map_err(JoinError::failed))
     }

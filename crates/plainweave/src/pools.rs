@@ -120,6 +120,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        builder.check()?;
         let place = self.enter(WhenFull::Wait)?;
         self.spawn_at(place, builder, f)
     }
@@ -185,9 +186,9 @@ impl Pool {
             return Err(self.ended());
         }
         let Some(limit) = &self.0.limit else { return Ok(None) };
-        let place = limit.enter(when_full)?;
-        // A place may have come because the pool ends: then the next waiter gets it.
-        if self.0.pool.is_closing() { Err(self.ended()) } else { Ok(Some(place)) }
+        let place = limit.enter(when_full);
+        // The wait may have ended with the pool.
+        if self.0.pool.is_closing() { Err(self.ended()) } else { place.map(Some) }
     }
 
     fn ended(&self) -> io::Error {
@@ -198,7 +199,7 @@ impl Pool {
     fn close(&self) {
         self.0.pool.cancel_all();
         if let Some(limit) = &self.0.limit {
-            limit.open();
+            limit.close();
         }
     }
 }
@@ -274,10 +275,12 @@ impl Pools {
 
 impl Drop for Pools {
     fn drop(&mut self) {
-        // On a fiber that panics already, perhaps because of this very mistake, each runtime sees to itself.
         if !std::thread::panicking() {
             self.check_and_close();
+        } else if !self.runtimes.iter().any(Runtime::on_own_fiber) {
+            self.pools.iter().for_each(Pool::close);
         }
+        // Else this is a fiber that panics already, perhaps because of this very mistake: each runtime sees to itself.
     }
 }
 

@@ -127,7 +127,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let (task, handle, here) = self.create(&self.pool, None, f);
+        let here = fiber::current().map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
+        let (task, handle) = self.create(&self.pool, here, None, f);
         self.pool.spawn(task, here);
         handle
     }
@@ -144,24 +145,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let (task, handle, here) = self.create(pool, place, f);
-        pool.spawn_if_open(task, here).then_some(handle)
+        pool.spawn_if_open(|here| self.create(pool, here, place, f))
     }
 
-    /// Creates a child, to be spawned at once. Returns it with its handle, and the caller's worker if that belongs to
-    /// `pool`.
+    /// Creates a child, to be spawned at once, with its handle. `here` is the caller's worker, if it belongs to `pool`.
     #[inline]
-    fn create<'w, T, F>(
+    fn create<T, F>(
         &'scope self,
         pool: &PoolShared,
+        here: Option<&WorkerCtx>,
         place: Option<PlaceId>,
         f: F,
-    ) -> (FiberTask, ScopedJoinHandle<'scope, T>, Option<&'w WorkerCtx>)
+    ) -> (FiberTask, ScopedJoinHandle<'scope, T>)
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let here = fiber::current().map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let own = place.map(|place| Node::with_place(Some(&self.data.node), place));
         let node = own.as_ref().unwrap_or(&self.data.node).clone();
         let spec = pool.spec(here, Some(node), inherited_deadline(pool));
@@ -175,7 +174,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
         // outlive 'scope.
         let (task, raw) = unsafe { closure::create(spec, Some(data), run) };
-        (task, ScopedJoinHandle { raw, scope: PhantomData }, here)
+        (task, ScopedJoinHandle { raw, scope: PhantomData })
     }
 
     /// Cancels all of the scope's fibers, present and future.

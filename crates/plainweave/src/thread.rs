@@ -295,7 +295,7 @@ impl Builder {
         Ok(unsafe { self.spawn_unchecked(pool, f) })
     }
 
-    fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         let range = crate::stack::MIN_SIZE..=crate::stack::MAX_SIZE;
         if self.stack_size != 0 && !range.contains(&self.stack_size) {
             let message = format!("a fiber stack has {} to {} bytes", range.start(), range.end());
@@ -332,12 +332,13 @@ impl Builder {
         T: Send + 'static,
     {
         self.check()?;
-        let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
-        let mut spec = pool.spec(here, place.map(|place| Node::with_place(None, place)), NEVER);
-        self.apply_to(pool, &mut spec);
-        // SAFETY: 'static and Send.
-        let (task, raw) = unsafe { closure::create(spec, None, f) };
-        Ok(pool.spawn_if_open(task, here).then_some(JoinHandle(raw)))
+        Ok(pool.spawn_if_open(|here| {
+            let mut spec = pool.spec(here, place.map(|place| Node::with_place(None, place)), NEVER);
+            self.apply_to(pool, &mut spec);
+            // SAFETY: 'static and Send.
+            let (task, raw) = unsafe { closure::create(spec, None, f) };
+            (task, JoinHandle(raw))
+        }))
     }
 
     /// # Safety

@@ -21,6 +21,7 @@ on_every_driver!(
     a_refused_connection,
     a_dropped_connect_is_cancelled,
     a_dropped_accept_swallows_nothing,
+    a_stream_goes_on_on_another_runtime,
 );
 
 async fn read(stream: &mut AsyncTcpStream, buf: &mut [u8]) -> std::io::Result<usize> {
@@ -205,4 +206,27 @@ fn a_plain_thread_cannot_wait_for_a_socket() {
     theirs.write_all(b"x").expect("room");
     stream.get_ref().wait_readable().expect("a byte");
     assert_eq!(block_on(read(&mut stream, &mut buf)).expect("no deadline").expect("a byte"), 1);
+}
+
+/// A poll began to wait on one runtime, which has ended when the next one polls.
+fn a_stream_goes_on_on_another_runtime(setup: Setup) {
+    let (ours, mut theirs) = connected();
+    let mut stream = AsyncTcpStream::from(ours);
+    let first = setup.runtime();
+    first.run(|| {
+        block_on(poll_fn(|cx| {
+            assert!(stream.poll_read(cx, &mut [0; 8]).is_pending());
+            std::task::Poll::Ready(())
+        }))
+        .expect("not cancelled");
+    });
+    drop(first);
+    let reading = std::thread::spawn(move || {
+        let mut buf = [0; 8];
+        let n = setup.runtime().run(|| block_on(read(&mut stream, &mut buf))).expect("not cancelled");
+        n.map(|n| buf[..n].to_vec())
+    });
+    std::thread::sleep(ms(20));
+    theirs.write_all(b"later").expect("room");
+    assert_eq!(reading.join().expect("no panic").expect("this runtime lives"), b"later");
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::future::{Future, pending, poll_fn, ready};
+use std::future::{Future, IntoFuture, pending, poll_fn, ready};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -36,6 +36,8 @@ on_every_driver!(
     an_awaited_fiber_wakes_the_last_that_polled,
     an_awaited_fiber_that_is_dropped_goes_on,
     a_waker_that_panics_harms_no_fiber,
+    a_waker_whose_destructor_panics_leaves_the_future_usable,
+    a_waker_whose_destructor_panics_harms_no_fiber,
 );
 
 /// Wakes its task each time that it is polled, `left` times.
@@ -381,4 +383,55 @@ fn a_waker_that_panics_harms_no_fiber(setup: Setup) {
     let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else { panic!("it has ended") };
     assert_eq!(value.expect("no panic of its own").expect("not cancelled"), 7);
     assert_eq!(runtime.run(|| 7), 7);
+}
+
+/// Its destructor panics, and it wakes nobody.
+struct PanicsOnDrop;
+
+impl std::task::Wake for PanicsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("the waker's own panic");
+    }
+}
+
+/// Polls with a waker of which the fiber then has the only one left.
+fn poll_with_a_waker_that_panics<F: Future + Unpin>(future: &mut F) {
+    let waker = Waker::from(Arc::new(PanicsOnDrop));
+    assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+    let kept = catch_unwind(AssertUnwindSafe(|| drop(waker)));
+    assert!(kept.is_ok(), "the fiber has one too");
+}
+
+/// The next poll drops the waker of the last one, and unwinds; the one after that is as new.
+fn a_waker_whose_destructor_panics_leaves_the_future_usable(setup: Setup) {
+    let gate = Gate::default();
+    let runtime = setup.runtime();
+    let waits = gate.clone();
+    let mut joining = runtime.spawn(move || block_on(waits).map(|()| 7)).into_future();
+    poll_with_a_waker_that_panics(&mut joining);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(catch_unwind(AssertUnwindSafe(|| Pin::new(&mut joining).poll(&mut cx))).is_err());
+    assert!(Pin::new(&mut joining).poll(&mut cx).is_pending(), "the fiber still waits");
+    gate.open();
+    let value = block_on(joining).expect("not cancelled").expect("no panic").expect("not cancelled");
+    assert_eq!(value, 7);
+}
+
+fn a_waker_whose_destructor_panics_harms_no_fiber(setup: Setup) {
+    let gate = Gate::default();
+    let runtime = setup.workers(1);
+    let waits = gate.clone();
+    let mut joining = runtime.spawn(move || block_on(waits).map(|()| 7)).into_future();
+    poll_with_a_waker_that_panics(&mut joining);
+    gate.open();
+    let mut cx = Context::from_waker(Waker::noop());
+    // The fiber's end calls and drops the waker.
+    eventually("it ends", || runtime.metrics().live_fibers == 0);
+    let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else { panic!("it has ended") };
+    assert_eq!(value.expect("no panic").expect("not cancelled"), 7);
+    assert_eq!(runtime.run(|| 1), 1);
 }

@@ -24,6 +24,7 @@ on_every_setup!(
     a_select_waits_for_handles,
     a_select_waits_for_sets,
     cancelled_selects_lose_no_result,
+    a_set_survives_a_panic_in_a_losing_branch,
 );
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -320,4 +321,33 @@ fn cancelled_selects_lose_no_result(setup: Setup) {
         fiber.join().unwrap();
     }
     eventually("all results are gone", || counts.balanced());
+}
+
+/// Its destructor panics if it is armed.
+struct Bomb(bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0, "dropped");
+    }
+}
+
+/// The value of a send that loses is dropped when a fiber's end has been chosen already.
+fn a_set_survives_a_panic_in_a_losing_branch(setup: Setup) {
+    setup.runtime().run(|| {
+        let (full, _receiver) = channel::bounded(1);
+        full.send(Bomb(false)).ok().unwrap();
+        let mut set = JoinSet::new();
+        set.spawn(|| 1);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            select! {
+                send(full, Bomb(true)) -> _ => unreachable!("full"),
+                join_next(set) -> result => result.unwrap().unwrap(),
+            }
+        }));
+        assert!(outcome.is_err() && set.is_empty());
+        assert!(with_timeout(LONG, || set.join_next()).is_none());
+        set.spawn(|| 2);
+        assert_eq!(set.join_next().unwrap().unwrap(), 2);
+    });
 }

@@ -25,6 +25,7 @@ on_every_driver!(
     whoever_falls_behind_is_told,
     a_broadcast_ends_with_its_senders,
     values_are_dropped_once_read,
+    a_receiver_that_leaves_with_a_backlog_takes_its_time,
     waits_for_news_are_cancelled_and_late,
     cancelled_receivers_miss_nothing,
 );
@@ -372,4 +373,39 @@ fn cancelled_receivers_miss_nothing(setup: Setup) {
     }
     done.store(true, Ordering::SeqCst);
     assert_eq!(hasty.join().unwrap(), (2000, 2000));
+}
+
+/// Its destructor gives way, and counts.
+#[derive(Clone)]
+struct Slow(u64, Arc<AtomicU64>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        yield_now();
+    }
+}
+
+/// While one receiver gives up what it has not got, another gets values that were sent later.
+fn a_receiver_that_leaves_with_a_backlog_takes_its_time(setup: Setup) {
+    setup.workers(1).run(|| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let value = |n| Slow(n, dropped.clone());
+        let (sender, mut stays) = broadcast::channel(8);
+        let leaves = sender.subscribe();
+        sender.send(value(0));
+        let zero = stays.recv().unwrap();
+        sender.send(value(1));
+        let leaving = spawn(move || drop(leaves));
+        while dropped.load(Ordering::SeqCst) == 0 {
+            yield_now();
+        }
+        sender.send(value(2));
+        let later: Vec<_> = (0..2).map(|_| stays.recv().unwrap()).collect();
+        assert_eq!((zero.0, later[0].0, later[1].0), (0, 1, 2));
+        leaving.join().unwrap();
+        sender.send(value(3));
+        assert_eq!(stays.recv().unwrap().0, 3);
+        assert!(stays.try_recv().is_err_and(|error| error.is_empty()) && stays.is_empty());
+    });
 }

@@ -30,6 +30,7 @@ on_every_driver!(
     a_pool_that_waits_for_itself_is_refused,
     calls_wait_where_that_will_end,
     a_place_counts_once_however_many_wait_below_it,
+    a_destructor_after_the_end_may_wait_for_a_place,
     what_ends_with_a_pool,
     waiters_for_room_leave_when_the_pool_ends,
     spawners_against_the_end,
@@ -620,4 +621,47 @@ fn what_cannot_be_built() {
     assert!(unknown.starts_with("the pool 'two': no scheduling policy is called 'fofo'; there are: fifo"), "{unknown}");
     let sim = text(vec![PoolSpec::new("sim").runtime(Runtime::builder().io(Io::Sim { seed: 1 }))]);
     assert!(sim.starts_with("the pool 'sim': on virtual time"), "{sim}");
+}
+
+/// A result that nobody takes; its destructor calls into the pool, in which somebody else has got the only place.
+struct CallsLate {
+    pool: Pool,
+    next_runs: Arc<AtomicBool>,
+    outcome: Arc<std::sync::Mutex<Option<io::Result<i32>>>>,
+}
+
+impl Drop for CallsLate {
+    fn drop(&mut self) {
+        eventually("the next one runs", || self.next_runs.load(Ordering::SeqCst));
+        let outcome = self.pool.call(|| 7);
+        *self.outcome.lock().expect("not poisoned") = Some(outcome);
+    }
+}
+
+/// The fiber has given back its place by then, so its wait closes no circle.
+fn a_destructor_after_the_end_may_wait_for_a_place(setup: Setup) {
+    let (_pools, pool, _) = pair(setup, Some(1), None);
+    let (next_runs, outcome, go_on) = (Arc::<AtomicBool>::default(), Arc::default(), Arc::<AtomicBool>::default());
+    let late = CallsLate { pool: pool.clone(), next_runs: next_runs.clone(), outcome: Arc::clone(&outcome) };
+    let goes_on = go_on.clone();
+    drop(pool.spawn(move || {
+        while !goes_on.load(Ordering::SeqCst) {
+            time::sleep(ms(1)).expect("not cancelled");
+        }
+        late
+    }));
+    std::thread::scope(|threads| {
+        let next = threads.spawn(|| {
+            let next_runs = next_runs.clone();
+            let next = pool.spawn(move || {
+                next_runs.store(true, Ordering::SeqCst);
+                time::sleep(ms(20))
+            });
+            next.expect("open").join().expect("no panic").expect("not cancelled");
+        });
+        go_on.store(true, Ordering::SeqCst);
+        next.join().expect("no panic");
+    });
+    eventually("it has called", || outcome.lock().expect("not poisoned").is_some());
+    assert_eq!(outcome.lock().expect("not poisoned").take().expect("as before").expect("no circle"), 7);
 }

@@ -30,6 +30,7 @@ on_every_setup!(
     a_plain_waiter_and_selects_all_make_progress,
     bodies_return_break_and_panic,
     threads_select_too,
+    a_panicking_fiber_selects_for_a_bounded_time,
 );
 
 fn a_ready_branch_is_chosen(setup: Setup) {
@@ -486,4 +487,53 @@ fn threads_select_too(setup: Setup) {
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     });
     assert_eq!(thread.join().unwrap(), 500 * 501);
+}
+
+/// Selects when it is dropped, with a timer that is far off.
+struct SelectsLate(channel::Receiver<()>, Arc<AtomicUsize>);
+
+impl Drop for SelectsLate {
+    fn drop(&mut self) {
+        let late = select! {
+            recv(self.0) -> _ => (),
+            after(Duration::from_secs(3600)) => (),
+        };
+        self.1.store(1 + usize::from(late.is_err()), Ordering::SeqCst);
+    }
+}
+
+/// On shared storage it cannot suspend, and holds up its worker meanwhile.
+fn a_panicking_fiber_selects_for_a_bounded_time(setup: Setup) {
+    setup.shared_workers(1).run(|| {
+        let outcome = Arc::new(AtomicUsize::new(0));
+        let (_sender, receiver) = channel::bounded::<()>(1);
+        let selects = SelectsLate(receiver, outcome.clone());
+        let fiber = spawn(move || {
+            let _selects = selects;
+            panic!("on purpose");
+        });
+        assert!(fiber.join().is_err());
+        assert_eq!(outcome.load(Ordering::SeqCst), 2, "the select gave up");
+    });
+}
+
+/// What a select chooses among several that are ready is drawn from the runtime's seed.
+#[test]
+fn a_seed_gives_the_same_choices_each_time() {
+    let choices = |seed| {
+        let runtime = Runtime::builder().workers(1).io(plainweave::Io::Sim { seed }).build().expect("a runtime");
+        runtime.run(|| {
+            let (a, b) = (channel::unbounded(), channel::unbounded());
+            let choose = |_| {
+                a.0.send(()).unwrap();
+                b.0.send(()).unwrap();
+                select! { recv(a.1) -> _ => 0, recv(b.1) -> _ => 1 }.unwrap()
+            };
+            (0..64).map(choose).collect::<Vec<_>>()
+        })
+    };
+    unless_it_hangs("a_seed_gives_the_same_choices_each_time", || {
+        assert_eq!(choices(7), choices(7));
+        assert_ne!(choices(7), choices(8));
+    });
 }

@@ -2,7 +2,8 @@
 //!
 //! One word: a count of those inside, and a bit for "closed". Whoever enters adds one and sees in the same operation
 //! whether the gate was closed. So each entry either comes before the closing, and the closer waits for its end, or is
-//! refused. Between an entry and its end a few dozen instructions run and no user code, so the closer spins.
+//! refused. Between an entry and its end some dozens of instructions run, and the push of a policy, so the closer
+//! spins.
 
 use crate::shim::atomic::{AtomicUsize, Ordering};
 use crate::shim::relax;

@@ -73,7 +73,12 @@ impl<W> Join<W> {
         }
         // SAFETY: WAITING is not set, so the finisher leaves the cell alone.
         self.waiter.with_mut(|w| unsafe { *w = Some(waiter) });
-        self.bits.fetch_or(WAITING, Ordering::AcqRel) & DONE == 0
+        if self.bits.fetch_or(WAITING, Ordering::AcqRel) & DONE == 0 {
+            return true;
+        }
+        // SAFETY: DONE came before WAITING, so the finisher leaves the cell alone.
+        drop(self.waiter.with_mut(|w| unsafe { (*w).take() }));
+        false
     }
 
     /// Unregisters a joiner that gives up. Returns false if the result is there.
@@ -82,7 +87,7 @@ impl<W> Join<W> {
             return false;
         }
         // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the cell.
-        self.waiter.with_mut(|w| unsafe { *w = None });
+        drop(self.waiter.with_mut(|w| unsafe { (*w).take() }));
         true
     }
 

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use slab::Slab;
@@ -26,7 +26,7 @@ use super::FiberHandle;
 pub enum CancelReason {
     /// The program asked for it.
     Requested,
-    /// A sibling in the same scope panicked.
+    /// A sibling in the same scope panicked, or could not start.
     SiblingPanicked,
     /// The scope's own body panicked.
     ScopePanicked,
@@ -121,8 +121,9 @@ pub(crate) struct Node {
     /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
     /// would free them all by recursion.)
     parent: Option<(Weak<Node>, usize)>,
-    /// The place that the fiber of this node takes up in its pool, until it has ended and all below it.
+    /// The place that the fiber of this node takes up in its pool, until its closure has returned and all below it.
     place: Option<PlaceId>,
+    given_back: AtomicBool,
 }
 
 /// A fiber's place in a pool that limits its fibers.
@@ -152,7 +153,13 @@ impl Node {
     }
 
     fn create(parent: Option<&Arc<Node>>, taken: Option<PlaceId>) -> Arc<Node> {
-        let below = |parent| Node { word: CancelWord::default(), inner: Mutex::default(), parent, place: taken };
+        let below = |parent| Node {
+            word: CancelWord::default(),
+            inner: Mutex::default(),
+            parent,
+            place: taken,
+            given_back: AtomicBool::default(),
+        };
         let Some(parent) = parent else { return Arc::new(below(None)) };
         let mut inner = parent.lock();
         let node = Arc::new(below(Some((Arc::downgrade(parent), inner.children.vacant_key()))));
@@ -185,10 +192,17 @@ impl Node {
     pub(crate) fn places(self: &Arc<Self>) -> Vec<PlaceId> {
         let (mut places, mut node) = (Vec::new(), Some(self.clone()));
         while let Some(here) = node {
-            places.extend(here.place);
+            places.extend(here.place.filter(|_| !here.given_back.load(Ordering::Relaxed)));
             node = here.parent.as_ref().and_then(|(parent, _)| parent.upgrade());
         }
         places
+    }
+
+    /// Notes that the fiber of this node has given back its place, if this is it.
+    pub(crate) fn give_back(&self, place: PlaceId) {
+        if self.place == Some(place) {
+            self.given_back.store(true, Ordering::Relaxed);
+        }
     }
 
     #[inline]

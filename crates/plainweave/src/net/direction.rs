@@ -6,11 +6,13 @@
 
 use std::io;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
+use crate::fiber;
 use crate::future::Joining;
 use crate::io::op::Interest;
 use crate::sched::io_call::{Descriptor, wait_ready};
@@ -18,7 +20,11 @@ use crate::thread;
 
 /// A fiber that waits for a descriptor, cancelled on drop.
 #[derive(Debug)]
-struct Waiting(Joining<io::Result<()>>);
+struct Waiting {
+    end: Joining<io::Result<()>>,
+    /// Which runtime it runs on: the address of its pool.
+    runtime: Option<usize>,
+}
 
 impl Waiting {
     fn start(source: &Arc<Descriptor>, interest: Interest) -> io::Result<Self> {
@@ -28,15 +34,25 @@ impl Waiting {
             let why = "an async call on a socket of plainweave has to wait, and can do so only on a fiber";
             io::Error::new(io::ErrorKind::Unsupported, why)
         };
-        Ok(Self(fiber.ok_or_else(outside)?.into_future()))
+        Ok(Self { end: fiber.ok_or_else(outside)?.into_future(), runtime: this_runtime() })
+    }
+
+    /// Returns whether the caller is a fiber of another runtime, which must not depend on that one's life.
+    fn is_elsewhere(&self) -> bool {
+        let here = this_runtime();
+        here.is_some() && here != self.runtime
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         // Harmless if it has ended.
-        self.0.fiber().cancel();
+        self.end.fiber().cancel();
     }
+}
+
+fn this_runtime() -> Option<usize> {
+    fiber::current().map(|me| ptr::from_ref(me.worker().pool()).addr())
 }
 
 /// One direction, and who waits for it. At most one task does: the last one that polled.
@@ -52,7 +68,7 @@ impl Direction {
     }
 
     /// Makes a call that does not block, once more each time that it may succeed. A wait that an earlier poll began is
-    /// continued, by this task.
+    /// continued, by this task; on another runtime it begins anew.
     ///
     /// # Errors
     /// The call fails; the socket was closed; the runtime ends while the call has to wait, or the caller is no fiber.
@@ -63,9 +79,12 @@ impl Direction {
         mut call: impl FnMut() -> rustix::io::Result<T>,
     ) -> Poll<io::Result<T>> {
         let mut waited = Ok(());
+        if self.waiting.as_ref().is_some_and(Waiting::is_elsewhere) {
+            self.waiting = None;
+        }
         loop {
             if let Some(waiting) = &mut self.waiting {
-                let joined = ready!(Pin::new(&mut waiting.0).poll(cx));
+                let joined = ready!(Pin::new(&mut waiting.end).poll(cx));
                 self.waiting = None;
                 waited = joined.unwrap_or_else(|error| Err(error.into_io()));
             }

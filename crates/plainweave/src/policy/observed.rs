@@ -136,7 +136,8 @@ impl Ledger {
         number
     }
 
-    fn leave(&mut self, number: u64, wait: Duration) {
+    /// Takes out a task, and returns its rank error.
+    fn remove(&mut self, number: u64) -> u64 {
         let bit = number - self.first;
         let (word, bit) = ((bit / 64) as usize, 1 << (bit % 64));
         let before: u32 = self.waiting.iter().take(word).map(|word| word.count_ones()).sum();
@@ -147,6 +148,11 @@ impl Ledger {
             self.waiting.pop_front();
             self.first += 64;
         }
+        rank_error
+    }
+
+    fn leave(&mut self, number: u64, wait: Duration) {
+        let rank_error = self.remove(number);
         let waits = &mut self.waits;
         waits.pops += 1;
         waits.total += wait;
@@ -220,6 +226,9 @@ impl<T: Task, P: Policy<Numbered<T>>> Policy<T> for Observed<P> {
     }
 
     fn drain(&self, local: P::Local, sink: &mut dyn FnMut(T)) {
-        self.policy.drain(local, &mut |numbered| sink(numbered.task));
+        self.policy.drain(local, &mut |numbered| {
+            self.observer.ledger().remove(numbered.number);
+            sink(numbered.task);
+        });
     }
 }

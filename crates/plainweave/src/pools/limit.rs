@@ -132,9 +132,9 @@ impl Limit {
         Ok(())
     }
 
-    /// Wakes all that wait for a place, because the pool is ending: one place more goes through their hands.
-    pub(super) fn open(&self) {
-        self.free.release();
+    /// Lets nobody in any more, and ends all waits for a place with an error, because the pool is ending.
+    pub(super) fn close(&self) {
+        self.free.close();
     }
 }
 
@@ -218,6 +218,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // The fiber may go on, in destructors that its closure leaves behind, and wait for a place itself.
+        if let Some(node) = fiber::current().and_then(|me| me.own.node.borrow().clone()) {
+            node.give_back(self.id);
+        }
         // First, so that the place is not seen as held while it goes to a waiter.
         self.limit.held.fetch_sub(1, Ordering::SeqCst);
         self.limit.free.release();

@@ -82,7 +82,8 @@ pub struct Unsent<T> {
     pub error: io::Error,
 }
 
-/// Counters of a stage, read while it runs: each is exact, but they are not a snapshot of one moment.
+/// Counters of a stage, read while it runs: they are not a snapshot of one moment, and an item that has just been sent
+/// may not be counted yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageMetrics {

@@ -165,7 +165,7 @@ fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
 fn tell<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}
-        Finished::Wake(waker) => waker.wake(),
+        Finished::Wake(waker) => waker.wake_and_drop(),
         Finished::Abandoned => drop_result(packet),
     }
     if let Some(scope) = &packet.scope {

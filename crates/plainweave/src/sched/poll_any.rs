@@ -12,6 +12,7 @@
 //! A plain thread waits in poll(2), for an eventfd too, by which it is woken for what is not a descriptor.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -124,9 +125,12 @@ fn on_thread(
         }
         let mut entries = vec![PollEntry::new(event, PollFlags::IN)];
         entries.extend(polls.iter().map(entry));
-        // A signal, or a kernel out of memory: look again.
-        let _ = sys::poll_all(&mut entries, left);
-        let found: Vec<_> = entries[1..].iter().map(|entry| !entry.revents().is_empty()).collect();
+        // A signal, or a kernel out of memory: look again. Any other error lasts (there are more entries than
+        // descriptors are allowed): the calls that follow wait.
+        let lasts = sys::poll_all(&mut entries, left).is_err_and(|error| {
+            !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)
+        });
+        let found: Vec<_> = entries[1..].iter().map(|entry| lasts || !entry.revents().is_empty()).collect();
         // Before `over` is asked again: what came earlier is seen then.
         event.clear();
         if found.contains(&true) {

@@ -60,6 +60,8 @@ pub(crate) struct PoolShared {
     pub(crate) outside: Box<dyn PushOutside>,
     pub(super) spawned_outside: AtomicU64,
     next_home: AtomicUsize,
+    /// Selects so far, from the runtime's seed on: what each draws its order from.
+    pub(crate) selects: AtomicU64,
     closing: AtomicBool,
     /// Closed with `closing`: what other pools and threads spawn through it is either counted by then, or refused.
     pub(super) entry: CachePadded<Gate>,
@@ -128,6 +130,7 @@ impl PoolShared {
             outside,
             spawned_outside: AtomicU64::new(0),
             next_home: AtomicUsize::new(0),
+            selects: AtomicU64::new(config.seed),
             closing: AtomicBool::new(false),
             entry: CachePadded::new(Gate::new()),
             virtual_time: config.virtual_time,

@@ -90,17 +90,27 @@ impl Waker {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
             Waker::Thread(entry) => entry.unparker.unpark(),
-            Waker::Task(waker) => wake_task(waker),
+            Waker::Task(waker) => contain(|| waker.wake_by_ref()),
             Waker::Event(event) => event.wake(),
+        }
+    }
+
+    /// Does the same, and drops the waker.
+    #[inline]
+    pub(crate) fn wake_and_drop(self) {
+        match self {
+            Waker::Task(waker) => contain(|| waker.wake()),
+            other => other.wake(),
         }
     }
 }
 
-/// Calls a waker that may be anybody's code. It runs where a fiber ends, or on a worker's own stack, past which nothing
-/// may unwind. The payload of its panic may panic when it is dropped, so it is forgotten.
+/// Calls a task's waker. It may be anybody's code, as its destructor may be, and runs where a fiber ends, or on a
+/// worker's own stack, past which nothing may unwind. The payload of its panic may panic when it is dropped, so it is
+/// forgotten.
 #[cold]
-fn wake_task(waker: &task::Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())) {
+fn contain(wake: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(wake)) {
         std::mem::forget(payload);
     }
 }

@@ -137,23 +137,18 @@ impl PoolShared {
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Counts and queues a new fiber like [`Self::spawn`], unless the pool is ending: then it refuses the fiber and
-    /// returns false. `here` is the spawning fiber's worker, if it belongs to this pool.
+    /// Spawns a fiber that `create` makes, unless the pool is ending: then none is made.
     ///
-    /// Context: any thread or fiber that holds a reference to the pool, which may have ended.
-    pub(crate) fn spawn_if_open(&self, task: FiberTask, here: Option<&WorkerCtx>) -> bool {
-        if here.is_some() {
-            // A fiber of this pool is counted itself, so the closer waits for what it does.
-            self.spawn(task, here);
-            return true;
-        }
-        if let Some(_pass) = self.entry.enter() {
-            self.spawn(task, None);
-            return true;
-        }
-        // Its task was never queued, so it is this thread's alone.
-        task.refuse(io::Error::new(io::ErrorKind::BrokenPipe, "the runtime is ending"), None);
-        false
+    /// Context: any thread or fiber that holds a reference to the pool, which may have ended. `create` runs no code of
+    /// the program's, because the pool's end waits for it.
+    pub(crate) fn spawn_if_open<R>(&self, create: impl FnOnce(Option<&WorkerCtx>) -> (FiberTask, R)) -> Option<R> {
+        let here = current_worker().filter(|ctx| ptr::eq(ctx.pool(), self));
+        // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass the gate.
+        let pass = if here.is_some() { None } else { Some(self.entry.enter()?) };
+        let (task, handle) = create(here);
+        self.spawn(task, here);
+        drop(pass);
+        Some(handle)
     }
 
     /// Sends a grant to the worker at `home`, to which the waiting fiber is pinned. Returns false if it was not sent:

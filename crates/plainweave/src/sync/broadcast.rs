@@ -5,7 +5,7 @@
 //! everyone. Where nothing may be lost, send to one [`channel::bounded`](super::channel::bounded) per receiver.
 //!
 //! A value is kept until all receivers that were there when it was sent have got it, or until it is overwritten. The
-//! last of them gets the value itself, the others get clones, which they make with no lock held.
+//! last of them usually gets the value itself; the others get clones, which they make with no lock held.
 //!
 //! ```
 //! use plainweave::sync::broadcast;
@@ -29,7 +29,7 @@ use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
 struct State<T> {
-    /// The last values that were sent. Receivers read in order, so the first is the first that all have read.
+    /// The last values that were sent, from the first on that somebody has yet to get.
     values: VecDeque<Slot<T>>,
     bound: usize,
     /// The number of values that were ever sent, and so the position of the next one.
@@ -39,7 +39,8 @@ struct State<T> {
 }
 
 struct Slot<T> {
-    value: Arc<T>,
+    /// Empty once all have got it.
+    value: Option<Arc<T>>,
     /// How many receivers have not got it yet.
     unread: usize,
 }
@@ -103,17 +104,19 @@ impl<T> State<T> {
         self.sent - self.values.len() as u64
     }
 
-    /// Notes that one more receiver has done with the value at a position, which is there.
+    /// Notes that one more receiver has done with the value at a position, which is there. The last one takes it out,
+    /// so that no destructor runs in the section.
     fn read(&mut self, position: u64) -> Arc<T> {
         let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
         let slot = &mut self.values[index];
         slot.unread -= 1;
-        let value = slot.value.clone();
-        if slot.unread == 0 {
-            debug_assert_eq!(index, 0, "its readers have read those before");
+        let value = if slot.unread == 0 { slot.value.take() } else { slot.value.clone() };
+        // A receiver that is being dropped gives up an older value after others have got a newer one, which it did not
+        // count for.
+        while self.values.front().is_some_and(|slot| slot.unread == 0) {
             self.values.pop_front();
         }
-        value
+        value.expect("the last receiver has yet to get it")
     }
 }
 
@@ -127,7 +130,7 @@ impl<T> Sender<T> {
                 return (0, None, None);
             }
             let overwritten = if state.values.len() == state.bound { state.values.pop_front() } else { None };
-            state.values.push_back(Slot { value: value.clone(), unread: state.receivers });
+            state.values.push_back(Slot { value: Some(value.clone()), unread: state.receivers });
             state.sent += 1;
             (state.receivers, overwritten, Some(locked.take_all(0, None)))
         });
@@ -252,14 +255,33 @@ impl<T> Drop for Receiver<T> {
             locked.state.receivers -= 1;
             locked.state.sent
         });
+        Backlog { receiver: self, end }.give_up();
+    }
+}
+
+/// The values that a receiver has not got when it is dropped. A destructor that panics does not keep the others.
+struct Backlog<'a, T> {
+    receiver: &'a mut Receiver<T>,
+    end: u64,
+}
+
+impl<T> Backlog<'_, T> {
+    fn give_up(&mut self) {
+        let Receiver { shared, next } = &mut *self.receiver;
         // One per section: their destructors are user code.
-        while let Some(value) = self.shared.with(|locked| {
-            self.next = self.next.max(locked.state.oldest());
-            (self.next < end).then(|| locked.state.read(self.next))
+        while let Some(value) = shared.with(|locked| {
+            *next = (*next).max(locked.state.oldest());
+            (*next < self.end).then(|| locked.state.read(*next))
         }) {
-            self.next += 1;
+            *next += 1;
             drop(value);
         }
+    }
+}
+
+impl<T> Drop for Backlog<'_, T> {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 

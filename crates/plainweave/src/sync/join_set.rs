@@ -97,6 +97,8 @@ impl<T> JoinSet<T> {
     ///
     /// # Errors
     /// The fiber's panic, or why it could not start.
+    ///
+    /// Context: any thread or fiber; may wait for destructors of the fiber's thread-locals.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         let key = self.ended.try_recv().ok()?;
         Some(self.fibers.remove(key).join_always())
@@ -117,7 +119,8 @@ impl<T> JoinSet<T> {
     /// Returns the next end as a branch of a select.
     #[doc(hidden)]
     pub fn select_branch(&mut self) -> JoinNextBranch<'_, T> {
-        JoinNextBranch { ended: RecvBranch::new(&self.ended), fibers: &mut self.fibers, none_left: false }
+        let watched = RecvBranch::new(&self.ended);
+        JoinNextBranch { ended: &self.ended, watched, fibers: &mut self.fibers, chosen: None }
     }
 }
 
@@ -185,10 +188,12 @@ impl<T> fmt::Debug for JoinSet<T> {
 /// The next end of a fiber of a set, waited for beside others.
 #[derive(Debug)]
 pub struct JoinNextBranch<'a, T> {
-    ended: RecvBranch<'a, usize>,
+    ended: &'a Receiver<usize>,
+    /// For its watcher alone: no peer claims a receive from a channel with room.
+    watched: RecvBranch<'a, usize>,
     fibers: &'a mut Slab<JoinHandle<T>>,
-    /// The set was empty when it was chosen.
-    none_left: bool,
+    /// The next to end, out of the set already, or `None` in an empty set.
+    chosen: Option<Option<JoinHandle<T>>>,
 }
 
 impl<T> JoinNextBranch<'_, T> {
@@ -199,25 +204,26 @@ impl<T> JoinNextBranch<'_, T> {
 
     /// Returns what `join_next` would, if it was chosen.
     pub fn output(self) -> Option<Option<Result<T, JoinError>>> {
-        if self.none_left {
-            return Some(None);
-        }
-        let key = self.ended.output()?.expect("the set has a sender");
-        Some(Some(self.fibers.remove(key).join_always()))
+        Some(self.chosen?.map(JoinHandle::join_always))
     }
 }
 
 impl<T> Source for JoinNextBranch<'_, T> {
     fn attempt(&mut self) -> bool {
-        self.none_left = self.fibers.is_empty();
-        self.none_left || self.ended.attempt()
+        if self.fibers.is_empty() {
+            self.chosen = Some(None);
+        } else if let Ok(key) = self.ended.try_recv() {
+            // A report and its fiber go together, whatever becomes of the branch.
+            self.chosen = Some(Some(self.fibers.remove(key)));
+        }
+        self.chosen.is_some()
     }
 
     fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
-        self.ended.watch(selector, branch)
+        self.watched.watch(selector, branch)
     }
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
-        self.ended.unwatch(selector, branch, claimed);
+        self.watched.unwatch(selector, branch, claimed);
     }
 }

@@ -3,12 +3,13 @@
 //! **Fairness: phases.** Phases of readers and single writers alternate while both wait. 1. A reader enters while no
 //! writer holds the lock or waits for it. 2. The last reader to leave hands the lock to the first writer. 3. A writer
 //! that leaves hands it to *all* readers that wait then, or else to the first writer. So no writer that comes after a
-//! reader is served before it, and a writer waits for the writers before it and at most one phase of readers before
-//! each of them and itself. A waiter is given the lock, and never has to try again: see `docs/locks.md` for what that
-//! costs.
+//! reader is served before it (unless one gives up, see below), and a writer waits for the writers before it and at
+//! most one phase of readers before each of them and itself. A waiter is given the lock, and never has to try again:
+//! see `docs/locks.md` for what that costs.
 //!
 //! *A writer that gives up.* Readers may wait only because a writer does. If the last such writer is interrupted while
-//! readers hold the lock, it lets the waiting readers in, in the section in which it leaves its list.
+//! readers hold the lock, it lets the waiting readers in, in the section in which it leaves its list. If another writer
+//! waits, that one is next, also before readers that came earlier; they are let in after it.
 //!
 //! So readers wait only while a writer holds the lock or waits, and writers only while anyone holds it.
 

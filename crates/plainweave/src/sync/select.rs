@@ -52,20 +52,23 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use self::join::JoinBranch;
 pub use self::readiness::ReadinessBranch;
 pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
-use crate::fiber::Reason;
 use crate::fiber::cancel::Interrupt;
+use crate::fiber::{self, Reason};
 use crate::io::eventfd::Wakeup;
 use crate::policy::Cx;
 use crate::sched::poll_any::{Poll, poll_any};
 use crate::sched::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::time;
+
+/// By how much two clocks may disagree.
+const INSTANT: Duration = Duration::from_millis(10);
 
 /// What a select can wait for.
 pub(crate) trait Source {
@@ -144,7 +147,8 @@ pub fn interrupted(interrupt: Option<io::Error>) -> io::Error {
 ///
 /// Context: any thread or fiber; may suspend.
 pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
-    let (mut cases, mut random) = ([case], random());
+    // There is no order to draw.
+    let (mut cases, mut random) = ([case], Cx::new(0));
     if attempt(&mut cases, &mut random) {
         return Ok(());
     }
@@ -161,8 +165,10 @@ fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wa
             return Ok(());
         }
         let Err(interrupt) = waited else { continue };
-        // A branch may have asked for the timeout, and its clock may disagree by an instant.
-        let timer = cases.iter().any(|case| case.source.due().is_some());
+        // A branch may have asked for the timeout, and its clock may disagree by an instant. (If the branch's time is
+        // further off, a panicking fiber has waited for as long as it may.)
+        let mut due = cases.iter().filter_map(|case| case.source.due());
+        let timer = due.any(|at| at.saturating_duration_since(time::now()) < INSTANT);
         if interrupt != Interrupt::TimedOut || !timer || wait::interrupted().is_some() {
             return Err(interrupt);
         }
@@ -207,8 +213,9 @@ fn wait_for(cases: &[Case<'_>], selector: &Selector, event: Option<&Arc<Wakeup>>
     wait::until(WaitSpec::new(Reason::Sync, Interrupts::Allowed).timeout(limit), over)
 }
 
-/// Returns what the order of attempts is drawn from; each select draws its own.
+/// Returns what the order of attempts is drawn from; each select draws its own, on a fiber from its runtime's seed.
 fn random() -> Cx {
-    static SELECTS: AtomicU64 = AtomicU64::new(0);
-    Cx::new(SELECTS.fetch_add(1, Ordering::Relaxed))
+    static ON_THREADS: AtomicU64 = AtomicU64::new(0);
+    let selects = fiber::current().map_or(&ON_THREADS, |me| &me.worker().pool().selects);
+    Cx::new(selects.fetch_add(1, Ordering::Relaxed))
 }

@@ -419,3 +419,25 @@ fn who_is_overtaken_for_long_is_counted_each_time() {
     assert_eq!(policy.pop(&mut cx, &mut local, Effort::Quick).map(|task| task.id), Some(0));
     assert_eq!(observer.take().rank_errors, 0);
 }
+
+/// Tasks that a policy has given up wait no more.
+#[test]
+fn what_is_drained_counts_no_longer() {
+    let observer = Observer::by_loop_clock();
+    let new = || {
+        let params = ObservedParams { policy: LocalParams::default(), observer: observer.clone() };
+        Observed::<Local<Numbered<Probe>>>::new(params, &Topology::flat(1))
+    };
+    let (ended, mut cx) = (new(), Cx::new(1));
+    let mut local = ended.attach(0);
+    for i in 0..100 {
+        ended.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Woken);
+    }
+    let mut drained = 0;
+    ended.drain(local, &mut |_| drained += 1);
+    let (policy, mut cx) = (new(), Cx::new(1));
+    let mut local = policy.attach(0);
+    policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Woken);
+    assert!(policy.pop(&mut cx, &mut local, Effort::Quick).is_some());
+    assert_eq!((drained, observer.take().rank_errors), (100, 0));
+}

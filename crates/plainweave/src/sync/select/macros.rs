@@ -36,7 +36,7 @@
 /// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
 /// | `readable(socket)`, `writable(stream)` | a read (of a listener, an accept) or a write would not block | |
 /// | `after(duration)`, `at(instant)` | the time has come | |
-/// | `default` | nothing else can be done at once; the select never waits | |
+/// | `default` | nothing else can be done at once; the select does not wait for that | |
 ///
 /// Where several can be done, one of them is chosen at random. Branches are separated by commas, which a block in
 /// braces may leave out; there may be one `default`, as the last.
