@@ -380,4 +380,7 @@ fn fairness() {
         }
     }
     assert_eq!(of("transfer", "helping anytime/own", "2", "starved"), Some(0.0));
+    for metric in ["us_per_transfer", "transfer_p99_us", "greatest_wait_us", "rank_error"] {
+        assert!(of("transfer", "helping anytime/own", "2", metric).is_some_and(|value| value > 0.0), "{metric}");
+    }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use plainweave::Runtime;
+use plainweave::policy::{Choice, Numbered, Observed, ObservedParams, Observer, Policy, Visitor};
+use plainweave::{FiberTask, Runtime, RuntimeBuilder};
 
 use super::cases;
 use super::parameters::Shape;
@@ -32,6 +33,8 @@ pub(crate) struct ChildFlags {
     fibers: usize,
     #[arg(long)]
     clocked: bool,
+    #[arg(long)]
+    observe: bool,
     #[command(flatten)]
     shape: Shape,
 }
@@ -75,9 +78,10 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         baseline: machine::status_bytes("VmRSS"),
     };
     let case = flags.case.as_str();
+    let observer = flags.observe.then(Observer::new);
     let figures = match flags.system.as_str() {
         "plainweave" => {
-            let runtime = runtime(flags)?;
+            let runtime = runtime(flags, observer.as_ref())?;
             match case {
                 "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
                 "idle" => cases::idle(&runtime, &size),
@@ -93,7 +97,12 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         "may" => on(May { workers: flags.workers }, case, size),
         other => bail!("no system is called '{other}'"),
     };
-    figures?.iter().for_each(|figure| report::say(&figure.line()));
+    let mut figures = figures?;
+    if let Some(waits) = observer.map(|observer| observer.take()).filter(|waits| waits.pops > 0) {
+        figures.push(Figure::new("greatest_wait_us", waits.greatest.as_nanos() as f64 / 1e3));
+        figures.push(Figure::new("rank_error", waits.rank_errors as f64 / waits.pops as f64));
+    }
+    figures.iter().for_each(|figure| report::say(&figure.line()));
     Ok(())
 }
 
@@ -102,7 +111,23 @@ fn on<S: Shim>(system: S, case: &str, size: Size) -> anyhow::Result<Vec<Figure>>
     system.run(async move { cases::run::<S>(&case, size).await })?
 }
 
-fn runtime(flags: &ChildFlags) -> anyhow::Result<Runtime> {
-    let builder = Mode::parse(&flags.mode)?.builder();
-    Ok(builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000).build()?)
+fn runtime(flags: &ChildFlags, observer: Option<&Observer>) -> anyhow::Result<Runtime> {
+    let builder = Mode::parse(&flags.mode)?.builder().workers(flags.workers).max_fibers(2_000_000);
+    let Some(observer) = observer else { return Ok(builder.policy(&*flags.policy).build()?) };
+    let choice = Choice::parse(&flags.policy).map_err(anyhow::Error::msg)?;
+    Ok(choice.visit(Watched { builder, observer: observer.clone() })?)
+}
+
+/// Builds a runtime whose policy is observed.
+struct Watched {
+    builder: RuntimeBuilder,
+    observer: Observer,
+}
+
+impl Visitor<Numbered<FiberTask>> for Watched {
+    type Output = std::io::Result<Runtime>;
+
+    fn visit<P: Policy<Numbered<FiberTask>>>(self, policy: P::Params) -> Self::Output {
+        self.builder.build_with::<Observed<P>>(ObservedParams { policy, observer: self.observer })
+    }
 }

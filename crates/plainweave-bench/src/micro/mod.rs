@@ -70,6 +70,11 @@ pub(crate) struct Flags {
     /// Take what 2 workers do however far apart the CPUs are
     #[arg(long)]
     far: bool,
+
+    /// Report how long Plainweave's ready fibers wait, and their rank errors; this makes everything slower
+    #[arg(long)]
+    observe: bool,
+
     /// Seconds a repetition [default: 0.3; 5 with --full]
     #[arg(long, value_name = "S", value_parser = parameters::seconds)]
     seconds: Option<f64>,
@@ -209,7 +214,9 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                         ("fifo", "before-start/shared") => "plainweave".to_owned(),
                         _ => format!("plainweave {policy} {mode}"),
                     };
-                    systems.push(System::new(&title, &["plainweave", "--policy", policy, "--mode", mode]));
+                    let mut arguments = vec!["plainweave", "--policy", policy, "--mode", mode];
+                    arguments.extend(flags.observe.then_some("--observe"));
+                    systems.push(System::new(&title, &arguments));
                 }
             }
             "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),

@@ -33,7 +33,7 @@ impl Size {
 }
 
 /// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 26] = [
+const METRICS: [(&str, &str); 29] = [
     ("ns_per_op", "ns"),
     ("ns_per_op_per_worker", "ns"),
     ("ops", "count"),
@@ -46,6 +46,9 @@ const METRICS: [(&str, &str); 26] = [
     ("thread_migrations_per_op", "1"),
     ("data_migrations_per_op", "1"),
     ("us_per_transfer", "us"),
+    ("transfer_p99_us", "us"),
+    ("greatest_wait_us", "us"),
+    ("rank_error", "1"),
     ("starved", "1"),
     ("bytes_per_fiber", "B"),
     ("new_mappings", "count"),

@@ -1,10 +1,11 @@
 //! Transfer: a leader that does not give way, and must be seen by all others.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use hdrhistogram::Histogram;
 
 use super::super::repetition::{Figure, Size};
 use super::super::shim::Shim;
@@ -21,6 +22,8 @@ struct Stage {
     /// The epoch that each thread has seen.
     seen: Box<[CachePadded<AtomicU64>]>,
     starved: AtomicBool,
+    /// Nanoseconds of each transfer. Only the leader writes.
+    times: Mutex<Histogram<u64>>,
 }
 
 impl Stage {
@@ -38,7 +41,13 @@ impl Stage {
                 }
             }
         }
+        let time = began.elapsed().as_nanos() as u64;
+        self.times().saturating_record(time);
         true
+    }
+
+    fn times(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,6 +61,7 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
         leader: CachePadded::default(),
         seen: (0..threads).map(|_| CachePadded::default()).collect(),
         starved: AtomicBool::new(false),
+        times: Mutex::new(Histogram::new(3)?),
     });
     let (all_signals, scene) = (signals.clone(), stage.clone());
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
@@ -106,5 +116,6 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
     }
     anyhow::ensure!(transfers > 0, "no leader was seen by all");
     let us = elapsed.as_nanos() as f64 / 1000.0 / transfers as f64;
-    Ok(vec![Figure::new("starved", 0.0), Figure::new("us_per_transfer", us)])
+    let p99 = stage.times().value_at_quantile(0.99) as f64 / 1000.0;
+    Ok(vec![Figure::new("starved", 0.0), Figure::new("us_per_transfer", us), Figure::new("transfer_p99_us", p99)])
 }
