@@ -380,7 +380,8 @@ fn fairness() {
         }
     }
     assert_eq!(of("transfer", "helping anytime/own", "2", "starved"), Some(0.0));
-    for metric in ["us_per_transfer", "transfer_p99_us", "greatest_wait_us", "rank_error"] {
-        assert!(of("transfer", "helping anytime/own", "2", metric).is_some_and(|value| value > 0.0), "{metric}");
-    }
+    let transfer = |metric| of("transfer", "helping anytime/own", "2", metric).unwrap_or_else(|| panic!("no {metric}"));
+    // All of a hundred fibers run meanwhile.
+    assert!(transfer("us_per_transfer") > 0.1 && transfer("transfer_p99_us") > 0.1);
+    assert!(transfer("greatest_wait_us") > 0.0 && transfer("rank_error") > 0.0);
 }

@@ -8,11 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::plan::Choices;
+use crate::machine;
 use crate::sample::Row;
 
 /// Runs `bench micro` for it, on two workers in the base's mode, with each policy: once as it is, and once observed.
 pub(super) fn rows(choices: &Choices, runs: usize, time: Duration, dir: &Path) -> anyhow::Result<Vec<Row>> {
     let out = dir.join("transfer");
+    // Servers before it have left this process on the load's CPU.
+    machine::pin_to_first(machine::cpus());
     let measure = |more: &[&str], metrics: &[(&'static str, &'static str)]| {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["micro", "--cases", "transfer-yield", "--systems", "plainweave", "--workers", "2", "--far"]);

@@ -42,7 +42,8 @@ impl Stage {
             }
         }
         let time = began.elapsed().as_nanos() as u64;
-        self.times().saturating_record(time);
+        // Fails if there is no memory for another bucket.
+        let _ = self.times().record(time);
         true
     }
 
