@@ -1,15 +1,15 @@
 //! Hidden flags of both servers, for `plainweave bench` alone.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
-use plainweave::policy::{Choice, Numbered, Observed, ObservedParams, Observer, Policy, Visitor};
-use plainweave::{FiberTask, Movement, Runtime, RuntimeBuilder, Storage};
+use plainweave::policy::Observer;
+use plainweave::{Movement, Runtime, RuntimeBuilder, Storage};
 
 use crate::bench_block::BenchBlock;
 use crate::mode::Mode;
@@ -42,27 +42,12 @@ impl BenchFlags {
 }
 
 /// Starts a runtime whose policy is observed, and a thread that writes what comes of it.
-pub(crate) fn start_observed(builder: RuntimeBuilder, policy: &str, file: &Path) -> anyhow::Result<Runtime> {
+pub(crate) fn start_observed(builder: RuntimeBuilder, file: &Path) -> anyhow::Result<Runtime> {
     let file = File::create(file).with_context(|| format!("cannot create {}", file.display()))?;
     let observer = Observer::new();
-    let choice = Choice::parse(policy).map_err(anyhow::Error::msg)?;
-    let runtime = choice.visit(Start { builder, observer: observer.clone() }).context("cannot start the runtime")?;
+    let runtime = builder.build_observed(observer.clone()).context("cannot start the runtime")?;
     thread::Builder::new().name("waits".to_owned()).spawn(move || write_waits(&observer, file))?;
     Ok(runtime)
-}
-
-struct Start {
-    builder: RuntimeBuilder,
-    observer: Observer,
-}
-
-impl Visitor<Numbered<FiberTask>> for Start {
-    type Output = io::Result<Runtime>;
-
-    fn visit<P: Policy<Numbered<FiberTask>>>(self, policy: P::Params) -> io::Result<Runtime> {
-        let params = ObservedParams { policy, observer: self.observer };
-        self.builder.build_with::<Observed<P>>(params)
-    }
 }
 
 /// Writes a line each period, until the file cannot be written or the process ends.

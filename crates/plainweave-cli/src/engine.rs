@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use plainweave::policy::{Choice, PRESETS};
+use plainweave::policy::Choice;
 use plainweave::stall::Culprit;
 use plainweave::{Movement, Runtime, RuntimeBuilder, Stall, Storage};
 
@@ -64,7 +64,7 @@ impl Setup<'_> {
 
     fn build(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
         match self.waits {
-            Some(file) => bench_flags::start_observed(builder, self.policy.unwrap_or(PRESETS[0].name), file),
+            Some(file) => bench_flags::start_observed(builder, file),
             None => builder.build().context("cannot start the runtime"),
         }
     }

@@ -13,7 +13,7 @@ use crate::fiber::{FiberTask, Movement};
 use crate::fiber_local::Storage;
 use crate::io::probe::{self, Io};
 use crate::io::release::Tag;
-use crate::policy::{Choice, PRESETS, Policy, Visitor};
+use crate::policy::{Choice, Numbered, Observed, ObservedParams, Observer, PRESETS, Policy, Visitor};
 use crate::runtime::Runtime;
 use crate::sched::pool::{PoolConfig, PoolShared};
 use crate::sched::spare::Spare;
@@ -175,6 +175,15 @@ impl RuntimeBuilder {
         self.build_as::<P>(params)
     }
 
+    /// Builds and starts the runtime with the policy named, observed. [`Runtime::policy`] then returns `custom`.
+    ///
+    /// # Errors
+    /// As for [`Self::build`].
+    pub fn build_observed(self, observer: Observer) -> io::Result<Runtime> {
+        let choice = Choice::parse(&self.policy).map_err(invalid)?;
+        choice.visit(Watched { builder: self, observer })
+    }
+
     fn build_as<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
         let choice = self.io.or_forced_by_environment()?;
         let workers = self.checked_workers(choice)?;
@@ -333,5 +342,19 @@ impl Visitor<FiberTask> for Named {
 
     fn visit<P: Policy<FiberTask>>(self, params: P::Params) -> io::Result<Runtime> {
         self.0.build_as::<P>(params)
+    }
+}
+
+/// The same, for a policy that is observed.
+struct Watched {
+    builder: RuntimeBuilder,
+    observer: Observer,
+}
+
+impl Visitor<Numbered<FiberTask>> for Watched {
+    type Output = io::Result<Runtime>;
+
+    fn visit<P: Policy<Numbered<FiberTask>>>(self, policy: P::Params) -> io::Result<Runtime> {
+        self.builder.build_with::<Observed<P>>(ObservedParams { policy, observer: self.observer })
     }
 }

@@ -56,20 +56,10 @@ impl Server {
 
     /// Starts one in a control group.
     pub(super) fn start_in(system: System, megabytes: usize, group: Option<Group>) -> anyhow::Result<Self> {
-        Self::start_with(system, megabytes, group, &[])
+        Self::start_workers(system, megabytes, 1, group, &[])
     }
 
-    /// With more arguments.
-    pub(crate) fn start_with(
-        system: System,
-        megabytes: usize,
-        group: Option<Group>,
-        extra: &[&str],
-    ) -> anyhow::Result<Self> {
-        Self::start_workers(system, megabytes, 1, group, extra)
-    }
-
-    /// With more workers, on as many CPUs.
+    /// With that many workers, on as many CPUs, and with more arguments.
     pub(crate) fn start_workers(
         system: System,
         megabytes: usize,

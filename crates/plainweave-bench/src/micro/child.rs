@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use plainweave::policy::{Choice, Numbered, Observed, ObservedParams, Observer, Policy, Visitor};
-use plainweave::{FiberTask, Runtime, RuntimeBuilder};
+use plainweave::Runtime;
+use plainweave::policy::Observer;
 
 use super::cases;
 use super::parameters::Shape;
@@ -112,22 +112,10 @@ fn on<S: Shim>(system: S, case: &str, size: Size) -> anyhow::Result<Vec<Figure>>
 }
 
 fn runtime(flags: &ChildFlags, observer: Option<&Observer>) -> anyhow::Result<Runtime> {
-    let builder = Mode::parse(&flags.mode)?.builder().workers(flags.workers).max_fibers(2_000_000);
-    let Some(observer) = observer else { return Ok(builder.policy(&*flags.policy).build()?) };
-    let choice = Choice::parse(&flags.policy).map_err(anyhow::Error::msg)?;
-    Ok(choice.visit(Watched { builder, observer: observer.clone() })?)
-}
-
-/// Builds a runtime whose policy is observed.
-struct Watched {
-    builder: RuntimeBuilder,
-    observer: Observer,
-}
-
-impl Visitor<Numbered<FiberTask>> for Watched {
-    type Output = std::io::Result<Runtime>;
-
-    fn visit<P: Policy<Numbered<FiberTask>>>(self, policy: P::Params) -> Self::Output {
-        self.builder.build_with::<Observed<P>>(ObservedParams { policy, observer: self.observer })
-    }
+    let builder = Mode::parse(&flags.mode)?.builder();
+    let builder = builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000);
+    Ok(match observer {
+        Some(observer) => builder.build_observed(observer.clone())?,
+        None => builder.build()?,
+    })
 }

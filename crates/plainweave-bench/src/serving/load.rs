@@ -97,15 +97,14 @@ impl Load<'_> {
         if !self.what.is_web() {
             command.arg("--no-load");
         }
-        command.arg("--csv").arg(&csv).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.arg("--csv").arg(&csv);
         // A server of several workers takes turns with the load on all CPUs: each gets the time of one.
         let group = if server.workers() > 1 { Some(one_cpu("load")?) } else { None };
         if let Some(group) = &group {
             command = group.around(&command);
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
             machine::pin_to_first(server.workers());
         }
-        let load = command.spawn();
+        let load = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         machine::pin_to(1);
         let (readings, memory) = self.watch(server, load)?;
         figures(&csv)?.with(self, &readings, memory)

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use super::Pool;
 use super::spec::invalid;
-use crate::fiber::cancel::Interrupt;
 use crate::sched::closure::drop_contained;
 use crate::sched::wait;
 use crate::sync::channel::{self, Receiver, SendError, Sender};
@@ -262,15 +261,11 @@ impl<T> StageSender<T> {
     }
 
     fn error_of(&self, unsent: &SendError<T>) -> io::Error {
-        if unsent.is_closed() {
-            return self.stage.error();
-        }
         if unsent.is_full() {
             let text = format!("the queue of the stage on the pool '{}' is full", self.stage.pool);
             return io::Error::new(io::ErrorKind::WouldBlock, text);
         }
-        let cancelled = wait::interrupted().filter(|_| unsent.is_cancelled());
-        cancelled.unwrap_or(Interrupt::TimedOut).into()
+        unsent.interrupt().map_or_else(|| self.stage.error(), io::Error::from)
     }
 }
 

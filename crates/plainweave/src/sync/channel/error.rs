@@ -26,6 +26,11 @@ impl<T> SendError<T> {
         self.0
     }
 
+    /// Returns what interrupted the send, if that is why it failed.
+    pub(crate) fn interrupt(&self) -> Option<Interrupt> {
+        if let Why::Interrupted(interrupt) = self.1 { Some(interrupt) } else { None }
+    }
+
     /// Returns whether all receivers are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
