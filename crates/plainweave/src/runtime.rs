@@ -219,7 +219,8 @@ impl Runtime {
             self.threads.extend(watchdog.join().unwrap_or_default());
         }
         self.pool.blocking.close();
-        for thread in self.threads.drain(..) {
+        let mut gone = Vec::new();
+        for (worker, thread) in self.threads.drain(..).enumerate() {
             // Once all fibers have ended, the workers are about to exit; otherwise give stuck workers no more time.
             while left.leaked_fibers > 0
                 && !thread.is_finished()
@@ -232,12 +233,14 @@ impl Runtime {
                 left.leaked_workers += 1;
             } else {
                 left.leaked_operations += thread.join().unwrap_or(0);
+                gone.push(worker);
             }
         }
         if let Some(reporter) = self.reporter.take() {
             end_reports(&reporter);
         }
         if left.leaked_fibers > 0 {
+            gone.into_iter().for_each(|worker| self.pool.refuse_late(worker));
             // Fibers left behind point to it.
             std::mem::forget(self.pool.clone());
         }

@@ -177,3 +177,69 @@ fn a_place_that_is_no_worker_means_here() {
         });
     });
 }
+
+/// A policy that sends a task to worker 1 once that worker has left.
+struct SendsLate<T>(StartOn<T>, Arc<Late>);
+
+#[derive(Default)]
+struct Late {
+    /// Worker 0 has a task to send.
+    sending: AtomicBool,
+    /// Worker 1 has left.
+    left: AtomicBool,
+}
+
+impl<T: Task + 'static> Policy<T> for SendsLate<T> {
+    type Params = Arc<Late>;
+    type Local = (WorkerId, WorkStealingLocal<T>);
+
+    fn new(late: Arc<Late>, topology: &Topology) -> Self {
+        Self(StartOn::new(1, topology), late)
+    }
+    fn attach(&self, worker: WorkerId) -> Self::Local {
+        (worker, self.0.attach(worker))
+    }
+    fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake {
+        self.0.push(cx, local.map(|local| &mut local.1), task, why)
+    }
+    fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T> {
+        // Worker 1 runs nothing.
+        if local.0 == 0 { self.0.pop(cx, &mut local.1, effort) } else { None }
+    }
+    fn place(&self, cx: &mut Cx, task: &impl Task, load: &impl Load) -> Option<WorkerId> {
+        self.1.sending.store(true, Ordering::Release);
+        let limit = Instant::now() + Duration::from_secs(5);
+        while !self.1.left.load(Ordering::Acquire) && Instant::now() < limit {
+            std::thread::yield_now();
+        }
+        // What that worker still does before its thread ends takes no time.
+        std::thread::sleep(Duration::from_millis(10));
+        self.0.place(cx, task, load)
+    }
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        worker == 0 && self.0.maybe_ready(worker)
+    }
+    fn drain(&self, local: Self::Local, sink: &mut dyn FnMut(T)) {
+        if local.0 == 1 {
+            self.1.left.store(true, Ordering::Release);
+        }
+        self.0.drain(local.1, sink);
+    }
+}
+
+#[test]
+fn a_fiber_that_is_sent_to_a_worker_that_has_left_is_refused() {
+    unless_it_hangs("sent late", || {
+        // A machine under load may leave a worker behind: then nobody can say what becomes of the fiber.
+        let joined = (0..20).find_map(|_| {
+            let late = Arc::new(Late::default());
+            let runtime = staying(2).build_with::<SendsLate<FiberTask>>(late.clone()).expect("a runtime");
+            let fiber = runtime.spawn(|| ());
+            eventually("a task to send", || late.sending.load(Ordering::Acquire));
+            let left = runtime.shutdown(Duration::ZERO);
+            (left.leaked_workers == 0).then(|| fiber.join())
+        });
+        let error = joined.expect("no worker left behind").expect_err("it never ran");
+        assert!(error.to_string().contains("the runtime has ended"), "{error:?}");
+    });
+}

@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use super::closure::drop_contained;
 use super::local_policy::Drained;
-use super::pool::bump;
+use super::pool::{PoolShared, bump};
 use super::worker::{Worker, WorkerCtx};
 use crate::fiber::FiberTask;
-use crate::policy::Policy;
+use crate::fiber::blocks::Blocks;
+use crate::policy::{Policy, WorkerId};
 
 impl WorkerCtx {
     /// Counts a fiber that has ended here, or will never start.
@@ -38,18 +39,38 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
         }
         for task in tasks {
-            let header = task.header();
-            if header.own.pinned.has_suspended() || task.has_started() {
-                task.leak();
-            } else if !ptr::eq(header.pool().as_ptr(), ctx.pool()) {
-                // Another runtime's, which may still be there.
-                drop(task);
-            } else if header.pinned_to().is_some_and(|worker| worker != ctx.id()) {
-                task.leak();
-            } else {
-                task.refuse(io::Error::other("the runtime has ended"), Some(ctx.blocks()));
+            if refuse(task, ctx.pool(), ctx.id(), Some(ctx.blocks())) {
                 ctx.count_end();
             }
         }
     }
+}
+
+impl PoolShared {
+    /// Refuses the fibers that were sent to a worker after it had left.
+    ///
+    /// Context: whoever has joined its thread.
+    pub(crate) fn refuse_late(&self, worker: WorkerId) {
+        for task in self.workers[worker].inbox().take_all() {
+            refuse(task, self, worker, None);
+        }
+    }
+}
+
+/// Refuses a fiber that was left in a queue of a worker that leaves, or has left, unless it has started. Returns
+/// whether it was refused.
+fn refuse(task: FiberTask, pool: &PoolShared, worker: WorkerId, blocks: Option<&Blocks>) -> bool {
+    let header = task.header();
+    if header.own.pinned.has_suspended() || task.has_started() {
+        task.leak();
+    } else if !ptr::eq(header.pool().as_ptr(), pool) {
+        // Another runtime's, which may still be there.
+        drop(task);
+    } else if header.pinned_to().is_some_and(|home| home != worker) {
+        task.leak();
+    } else {
+        task.refuse(io::Error::other("the runtime has ended"), blocks);
+        return true;
+    }
+    false
 }
