@@ -13,8 +13,12 @@ use super::cases;
 use super::parameters::Shape;
 use super::repetition::{Figure, Size};
 use super::shim::{Fibers, May, Shim, Threads, Tokio};
+use super::team::NothingDone;
 use crate::mode::Mode;
 use crate::{machine, report};
+
+/// Seconds in which something happens on any machine.
+const LONG_ENOUGH: f64 = 5.0;
 
 /// One repetition of one case on one system.
 #[derive(Args, Debug)]
@@ -106,9 +110,17 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn on<S: Shim>(system: S, case: &str, size: Size) -> anyhow::Result<Vec<Figure>> {
+/// Runs a case, for longer if that was too short for anything to happen.
+fn on<S: Shim>(system: S, case: &str, mut size: Size) -> anyhow::Result<Vec<Figure>> {
     let case = case.to_owned();
-    system.run(async move { cases::run::<S>(&case, size).await })?
+    system.run(async move {
+        loop {
+            match cases::run::<S>(&case, size.clone()).await {
+                Err(error) if error.is::<NothingDone>() && size.seconds < LONG_ENOUGH => size.seconds *= 4.0,
+                figures => return figures,
+            }
+        }
+    })?
 }
 
 fn runtime(flags: &ChildFlags, observer: Option<&Observer>) -> anyhow::Result<Runtime> {

@@ -1,5 +1,6 @@
 //! A team of threads that do the same until the time is over, and what is asked of their counts.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -166,11 +167,26 @@ impl<S: Shim> Team<S> {
     }
 }
 
+/// The time was over before any thread of the team had run: the machine has other work.
+#[derive(Debug)]
+pub(super) struct NothingDone;
+
+impl fmt::Display for NothingDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no thread has done anything")
+    }
+}
+
+impl std::error::Error for NothingDone {}
+
 /// Cost and fairness.
+///
+/// # Errors
+/// [`NothingDone`].
 pub(super) fn figures(logs: &[Log], elapsed: Duration, workers: usize) -> anyhow::Result<Vec<Figure>> {
     let n: Vec<f64> = logs.iter().map(|log| log.n as f64).collect();
     let (sum, squares): (f64, f64) = (n.iter().sum(), n.iter().map(|n| n * n).sum());
-    ensure!(sum > 0.0, "no thread has done anything");
+    ensure!(sum > 0.0, NothingDone);
     let ns = elapsed.as_nanos() as f64 / sum;
     let (least, most) = n.iter().fold((f64::MAX, 0.0_f64), |(least, most), n| (least.min(*n), most.max(*n)));
     let mut figures = vec![
