@@ -61,7 +61,7 @@ fn micro() {
     ];
     // What a policy may starve is left out: it takes five seconds each.
     let cases = "yield,yield-1,cycle,cycle-1,churn,churn-2,locality,locality-share,spawn-join,spawn-join-1,ping-pong,\
-                 mutex,parked-fibers,wake-sleeper,idle,resume-suspend";
+                 select,select-1,broadcast,mutex,rwlock,parked-fibers,wake-sleeper,idle,resume-suspend";
     let rows = rows("micro", &[&args[..], &["--cases", cases]].concat());
     let ours = ["plainweave", "plainweave lifo-slot anytime/shared"];
     for case in cases.split(',') {
@@ -69,7 +69,8 @@ fn micro() {
             let own = matches!(case, "wake-sleeper" | "idle" | "resume-suspend");
             let peers: &[&str] = match case {
                 _ if own => &[],
-                "parked-fibers" => &["threads", "tokio"],
+                "parked-fibers" | "select" | "select-1" => &["threads", "tokio"],
+                "broadcast" => &["tokio"],
                 _ => &["threads", "tokio", "may"],
             };
             for system in ours.iter().chain(peers) {
@@ -112,25 +113,55 @@ fn check_migrations(rows: &[Vec<String>]) {
     }
 }
 
+/// Which peers measure the cases that not all of them have, and what the report says of the others.
+#[test]
+fn micro_says_what_peers_lack() {
+    let go = ["/usr/local/go/bin/go", "/usr/bin/go"].iter().any(|path| Path::new(path).exists());
+    let args = ["--cases", "rwlock,select,select-1,broadcast", "--runs", "1", "--seconds", "0.02", "--far"];
+    let systems = ["--systems", "threads,tokio,may,go"];
+    let rows = rows_in("micro-peers", "micro", &[&args[..], &systems].concat());
+    let has = |case: &str, system: &str| rows.iter().any(|row| row[1] == case && row[2] == system && row[4] == "ops");
+    let html = std::fs::read_to_string(folder_of("micro-peers").join("micro.html")).unwrap();
+    for case in ["rwlock", "select", "select-1", "broadcast"] {
+        for system in ["threads", "tokio", "may", "go"].iter().filter(|system| go || **system != "go") {
+            let lacks = match case {
+                "rwlock" => false,
+                "broadcast" => *system != "tokio",
+                _ => *system == "may",
+            };
+            assert_eq!(has(case, system), !lacks, "{case} on {system}");
+            let said = html.matches(&format!("{system} {case}:")).count();
+            assert_eq!(said, usize::from(lacks), "{case} on {system}, once however many workers");
+        }
+    }
+}
+
 /// Work that does not depend on time: each thread does it, or all together.
 #[test]
 fn micro_by_iterations() {
     let sizes = ["--threads=4", "--rings=2", "--spots=2", "--words=40", "--writes=3", "--share=on", "--iterations=25"];
-    let cases = "yield,cycle,churn,locality,mutex,spawn-join,ping-pong,resume-suspend";
+    let cases = "yield,cycle,churn,locality,mutex,rwlock,spawn-join,ping-pong,select,select-1,broadcast,resume-suspend";
     let args = ["--cases", cases, "--systems", "plainweave,threads,tokio", "--runs", "3", "--modes", "anytime/shared"];
     let rows = rows_in("micro-iterations", "micro", &[&args[..], &sizes, &["--workers", "2", "--far"]].concat());
     let threads = |title: &str| match title {
-        "yield threads=4 iterations=25" | "mutex threads=4 iterations=25" => 8.0,
+        "yield threads=4 iterations=25" | "mutex threads=4 iterations=25" | "rwlock threads=4 iterations=25" => 8.0,
         "cycle threads=4 rings=2 iterations=25" => 16.0,
         "churn threads=4 spots=2 iterations=25" => 8.0,
         "locality threads=4 spots=2 words=40 writes=3 share=on iterations=25" => 8.0,
         "spawn-join iterations=25" | "ping-pong iterations=25" | "resume-suspend iterations=25" => 1.0,
+        "select iterations=25" | "select-1 iterations=25" | "broadcast iterations=25" => 1.0,
         other => panic!("no case has the title '{other}'"),
     };
     let ours = "plainweave fifo anytime/shared";
     for system in [ours, "threads", "tokio"] {
         let ops: Vec<_> = rows.iter().filter(|row| row[2] == system && row[4] == "ops").collect();
-        assert_eq!(ops.len(), if system == ours { 8 } else { 7 }, "{ops:?}");
+        // Only ours has resume-suspend; threads have no broadcast.
+        let cases = match system {
+            "threads" => 10,
+            "tokio" => 11,
+            _ => 12,
+        };
+        assert_eq!(ops.len(), cases, "{ops:?}");
         for row in ops {
             let spread: Vec<f64> = row[6..11].iter().map(|value| value.parse().unwrap()).collect();
             let [median, q1, q3, min, max] = spread[..] else { panic!("{row:?}") };

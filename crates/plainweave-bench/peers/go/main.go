@@ -410,6 +410,120 @@ func mutex() {
 	report(counts, elapsed)
 }
 
+// One of this many operations on a readers-writer lock writes.
+const writesOneIn = 20
+
+func rwLock() {
+	var lock sync.RWMutex
+	var total [2]uint64
+	var torn atomic.Bool
+	counts, elapsed := run(*threads, func(i int, c *count) {
+		for goes(c) {
+			if (c.n+uint64(i))%writesOneIn == 0 {
+				lock.Lock()
+				total[0]++
+				total[1]++
+				lock.Unlock()
+			} else {
+				lock.RLock()
+				first, second := total[0], total[1]
+				lock.RUnlock()
+				if first != second {
+					torn.Store(true)
+				}
+			}
+			runtime.Gosched()
+			c.n++
+		}
+	}, nil)
+	written := uint64(0)
+	for i, c := range counts {
+		first := uint64(i)
+		written += (first+c.n+writesOneIn-1)/writesOneIn - (first+writesOneIn-1)/writesOneIn
+	}
+	if torn.Load() || total != [2]uint64{written, written} {
+		fail("torn:", torn.Load(), "written:", written, "found:", total)
+	}
+	report(counts, elapsed)
+}
+
+// choose has eight servers answer on a channel each and takes whichever answer comes first; together requests are under
+// way at once.
+func choose(together int) {
+	var asks, answers [8]chan int
+	for i := range asks {
+		asks[i], answers[i] = make(chan int, 1), make(chan int, 1)
+		go func() {
+			for v := range asks[i] {
+				answers[i] <- v + 1
+			}
+			close(answers[i])
+		}()
+	}
+	random := rand.New(rand.NewSource(0))
+	var pending [8]int
+	asked, answered, started := 0, 0, time.Now()
+	ask := func(i int) {
+		pending[i] = asked + 1
+		asks[i] <- asked
+		asked++
+	}
+	for i := 0; i < together && (*goal == 0 || i < int(*goal)); i++ {
+		ask(i)
+	}
+	if *goal == 0 {
+		go func() {
+			time.Sleep(time.Duration(*seconds * float64(time.Second)))
+			stop.Store(true)
+		}()
+	}
+	for answered < asked {
+		i, v := 0, 0
+		select {
+		case v = <-answers[0]:
+		case v = <-answers[1]:
+			i = 1
+		case v = <-answers[2]:
+			i = 2
+		case v = <-answers[3]:
+			i = 3
+		case v = <-answers[4]:
+			i = 4
+		case v = <-answers[5]:
+			i = 5
+		case v = <-answers[6]:
+			i = 6
+		case v = <-answers[7]:
+			i = 7
+		}
+		if v == 0 || v != pending[i] {
+			fail("server", i, "answered", v, "and not", pending[i])
+		}
+		pending[i] = 0
+		answered++
+		if !stop.Load() && (*goal == 0 || asked < int(*goal)) {
+			if together == 1 {
+				i = random.Intn(len(asks))
+			}
+			ask(i)
+		}
+	}
+	fmt.Println("ns_per_op", float64(time.Since(started).Nanoseconds())/float64(answered))
+	fmt.Println("ops", answered)
+	for i := range asks {
+		close(asks[i])
+		if v, more := <-answers[i]; more {
+			fail("server", i, "answered", v, "without having been asked")
+		}
+	}
+}
+
+// fail ends the run. The first line is the reason that the report gives.
+func fail(why ...any) {
+	fmt.Fprintln(os.Stderr, why...)
+	os.Exit(2)
+}
+
 func main() {
 	flag.Parse()
 	runtime.GOMAXPROCS(*workers)
@@ -432,8 +546,15 @@ func main() {
 		pingPong()
 	case "mutex":
 		mutex()
+	case "rwlock":
+		rwLock()
+	case "select":
+		choose(8)
+	case "select-1":
+		choose(1)
+	case "broadcast":
+		fail("Go has no broadcast channel")
 	default:
-		fmt.Fprintln(os.Stderr, "no case is called", *name)
-		os.Exit(2)
+		fail("no case is called", *name)
 	}
 }

@@ -157,7 +157,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     Err(error) if system.is_ours() => {
                         return Err(error.context(format!("{} {}", case.name, system.name)));
                     }
-                    Err(error) => absent.push((format!("{} {}", system.name, case.name), format!("{error:#}"))),
+                    Err(error) => {
+                        // What a system lacks, it lacks with any number of workers: once is enough.
+                        let why = (format!("{} {}", system.name, case.name), format!("{error:#}"));
+                        absent.extend((!absent.contains(&why)).then_some(why));
+                    }
                 }
             }
         }

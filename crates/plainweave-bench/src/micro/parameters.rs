@@ -18,12 +18,13 @@ enum Switch {
 #[derive(Args, Debug)]
 pub(super) struct Options {
     /// Operations of each thread, in place of a time: a repetition ends when every thread has done as many, at most ten
-    /// minutes. In transfer, spawn-join, ping-pong and resume-suspend: in all. Not in parked-fibers, wake-sleeper, idle
+    /// minutes. In transfer, spawn-join, ping-pong, select, broadcast and resume-suspend: in all. Not in parked-fibers,
+    /// wake-sleeper, idle
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..=100_000_000))]
     pub(super) iterations: Option<u64>,
 
-    /// Threads a worker in yield, churn, locality and mutex [default: 100; 1 in yield-1], a ring in cycle [default: 5],
-    /// in all in transfer [default: 100]
+    /// Threads a worker in yield, churn, locality, mutex and rwlock [default: 100; 1 in yield-1], a ring in cycle
+    /// [default: 5], in all in transfer [default: 100]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     threads: Option<u32>,
 
@@ -112,7 +113,7 @@ impl Shape {
         let none = Self::default();
         let threads = 100 * workers;
         match case {
-            "yield" | "mutex" => Self { threads, ..none },
+            "yield" | "mutex" | "rwlock" => Self { threads, ..none },
             "yield-1" => Self { threads: workers, ..none },
             "cycle" => Self { threads: 5, rings: 100 * workers, ..none },
             "cycle-1" => Self { threads: 5, rings: workers, ..none },

@@ -66,7 +66,8 @@ impl Peer {
             "churn" | "churn-2" => "churn",
             "locality" | "locality-share" => "locality",
             "transfer-yield" | "transfer-park" => "transfer",
-            "spawn-join" | "spawn-join-1" | "ping-pong" | "mutex" => case,
+            "spawn-join" | "spawn-join-1" | "ping-pong" | "mutex" | "rwlock" | "broadcast" => case,
+            "select" | "select-1" => case,
             other => bail!("there is no case '{other}'"),
         };
         let mut command = self.program.command();

@@ -1,6 +1,7 @@
-//! Channels and locks.
+//! A channel each way, and locks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::ensure;
@@ -54,5 +55,42 @@ pub(super) async fn mutex<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
     let (added, total) = (logs.iter().map(|log| log.n).sum::<u64>(), S::total(&lock).await);
     ensure!(added == total, "{added} were added under the lock, and it has {total}");
+    team::figures(&logs, elapsed, size.workers)
+}
+
+/// Of this many operations on a readers-writer lock one writes.
+const WRITES: u64 = 20;
+
+/// `read()` or `write()`, `yield()`.
+pub(super) async fn rw_lock<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
+    let lock = Arc::new(S::rw_lock());
+    let torn = Arc::new(AtomicBool::new(false));
+    let shared = (lock.clone(), torn.clone());
+    let body = move |i: usize, team: Arc<Team<S>>, mut log: team::Log| {
+        let (lock, torn) = shared.clone();
+        async move {
+            team.begin().await;
+            while team.goes_on(&log) {
+                let ready = log.now();
+                if (log.n + i as u64).is_multiple_of(WRITES) {
+                    S::write(&lock).await;
+                } else {
+                    let [first, second] = S::read(&lock).await;
+                    if first != second {
+                        torn.store(true, Ordering::Relaxed);
+                    }
+                }
+                S::yield_now().await;
+                log.ran(ready);
+            }
+            log
+        }
+    };
+    let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
+    ensure!(!torn.load(Ordering::Relaxed), "somebody read while somebody wrote");
+    // Thread `i` counts from `i`.
+    let writes = |(i, log): (usize, &team::Log)| (i as u64 + log.n).div_ceil(WRITES) - (i as u64).div_ceil(WRITES);
+    let (written, total) = (logs.iter().enumerate().map(writes).sum::<u64>(), S::read(&lock).await);
+    ensure!(total == [written; 2], "{written} were added under the lock, and it has {total:?}");
     team::figures(&logs, elapsed, size.workers)
 }

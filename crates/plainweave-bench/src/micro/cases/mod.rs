@@ -1,8 +1,10 @@
 //! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not what it set out to
 //! do.
 
+mod broadcast;
 mod meet;
 mod random;
+mod select;
 mod sleep;
 mod spawn;
 mod spots;
@@ -12,7 +14,7 @@ mod transfer;
 use anyhow::bail;
 
 use super::repetition::{Figure, Size};
-use super::shim::Shim;
+use super::shim::{CHOICES, Shim};
 pub(super) use sleep::{idle, wake_sleeper};
 
 /// A workload by name.
@@ -44,7 +46,7 @@ const fn own(name: &'static str, summary: &'static str) -> Case {
     Case { own: true, ..case(name, summary) }
 }
 
-pub(super) const CASES: [Case; 18] = [
+pub(super) const CASES: [Case; 22] = [
     clocked("yield", "100 threads a worker that yield; ns a switch"),
     clocked("yield-1", "one thread a worker that yields: out of it, through the scheduler, back into it"),
     clocked("cycle", "100 rings of five threads a worker, one token a ring: wait for mine, pass it on"),
@@ -61,7 +63,11 @@ pub(super) const CASES: [Case; 18] = [
     case("spawn-join", "spawn, run and join empty threads in batches of 1,000"),
     case("spawn-join-1", "one at a time"),
     case("ping-pong", "two threads, two channels with room for one; ns a round trip"),
+    case("select", "8 servers, each with a request: select from their 8 channels, send the next; ns a request"),
+    case("select-1", "the same, one request at a time: each select waits"),
+    case("broadcast", "one sender, 8 receivers: 16 numbers, then wait until all have them; ns a number"),
     clocked("mutex", "100 threads a worker: lock, add, unlock, yield"),
+    clocked("rwlock", "the same with a readers-writer lock; 19 of 20 operations read"),
     case("parked-fibers", "many threads parked at once: memory, mappings, time to park and to wake and join"),
     own("wake-sleeper", "a thread wakes a fiber whose worker sleeps, beside a bare futex; ns until it runs"),
     own("idle", "CPU time of a runtime with nothing to do, us a second"),
@@ -82,7 +88,11 @@ pub(super) async fn run<S: Shim>(name: &str, size: Size) -> anyhow::Result<Vec<F
         "spawn-join-1" => spawn::spawn_join::<S>(1, &size).await,
         "parked-fibers" => spawn::parked::<S>(&size).await,
         "ping-pong" => meet::ping_pong::<S>(&size).await,
+        "select" => select::select::<S>(CHOICES, &size).await,
+        "select-1" => select::select::<S>(1, &size).await,
+        "broadcast" => broadcast::broadcast::<S>(&size).await,
         "mutex" => meet::mutex::<S>(&size).await,
+        "rwlock" => meet::rw_lock::<S>(&size).await,
         other => bail!("no case is called '{other}'"),
     }
 }

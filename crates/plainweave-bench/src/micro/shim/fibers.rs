@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use plainweave::sync::{Mutex, Semaphore, channel};
+use plainweave::sync::{Mutex, RwLock, Semaphore, broadcast, channel, select};
 use plainweave::{Fiber, JoinHandle, Runtime};
 
-use super::{Shim, ready};
+use super::{CHOICES, Shim, ready};
 
 pub(in crate::micro) struct Fibers(pub(in crate::micro) Runtime);
 
@@ -15,8 +15,12 @@ impl Shim for Fibers {
     type Signal = Fiber;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
+    type RwLock = RwLock<[u64; 2]>;
     type Sender = channel::Sender<u64>;
     type Receiver = channel::Receiver<u64>;
+    type Choices = [Self::Receiver; CHOICES];
+    type Publisher = broadcast::Sender<u64>;
+    type Subscriber = broadcast::Receiver<u64>;
 
     fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         Ok(self.0.run(|| ready(main)))
@@ -72,6 +76,17 @@ impl Shim for Fibers {
     async fn total(lock: &Mutex<u64>) -> u64 {
         *lock.lock_always()
     }
+    fn rw_lock() -> Self::RwLock {
+        RwLock::default()
+    }
+    #[inline]
+    fn read(lock: &Self::RwLock) -> impl Future<Output = [u64; 2]> + Send {
+        Read(lock)
+    }
+    #[inline]
+    fn write(lock: &Self::RwLock) -> impl Future<Output = ()> + Send {
+        Write(lock)
+    }
     fn channel() -> (Self::Sender, Self::Receiver) {
         channel::bounded(1)
     }
@@ -80,6 +95,39 @@ impl Shim for Fibers {
     }
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().ok()
+    }
+    fn choices(from: [Self::Receiver; CHOICES]) -> anyhow::Result<Self::Choices> {
+        Ok(from)
+    }
+    async fn select(from: &mut Self::Choices) -> (usize, Option<u64>) {
+        let [a, b, c, d, e, f, g, h] = from;
+        let chosen = select! {
+            recv(a) -> n => (0, n.ok()),
+            recv(b) -> n => (1, n.ok()),
+            recv(c) -> n => (2, n.ok()),
+            recv(d) -> n => (3, n.ok()),
+            recv(e) -> n => (4, n.ok()),
+            recv(f) -> n => (5, n.ok()),
+            recv(g) -> n => (6, n.ok()),
+            recv(h) -> n => (7, n.ok()),
+        };
+        chosen.expect("not cancelled")
+    }
+    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
+        let (publisher, _) = broadcast::channel(room);
+        let subscribers = (0..receivers).map(|_| publisher.subscribe()).collect();
+        Ok((publisher, subscribers))
+    }
+    fn publish(to: &mut Self::Publisher, n: u64) {
+        to.send(n);
+    }
+    async fn hear(from: &mut Self::Subscriber) -> Option<u64> {
+        loop {
+            match from.recv() {
+                Err(error) if error.lagged().is_some() => {}
+                heard => return heard.ok(),
+            }
+        }
     }
 }
 
@@ -90,6 +138,8 @@ struct Yield;
 struct Wait;
 struct Acquire<'a>(&'a Semaphore);
 struct Add<'a>(&'a Mutex<u64>);
+struct Read<'a>(&'a RwLock<[u64; 2]>);
+struct Write<'a>(&'a RwLock<[u64; 2]>);
 
 impl Future for Yield {
     type Output = ();
@@ -123,6 +173,23 @@ impl Future for Add<'_> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         *self.0.lock().expect("not cancelled") += 1;
+        Poll::Ready(())
+    }
+}
+
+impl Future for Read<'_> {
+    type Output = [u64; 2];
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<[u64; 2]> {
+        Poll::Ready(*self.0.read().expect("not cancelled"))
+    }
+}
+
+impl Future for Write<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        self.0.write().expect("not cancelled").iter_mut().for_each(|n| *n += 1);
         Poll::Ready(())
     }
 }

@@ -5,10 +5,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anyhow::bail;
 use may::coroutine::{self, Coroutine, JoinHandle};
-use may::sync::{Mutex, Semphore, mpsc};
+use may::sync::{Mutex, RwLock, Semphore, mpsc};
 
-use super::{Shim, ready};
+use super::{Absent, CHOICES, Shim, ready};
 
 pub(in crate::micro) struct May {
     pub(in crate::micro) workers: usize,
@@ -19,9 +20,13 @@ impl Shim for May {
     type Signal = Coroutine;
     type Semaphore = Semphore;
     type Lock = Mutex<u64>;
+    type RwLock = RwLock<[u64; 2]>;
     /// It has no bounded channel; two that take turns need none.
     type Sender = mpsc::Sender<u64>;
     type Receiver = mpsc::Receiver<u64>;
+    type Choices = Absent;
+    type Publisher = Absent;
+    type Subscriber = Absent;
 
     fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         may::config().set_workers(self.workers).set_stack_size(0x1000);
@@ -70,6 +75,15 @@ impl Shim for May {
     async fn total(lock: &Mutex<u64>) -> u64 {
         *lock.lock().expect("no panic")
     }
+    fn rw_lock() -> Self::RwLock {
+        RwLock::new([0; 2])
+    }
+    async fn read(lock: &Self::RwLock) -> [u64; 2] {
+        *lock.read().expect("no panic")
+    }
+    async fn write(lock: &Self::RwLock) {
+        lock.write().expect("no panic").iter_mut().for_each(|n| *n += 1);
+    }
     fn channel() -> (Self::Sender, Self::Receiver) {
         mpsc::channel()
     }
@@ -78,6 +92,21 @@ impl Shim for May {
     }
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().ok()
+    }
+    fn choices(_: [Self::Receiver; CHOICES]) -> anyhow::Result<Absent> {
+        bail!("its select! spawns a coroutine for each branch, and several of them may receive")
+    }
+    async fn select(from: &mut Absent) -> (usize, Option<u64>) {
+        match *from {}
+    }
+    fn broadcast(_: usize, _: usize) -> anyhow::Result<(Absent, Vec<Absent>)> {
+        bail!("may has no broadcast channel")
+    }
+    fn publish(to: &mut Absent, _: u64) {
+        match *to {}
+    }
+    async fn hear(from: &mut Absent) -> Option<u64> {
+        match *from {}
     }
 }
 

@@ -17,6 +17,12 @@ pub(super) use may::May;
 pub(super) use threads::Threads;
 pub(super) use tokio::Tokio;
 
+/// What a select waits for: this many channels.
+pub(super) const CHOICES: usize = 8;
+
+/// What a system does not have, in place of its type.
+pub(super) enum Absent {}
+
 /// A system as a workload sees it. All but `run` is called on its threads.
 pub(super) trait Shim: Sized + Send + Sync + 'static {
     /// Waits for a thread's end.
@@ -27,9 +33,16 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     type Semaphore: Send + Sync + 'static;
     /// A lock around a number.
     type Lock: Send + Sync + 'static;
+    /// A lock for many readers or one writer, around two numbers that are equal while nobody writes.
+    type RwLock: Send + Sync + 'static;
     /// The ends of a channel with room for one number.
     type Sender: Send + 'static;
     type Receiver: Send + 'static;
+    /// Receivers that are waited for together.
+    type Choices: Send + 'static;
+    /// The ends of a channel in which each receiver gets each number.
+    type Publisher: Send + 'static;
+    type Subscriber: Send + 'static;
 
     /// Runs the workload as the system's main thread.
     fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T>;
@@ -57,10 +70,31 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     fn add(lock: &Self::Lock) -> impl Future<Output = ()> + Send;
     fn total(lock: &Self::Lock) -> impl Future<Output = u64> + Send;
 
+    fn rw_lock() -> Self::RwLock;
+    /// Locks to read, returns both numbers, unlocks.
+    fn read(lock: &Self::RwLock) -> impl Future<Output = [u64; 2]> + Send;
+    /// Locks to write, adds one to both, unlocks.
+    fn write(lock: &Self::RwLock) -> impl Future<Output = ()> + Send;
+
     fn channel() -> (Self::Sender, Self::Receiver);
     /// False: the other end is gone.
     fn send(to: &mut Self::Sender, n: u64) -> impl Future<Output = bool> + Send;
     fn receive(from: &mut Self::Receiver) -> impl Future<Output = Option<u64>> + Send;
+
+    /// # Errors
+    /// The system has no select, or none that does the same.
+    fn choices(from: [Self::Receiver; CHOICES]) -> anyhow::Result<Self::Choices>;
+    /// Receives from the first that has a number, and says from which.
+    fn select(from: &mut Self::Choices) -> impl Future<Output = (usize, Option<u64>)> + Send;
+
+    /// Makes a channel that keeps the last `room` numbers for each of its receivers.
+    ///
+    /// # Errors
+    /// The system has none.
+    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)>;
+    fn publish(to: &mut Self::Publisher, n: u64);
+    /// Receives the next number that is left, if some were lost. `None`: the sender is gone.
+    fn hear(from: &mut Self::Subscriber) -> impl Future<Output = Option<u64>> + Send;
 }
 
 /// Runs a workload whose calls block.

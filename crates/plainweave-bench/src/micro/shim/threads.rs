@@ -1,9 +1,12 @@
 //! The kernel's threads, bound to as many CPUs as there are workers elsewhere.
 
-use std::sync::{Condvar, Mutex, mpsc};
+use std::sync::{Condvar, Mutex, RwLock};
 use std::thread::{self, JoinHandle, Thread};
 
-use super::{Shim, ready};
+use anyhow::bail;
+use crossbeam_channel::{self as channel, select};
+
+use super::{Absent, CHOICES, Shim, ready};
 
 pub(in crate::micro) struct Threads;
 
@@ -13,8 +16,13 @@ impl Shim for Threads {
     /// `std` has none: a count under a lock, and a condition.
     type Semaphore = (Mutex<u64>, Condvar);
     type Lock = Mutex<u64>;
-    type Sender = mpsc::SyncSender<u64>;
-    type Receiver = mpsc::Receiver<u64>;
+    type RwLock = RwLock<[u64; 2]>;
+    /// Those of `std` are the same inside, and have no select.
+    type Sender = channel::Sender<u64>;
+    type Receiver = channel::Receiver<u64>;
+    type Choices = [Self::Receiver; CHOICES];
+    type Publisher = Absent;
+    type Subscriber = Absent;
 
     fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         Ok(ready(main))
@@ -65,13 +73,47 @@ impl Shim for Threads {
     async fn total(lock: &Mutex<u64>) -> u64 {
         *lock.lock().expect("no panic")
     }
+    fn rw_lock() -> Self::RwLock {
+        RwLock::default()
+    }
+    async fn read(lock: &Self::RwLock) -> [u64; 2] {
+        *lock.read().expect("no panic")
+    }
+    async fn write(lock: &Self::RwLock) {
+        lock.write().expect("no panic").iter_mut().for_each(|n| *n += 1);
+    }
     fn channel() -> (Self::Sender, Self::Receiver) {
-        mpsc::sync_channel(1)
+        channel::bounded(1)
     }
     async fn send(to: &mut Self::Sender, n: u64) -> bool {
         to.send(n).is_ok()
     }
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().ok()
+    }
+    fn choices(from: [Self::Receiver; CHOICES]) -> anyhow::Result<Self::Choices> {
+        Ok(from)
+    }
+    async fn select(from: &mut Self::Choices) -> (usize, Option<u64>) {
+        let [a, b, c, d, e, f, g, h] = from;
+        select! {
+            recv(a) -> n => (0, n.ok()),
+            recv(b) -> n => (1, n.ok()),
+            recv(c) -> n => (2, n.ok()),
+            recv(d) -> n => (3, n.ok()),
+            recv(e) -> n => (4, n.ok()),
+            recv(f) -> n => (5, n.ok()),
+            recv(g) -> n => (6, n.ok()),
+            recv(h) -> n => (7, n.ok()),
+        }
+    }
+    fn broadcast(_: usize, _: usize) -> anyhow::Result<(Absent, Vec<Absent>)> {
+        bail!("neither std nor crossbeam has a broadcast channel")
+    }
+    fn publish(to: &mut Absent, _: u64) {
+        match *to {}
+    }
+    async fn hear(from: &mut Absent) -> Option<u64> {
+        match *from {}
     }
 }

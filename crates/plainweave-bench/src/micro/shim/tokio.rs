@@ -1,9 +1,11 @@
 //! Tasks of Tokio's multi-threaded runtime.
 
-use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
+use tokio::select;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::{Mutex, Notify, RwLock, Semaphore, mpsc};
 use tokio::task::{self, JoinHandle};
 
-use super::Shim;
+use super::{CHOICES, Shim};
 
 pub(in crate::micro) struct Tokio {
     pub(in crate::micro) workers: usize,
@@ -14,8 +16,12 @@ impl Shim for Tokio {
     type Signal = Notify;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
+    type RwLock = RwLock<[u64; 2]>;
     type Sender = mpsc::Sender<u64>;
     type Receiver = mpsc::Receiver<u64>;
+    type Choices = [Self::Receiver; CHOICES];
+    type Publisher = broadcast::Sender<u64>;
+    type Subscriber = broadcast::Receiver<u64>;
 
     fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(self.workers).build()?;
@@ -64,6 +70,15 @@ impl Shim for Tokio {
     async fn total(lock: &Mutex<u64>) -> u64 {
         *lock.lock().await
     }
+    fn rw_lock() -> Self::RwLock {
+        RwLock::default()
+    }
+    async fn read(lock: &Self::RwLock) -> [u64; 2] {
+        *lock.read().await
+    }
+    async fn write(lock: &Self::RwLock) {
+        lock.write().await.iter_mut().for_each(|n| *n += 1);
+    }
     fn channel() -> (Self::Sender, Self::Receiver) {
         mpsc::channel(1)
     }
@@ -72,5 +87,38 @@ impl Shim for Tokio {
     }
     async fn receive(from: &mut Self::Receiver) -> Option<u64> {
         from.recv().await
+    }
+    fn choices(from: [Self::Receiver; CHOICES]) -> anyhow::Result<Self::Choices> {
+        Ok(from)
+    }
+    async fn select(from: &mut Self::Choices) -> (usize, Option<u64>) {
+        let [a, b, c, d, e, f, g, h] = from;
+        select! {
+            n = a.recv() => (0, n),
+            n = b.recv() => (1, n),
+            n = c.recv() => (2, n),
+            n = d.recv() => (3, n),
+            n = e.recv() => (4, n),
+            n = f.recv() => (5, n),
+            n = g.recv() => (6, n),
+            n = h.recv() => (7, n),
+        }
+    }
+    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
+        let (publisher, _) = broadcast::channel(room);
+        let subscribers = (0..receivers).map(|_| publisher.subscribe()).collect();
+        Ok((publisher, subscribers))
+    }
+    fn publish(to: &mut Self::Publisher, n: u64) {
+        // An error if nobody listens, which the workload finds by its counts.
+        let _ = to.send(n);
+    }
+    async fn hear(from: &mut Self::Subscriber) -> Option<u64> {
+        loop {
+            match from.recv().await {
+                Err(RecvError::Lagged(_)) => {}
+                heard => return heard.ok(),
+            }
+        }
     }
 }
