@@ -85,8 +85,22 @@ fn micro() {
         assert!(rows.iter().any(|r| r[4] == metric), "no {metric}");
     }
     check_migrations(&rows);
+    check_counts(&rows);
     let blocks = rows.iter().find(|r| r[1] == "churn" && r[4] == "blocks_per_op" && r[2] == ours[0] && r[3] == "1");
     assert_eq!(blocks.expect("a row")[6], "1.000", "a thread waits at each spot, so each acquire blocks");
+}
+
+/// Checks what workers count: of ours there is all of it, and between two workers fibers are stolen.
+fn check_counts(rows: &[Vec<String>]) {
+    let counts = ["steal_attempts", "fibers_per_steal", "helped", "spills", "insert_retries", "inbox_messages"];
+    for metric in counts.into_iter().chain(["steals", "idle_share"]) {
+        let of_metric = rows.iter().filter(|r| r[4] == metric);
+        let (ours, others): (Vec<_>, Vec<_>) = of_metric.partition(|r| r[2].starts_with("plainweave"));
+        assert!(!ours.is_empty() && others.is_empty(), "{metric}: {others:?}");
+        assert!(ours.iter().all(|r| r[6].parse::<f64>().unwrap() >= 0.0), "{ours:?}");
+    }
+    let steals = rows.iter().filter(|r| r[4] == "steals" && r[3] == "2").map(|r| r[6].parse::<f64>().unwrap());
+    assert!(steals.sum::<f64>() > 0.0, "nothing was stolen");
 }
 
 /// Checks Locality's migrations: each system has them, some threads and data move between two workers, and none where

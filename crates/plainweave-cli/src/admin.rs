@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use plainweave::net;
-use plainweave::{Metrics, Runtime};
+use plainweave::{Metrics, Runtime, WorkerMetrics};
 use plainweave_http::header::{ALLOW, CONTENT_TYPE};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
@@ -16,6 +16,40 @@ use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, St
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// For pages in progress when the server ends.
 const LAST: Duration = Duration::from_millis(200);
+
+/// A figure of a worker: its name, kind and help, and its value if that is known.
+type WorkerFigure = (&'static str, &'static str, &'static str, fn(&WorkerMetrics) -> Option<f64>);
+
+/// What is shown of each worker.
+const WORKER_FIGURES: [WorkerFigure; 12] = [
+    ("switches_total", "counter", "Times that the worker ran a fiber.", |of| Some(of.switches as f64)),
+    ("fibers_spawned_total", "counter", "Fibers spawned there.", |of| Some(of.spawned_fibers as f64)),
+    ("fibers_finished_total", "counter", "Fibers that have ended there.", |of| Some(of.finished_fibers as f64)),
+    ("idle_seconds_total", "counter", "Time asleep.", |of| of.idle.map(|time| time.as_secs_f64())),
+    ("inbox_messages_total", "counter", "Fibers and wake-ups that other threads sent it.", |of| {
+        Some(of.inbox_messages as f64)
+    }),
+    ("steal_attempts_total", "counter", "Attempts to take fibers from another worker.", |of| {
+        Some(of.policy.steal_attempts as f64)
+    }),
+    ("steals_total", "counter", "Attempts that got fibers.", |of| Some(of.policy.steals as f64)),
+    ("fibers_stolen_total", "counter", "Fibers that these got.", |of| Some(of.policy.stolen as f64)),
+    ("helped_total", "counter", "Steals from a worker that had asked for help or fallen behind.", |of| {
+        Some(of.policy.helped as f64)
+    }),
+    ("spills_total", "counter", "Times that a full queue gave fibers to the shared one.", |of| {
+        Some(of.policy.spills as f64)
+    }),
+    ("insert_retries_total", "counter", "Further attempts to insert a fiber into its full structure.", |of| {
+        Some(of.policy.insert_retries as f64)
+    }),
+    (
+        "longest_wait_seconds",
+        "gauge",
+        "The longest that a ready fiber has waited; only if the policy is observed.",
+        |of| of.policy.longest_wait.map(|time| time.as_secs_f64()),
+    ),
+];
 
 /// A page: its media type and its text, or a status when there is none.
 pub(crate) type Page = Result<(&'static str, String), StatusCode>;
@@ -123,6 +157,21 @@ impl Figures {
             ),
         ] {
             self.one(&format!("{prefix}_insert_{name}_total"), "counter", help, count);
+        }
+    }
+
+    /// What each worker of these runtimes has done. If there are several runtimes, a label numbers them.
+    pub(crate) fn workers(&mut self, prefix: &str, metrics: &[Metrics]) {
+        let number = |runtime: usize| if metrics.len() > 1 { format!("runtime=\"{runtime}\",") } else { String::new() };
+        let all = || metrics.iter().enumerate().flat_map(|(i, of)| of.workers.iter().map(move |worker| (i, worker)));
+        for (name, kind, help, value) in WORKER_FIGURES {
+            let samples = all()
+                .filter_map(|(runtime, of)| Some((format!("{}worker=\"{}\"", number(runtime), of.worker), value(of)?)));
+            let samples: Vec<_> = samples.collect();
+            if !samples.is_empty() {
+                let samples = samples.iter().map(|(labels, value)| (labels.as_str(), value));
+                self.metric(&format!("{prefix}_worker_{name}"), kind, help, samples);
+            }
         }
     }
 

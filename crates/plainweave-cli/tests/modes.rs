@@ -134,6 +134,36 @@ fn the_metrics_page_has_inserts_without_room() {
 }
 
 #[test]
+fn the_metrics_page_has_figures_of_each_worker() {
+    for (asked, prefix) in SERVERS.into_iter().zip(["plainweave", "plainweave_cache"]) {
+        for (architecture, labels) in [
+            ("driver", ["worker=\"0\"", "worker=\"1\""]),
+            ("event-loops", ["runtime=\"0\",worker=\"0\"", "runtime=\"2\",worker=\"0\""]),
+        ] {
+            let flags = ["--workers", "2", "--architecture", architecture, "--admin", "127.0.0.1:0"];
+            let server = Server::start(asked, &flags);
+            let admin = server.line.rsplit_once("http://").expect(&server.line).1;
+            let admin = admin.split(['/', ' ', ')']).next().unwrap().trim_end().parse().unwrap();
+            serves(&server, 20);
+            for label in labels {
+                for name in ["switches_total", "idle_seconds_total", "steals_total", "spills_total"] {
+                    assert!(common::figure(admin, &format!("{prefix}_worker_{name}{{{label}}}")) >= 0.0);
+                }
+            }
+            let finished =
+                |label: &str| common::figure(admin, &format!("{prefix}_worker_fibers_finished_total{{{label}}}"));
+            common::eventually("fibers that served", || {
+                serves(&server, 20);
+                labels.iter().map(|label| finished(label)).sum::<f64>() > 0.0
+            });
+            let page = common::get(admin, "/metrics");
+            assert_eq!(page.matches(&format!("# TYPE {prefix}_worker_steals_total counter")).count(), 1, "{page}");
+            assert!(!page.contains("longest_wait"), "not known: {page}");
+        }
+    }
+}
+
+#[test]
 fn every_policy_serves_while_fibers_move() {
     for preset in PRESETS {
         for (asked, io) in SERVERS.into_iter().zip(["uring", "epoll"]) {

@@ -101,7 +101,7 @@ mod api {
     pub use crate::fiber_local::Storage;
     pub use crate::future::{block_on, spawn_future};
     pub use crate::io::probe::Io;
-    pub use crate::metrics::{Metrics, metrics};
+    pub use crate::metrics::{Metrics, WorkerMetrics, metrics};
     pub use crate::runtime::{Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::thread::{

@@ -1,8 +1,10 @@
 //! Metrics of a running runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::fiber_local;
+use crate::policy::Counts;
 use crate::sched::pool::{self, PoolShared, WorkerShared};
 
 /// Metrics of a runtime, read while it runs: each is exact, but they are not a snapshot of one moment.
@@ -20,10 +22,10 @@ pub struct Metrics {
     pub switches: u64,
     /// Times a worker went to sleep.
     pub sleeps: u64,
-    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; as of each worker's
-    /// last look at its driver.
+    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; within 64 switches a
+    /// worker.
     pub insert_retries: u64,
-    /// Inserts that were to spin until there was room (`full=spin`), and ended without; at the same time.
+    /// Inserts that were to spin until there was room (`full=spin`), and ended without; within 64 switches a worker.
     pub insert_overflows: u64,
     /// Workers asleep now.
     pub sleeping_workers: usize,
@@ -40,6 +42,59 @@ pub struct Metrics {
     pub spare_workers: usize,
     /// Blocks of thread-local storage for fibers that have their own, in the whole process, including free ones.
     pub storage_blocks: usize,
+    /// The same by worker: first the regular ones, in order, then the spare ones that have started.
+    pub workers: Vec<WorkerMetrics>,
+}
+
+/// Metrics of a worker since it started. A worker counts in words of its own and publishes them once in 64 switches and
+/// before it sleeps; a worker that a fiber holds up publishes nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
+    /// Its number: what [`worker_index`](crate::worker_index) returns there.
+    pub worker: usize,
+    /// Whether it is a spare worker.
+    pub spare: bool,
+    /// Times that it ran a fiber.
+    pub switches: u64,
+    /// Fibers spawned by fibers that it ran.
+    pub spawned_fibers: u64,
+    /// Fibers that have ended there.
+    pub finished_fibers: u64,
+    /// Times that it went to sleep.
+    pub sleeps: u64,
+    /// How long it has slept, the present sleep included. (On the simulated driver that is known only of workers that
+    /// are awake, and `None` of others.)
+    pub idle: Option<Duration>,
+    /// Wake-ups and fibers that other threads sent it.
+    pub inbox_messages: u64,
+    /// What its policy has counted there: steals, spills, retries, the longest wait of a ready fiber.
+    pub policy: Counts,
+}
+
+impl WorkerMetrics {
+    /// Returns how many fibers a steal brought on average; `None` before the first steal.
+    #[must_use]
+    pub fn fibers_per_steal(&self) -> Option<f64> {
+        (self.policy.steals > 0).then(|| self.policy.stolen as f64 / self.policy.steals as f64)
+    }
+
+    fn of(pool: &PoolShared, worker: usize) -> Self {
+        let shared = &pool.workers[worker];
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let now = (!pool.virtual_time).then(|| pool.nanos(Instant::now()));
+        Self {
+            worker,
+            spare: worker >= pool.regular(),
+            switches: read(&shared.switches),
+            spawned_fibers: read(&shared.spawned),
+            finished_fibers: read(&shared.finished),
+            sleeps: read(&shared.sleeps),
+            idle: shared.counts.idle.read(now),
+            inbox_messages: shared.counts.messages(),
+            policy: shared.counts.policy(),
+        }
+    }
 }
 
 impl Metrics {
@@ -49,14 +104,18 @@ impl Metrics {
             pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
         };
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
+        let has_started = |worker: &usize| *worker < pool.regular() || pool.workers[*worker].thread() != 0;
+        let workers = (0..pool.workers.len()).filter(has_started).map(|worker| WorkerMetrics::of(pool, worker));
+        let workers: Vec<_> = workers.collect();
+        let inserts = |f: fn(&Counts) -> u64| workers.iter().map(|worker| f(&worker.policy)).sum();
         Metrics {
             live_fibers: pool.live(),
             idle_connections: sum(|w| &w.idle_conns),
             finished_fibers: sum(|w| &w.finished),
             switches: sum(|w| &w.switches),
             sleeps: sum(|w| &w.sleeps),
-            insert_retries: sum(|w| &w.insert_retries),
-            insert_overflows: sum(|w| &w.insert_overflows),
+            insert_retries: inserts(|counts| counts.insert_retries),
+            insert_overflows: inserts(|counts| counts.insert_overflows),
             sleeping_workers: pool.sleepers.count(),
             stacks_in_use,
             stack_high_water,
@@ -64,6 +123,7 @@ impl Metrics {
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
             spare_workers: pool.workers[pool.regular()..].iter().filter(|w| w.role.takes_part()).count(),
             storage_blocks: fiber_local::blocks(),
+            workers,
         }
     }
 }

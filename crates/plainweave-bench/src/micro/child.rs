@@ -2,12 +2,13 @@
 
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use plainweave::Runtime;
 use plainweave::policy::Observer;
+use plainweave::{Runtime, WorkerMetrics};
 
 use super::cases;
 use super::parameters::Shape;
@@ -85,12 +86,19 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     let observer = flags.observe.then(Observer::new);
     let figures = match flags.system.as_str() {
         "plainweave" => {
-            let runtime = runtime(flags, observer.as_ref())?;
-            match case {
+            let (began, counted) = (Instant::now(), !size.clocked);
+            let runtime = Arc::new(runtime(flags, observer.as_ref())?);
+            let figures = match case {
                 "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
                 "idle" => cases::idle(&runtime, &size),
-                _ => on(Fibers(runtime), case, size),
-            }
+                _ => on(Fibers(runtime.clone()), case, size),
+            };
+            figures.map(|mut figures| {
+                if counted {
+                    figures.extend(scheduler(&runtime, began));
+                }
+                figures
+            })
         }
         "threads" => {
             // As many CPUs as the others have workers.
@@ -108,6 +116,29 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     }
     figures.iter().for_each(|figure| report::say(&figure.line()));
     Ok(())
+}
+
+/// Returns what the workers have counted.
+fn scheduler(runtime: &Runtime, began: Instant) -> Vec<Figure> {
+    // What a worker counts last it publishes before it sleeps. One that a workload has left spinning never does.
+    let patience = Instant::now() + Duration::from_millis(50);
+    while runtime.metrics().sleeping_workers < runtime.workers() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (metrics, elapsed) = (runtime.metrics(), began.elapsed().as_secs_f64());
+    let sum = |count: fn(&WorkerMetrics) -> f64| metrics.workers.iter().map(count).sum::<f64>();
+    let steals = sum(|of| of.policy.steals as f64);
+    let idle = sum(|of| of.idle.unwrap_or_default().as_secs_f64());
+    vec![
+        Figure::new("steals", steals),
+        Figure::new("steal_attempts", sum(|of| of.policy.steal_attempts as f64)),
+        Figure::new("fibers_per_steal", sum(|of| of.policy.stolen as f64) / steals.max(1.0)),
+        Figure::new("helped", sum(|of| of.policy.helped as f64)),
+        Figure::new("spills", sum(|of| of.policy.spills as f64)),
+        Figure::new("insert_retries", sum(|of| of.policy.insert_retries as f64)),
+        Figure::new("inbox_messages", sum(|of| of.inbox_messages as f64)),
+        Figure::new("idle_share", idle / (elapsed * metrics.workers.len() as f64)),
+    ]
 }
 
 /// Runs a case, for longer if that was too short for anything to happen.

@@ -33,7 +33,7 @@ impl Size {
 }
 
 /// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 29] = [
+const METRICS: [(&str, &str); 36] = [
     ("ns_per_op", "ns"),
     ("ns_per_op_per_worker", "ns"),
     ("ops", "count"),
@@ -62,6 +62,13 @@ const METRICS: [(&str, &str); 29] = [
     ("far_repetitions", "count"),
     ("c2c_ns", "ns"),
     ("steals", "count"),
+    ("steal_attempts", "count"),
+    ("fibers_per_steal", "1"),
+    ("helped", "count"),
+    ("spills", "count"),
+    ("insert_retries", "count"),
+    ("inbox_messages", "count"),
+    ("idle_share", "1"),
     ("sleeps", "count"),
 ];
 

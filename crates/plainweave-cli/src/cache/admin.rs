@@ -46,7 +46,9 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     let (name, labels) = (format!("{PREFIX}_runtime_info"), cache.settings.runtime.as_str());
     figures.metric(&name, "gauge", "What the runtime was started with.", [(labels, 1)]);
     if let Some(runtimes) = runtimes.upgrade() {
-        figures.inserts(PREFIX, &runtimes.metrics());
+        let metrics = runtimes.metrics();
+        figures.inserts(PREFIX, &metrics);
+        figures.workers(PREFIX, &metrics);
     }
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [

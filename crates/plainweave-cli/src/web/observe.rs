@@ -191,6 +191,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
     figures.inserts("plainweave", &metrics);
+    figures.workers("plainweave", &metrics);
     let name = "plainweave_runtime_info";
     let labels = runtimes.labels();
     figures.metric(name, "gauge", "What the runtime was started with.", [(labels.as_str(), 1)]);

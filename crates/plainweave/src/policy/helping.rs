@@ -84,10 +84,11 @@ impl<T: Task> Helping<T> {
         if self.age(cx, target) <= self.cutoff(cx, local) {
             return None;
         }
-        cx.steal_attempts += 1;
+        cx.counts.steal_attempts += 1;
         let found = self.lanes.try_pop(target);
         let task = self.take(cx, target, found)?;
-        cx.steals += 1;
+        cx.stole(target / self.params.lanes, 1);
+        cx.counts.helped += 1;
         local.target = Some(target);
         Some(task)
     }
@@ -120,8 +121,16 @@ impl<T: Task> Helping<T> {
         let turn = drawn.into_iter().chain(first..all).chain(0..first);
         let (lane, found) = turn.filter_map(|lane| Some((lane, self.lanes.pop(lane)?))).next()?;
         local.target = Some(lane).filter(|lane| !self.own(local.worker).contains(lane));
-        cx.steals += 1;
+        self.count_foreign(cx, local.worker, lane);
         self.take(cx, lane, Some(found))
+    }
+
+    /// Counts a task that was taken from this lane as stolen, unless the lane is the worker's own.
+    fn count_foreign(&self, cx: &mut Cx, worker: WorkerId, lane: usize) {
+        if !self.own(worker).contains(&lane) {
+            cx.counts.steal_attempts += 1;
+            cx.stole(lane / self.params.lanes, 1);
+        }
     }
 }
 
@@ -175,6 +184,7 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
                 local.next = lane + 1;
                 let found = self.lanes.pop(lane);
                 if let Some(task) = self.take(cx, lane, found) {
+                    self.count_foreign(cx, local.worker, lane);
                     return Some(task);
                 }
             }

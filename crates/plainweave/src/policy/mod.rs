@@ -19,6 +19,7 @@
 
 use std::ops::Range;
 
+mod counts;
 mod deadline;
 mod global;
 mod helping;
@@ -40,6 +41,7 @@ pub mod thesis;
 mod tiers;
 mod work_stealing;
 
+pub use counts::Counts;
 pub use deadline::{Deadline, DeadlineParams, Edf};
 pub use global::GlobalFifo;
 pub use helping::Helping;
@@ -174,14 +176,10 @@ pub struct Cx {
     random: u64,
     /// Tasks placed by load.
     placements: usize,
-    /// Times this worker looked into another's queue.
-    pub steal_attempts: u64,
-    /// Tasks taken from others.
-    pub steals: u64,
-    /// Further attempts to insert tasks into a full structure.
-    pub insert_retries: u64,
-    /// Inserts that were to spin until there was room, and ended without.
-    pub insert_overflows: u64,
+    /// The worker whose tasks were taken last.
+    victim: WorkerId,
+    /// What the policy has done so far.
+    pub counts: Counts,
     event: bool,
 }
 
@@ -193,16 +191,7 @@ impl Cx {
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self {
-            now: 0,
-            random: (z ^ (z >> 31)) | 1,
-            placements: 0,
-            steal_attempts: 0,
-            steals: 0,
-            insert_retries: 0,
-            insert_overflows: 0,
-            event: false,
-        }
+        Self { now: 0, random: (z ^ (z >> 31)) | 1, placements: 0, victim: 0, counts: Counts::default(), event: false }
     }
 
     /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.

@@ -117,8 +117,9 @@ impl Observer {
         Numbered { task, number: self.ledger().arrive(), since }
     }
 
-    fn tell<T>(&self, cx: &Cx, popped: Numbered<T>) -> T {
+    fn tell<T>(&self, cx: &mut Cx, popped: Numbered<T>) -> T {
         let wait = Duration::from_nanos(self.now(cx).saturating_sub(popped.since));
+        cx.counts.longest_wait = cx.counts.longest_wait.max(Some(wait));
         self.ledger().leave(popped.number, wait);
         popped.task
     }

@@ -103,7 +103,8 @@ impl<T: Task> WorkStealing<T> {
 
     /// Step 4 of a push.
     #[cold]
-    fn spill(&self, local: &mut WorkStealingLocal<T>, task: T) {
+    fn spill(&self, cx: &mut Cx, local: &mut WorkStealingLocal<T>, task: T) {
+        cx.counts.spills += 1;
         self.shared.push_all(PART, local.ring.take_half().chain([task]));
     }
 
@@ -148,13 +149,13 @@ impl<T: Task> WorkStealing<T> {
     }
 
     fn steal_from(&self, cx: &mut Cx, ring: &mut Owner<T>, victim: WorkerId) -> Option<T> {
-        let victim = &self.stealers[victim];
-        if victim.is_empty() {
+        let stealer = &self.stealers[victim];
+        if stealer.is_empty() {
             return None;
         }
-        cx.steal_attempts += 1;
-        let task = victim.steal_into(ring, |len| len.div_ceil(2))?;
-        cx.steals += 1;
+        cx.counts.steal_attempts += 1;
+        let (task, tasks) = stealer.steal_batch_into(ring, |len| len.div_ceil(2))?;
+        cx.stole(victim, tasks);
         Some(task)
     }
 }
@@ -186,7 +187,7 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     }
 
     #[inline(always)]
-    fn push(&self, _: &mut Cx, local: Option<&mut WorkStealingLocal<T>>, task: T, why: Ready) -> Wake {
+    fn push(&self, cx: &mut Cx, local: Option<&mut WorkStealingLocal<T>>, task: T, why: Ready) -> Wake {
         let Some(local) = local else {
             self.shared.push(PART, task);
             return Wake::Any;
@@ -200,7 +201,7 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
         }
         let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty());
         if let Err(task) = local.ring.push(task) {
-            self.spill(local, task);
+            self.spill(cx, local, task);
         }
         wake
     }
@@ -227,7 +228,13 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
         self.shared.pop(PART).or_else(|| {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
             let (first, all) = (cx.below(self.workers()), self.workers());
-            (first..all).chain(0..first).find_map(|victim| self.stealers[victim].steal_into(&mut spare, |_| 1))
+            let mut victims = (first..all).chain(0..first).filter(|victim| !self.stealers[*victim].is_empty());
+            victims.find_map(|victim| {
+                cx.counts.steal_attempts += 1;
+                let task = self.stealers[victim].steal_into(&mut spare, |_| 1)?;
+                cx.stole(victim, 1);
+                Some(task)
+            })
         })
     }
 

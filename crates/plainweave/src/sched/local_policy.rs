@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::fiber::{FiberTask, Movement};
-use crate::policy::{Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::sched::outside::PolicyCall;
 use crate::sched::worker::WorkerCtx;
 
@@ -14,8 +14,8 @@ pub(crate) trait PushLocal {
     fn set_now(&self, now: u64);
     /// As [`Cx::set_handles_event`].
     fn set_handles_event(&self, event: bool) -> bool;
-    /// Returns [`Cx::insert_retries`] and [`Cx::insert_overflows`].
-    fn inserts(&self) -> [u64; 2];
+    /// Returns [`Cx::counts`].
+    fn counts(&self) -> Counts;
 }
 
 /// A worker's local policy, and the part that all workers share.
@@ -43,9 +43,8 @@ impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
         self.inner.borrow_mut().1.set_handles_event(event)
     }
 
-    fn inserts(&self) -> [u64; 2] {
-        let cx = &self.inner.borrow().1;
-        [cx.insert_retries, cx.insert_overflows]
+    fn counts(&self) -> Counts {
+        self.inner.borrow().1.counts
     }
 }
 
@@ -97,7 +96,7 @@ impl PushLocal for Drained {
         false
     }
 
-    fn inserts(&self) -> [u64; 2] {
-        [0; 2]
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 }

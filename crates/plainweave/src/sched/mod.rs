@@ -45,11 +45,13 @@
 //! | one blocking system call | [`io_call`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |
 //! | what all threads share; how a pool ends | [`pool`] |
+//! | what a worker counts, for `Metrics` | [`counts`] |
 //! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
 pub(crate) mod blocking_pool;
 pub(crate) mod children;
 pub(crate) mod closure;
+mod counts;
 mod end;
 pub(crate) mod idle_conn;
 pub(crate) mod io_call;

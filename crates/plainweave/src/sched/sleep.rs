@@ -75,16 +75,24 @@ impl<P: Policy<FiberTask>> Worker<P> {
             return;
         }
         let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, || ctx.last_reading()));
-        self.count_switches(self.stride.get() - self.budget.get());
+        self.publish_counts(self.stride.get() - self.budget.get());
         self.budget.set(self.stride.get());
-        bump(&ctx.shared().sleeps);
-        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
+        self.sleep(next.map_or(Wait::Forever, Wait::Until), || {
             self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
             self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
         });
         self.last_turn.set(ctx.last_reading());
         self.settle();
+    }
+
+    /// Sleeps in the driver as `wait` says, then calls `awake`, and counts the time.
+    pub(super) fn sleep(&self, wait: Wait, awake: impl FnOnce()) {
+        let idle = &self.ctx.shared().counts.idle;
+        bump(&self.ctx.shared().sleeps);
+        idle.begin(self.ctx.now());
+        self.ctx.turn(wait, awake);
+        idle.end(self.ctx.last_reading());
     }
 
     /// Ends the search after a last look or a sleep if the worker's own queues have something.

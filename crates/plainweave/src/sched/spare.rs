@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use super::pool::{PoolShared, bump};
+use super::pool::PoolShared;
 use super::sleep::earlier;
 use super::worker::Worker;
 use crate::fiber::FiberTask;
@@ -192,9 +192,9 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
         }
         self.close_if_requested();
         let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, || ctx.last_reading()));
-        bump(&ctx.shared().sleeps);
+        self.publish_counts(0);
         self.role().sleeps.store(true, Ordering::SeqCst);
-        ctx.turn(next.map_or(Wait::Forever, Wait::Until), || {
+        self.sleep(next.map_or(Wait::Forever, Wait::Until), || {
             self.role().sleeps.store(false, Ordering::SeqCst);
             pool.watchdog_bell.notice();
         });

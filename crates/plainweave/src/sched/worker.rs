@@ -157,7 +157,6 @@ impl WorkerCtx {
         let now = self.now();
         self.policy.set_now(now);
         self.clock.set(now);
-        self.shared().publish_inserts(self.policy.inserts());
         self.io_cx(&io).expire(now);
     }
 }
@@ -192,6 +191,8 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// By how much the steps since it last wrote `WorkerShared::switches`, which `budget` shows, differ from the fibers
     /// that it has run in them.
     pub(super) extra: Cell<i64>,
+    /// Entries of its mailbox that it has read.
+    messages: Cell<u64>,
     pub(super) mailbox: Mailbox,
     pub(super) idle_closed: Cell<bool>,
     pub(super) closing_announced: Cell<bool>,
@@ -243,6 +244,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             last_turn: Cell::new(0),
             searching: Cell::new(false),
             extra: Cell::new(0),
+            messages: Cell::new(0),
             mailbox: Mailbox::new(grants),
             idle_closed: Cell::new(false),
             closing_announced: Cell::new(false),
@@ -290,6 +292,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Queues the fibers that were granted what they waited for.
     fn read_grants(&self) {
         while let Some(header) = self.mailbox.grants.pop() {
+            self.messages.set(self.messages.get() + 1);
             // SAFETY: from the queue that `wake::grant` fills.
             unsafe { self.ctx.deliver_grant(header) };
         }
@@ -310,6 +313,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 
     fn deliver(&self, task: FiberTask) {
+        self.messages.set(self.messages.get() + 1);
         if let Some(ended) = self.ctx.deliver(task) {
             self.retire(ended);
         }
@@ -334,8 +338,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Adds to the count that others see.
-    pub(super) fn count_switches(&self, count: u32) {
+    /// Adds to the switches that others see, and publishes the other counts.
+    pub(super) fn publish_counts(&self, count: u32) {
+        self.ctx.shared().counts.publish(&self.ctx.policy.counts(), self.messages.get());
         let switches = &self.ctx.shared().switches;
         let count = i64::from(count) + self.extra.take();
         switches.store(switches.load(Ordering::Relaxed).wrapping_add_signed(count), Ordering::Relaxed);
@@ -343,7 +348,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run.
     fn look(&self) {
-        self.count_switches(self.stride.get());
+        self.publish_counts(self.stride.get());
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });

@@ -15,6 +15,7 @@ use crate::io::eventfd::Wakeup;
 use crate::io::release::Released;
 use crate::queue::inbox::Inbox;
 use crate::queue::mpsc::{Mpsc, Reader, mpsc};
+use crate::sched::counts::PublishedCounts;
 use crate::sched::spare::{Role, RoleCell};
 use crate::sched::worker_io::WorkerIo;
 use crate::shim;
@@ -31,7 +32,7 @@ pub(crate) struct WorkerShared {
     reader: Mutex<Option<Reader<Header>>>,
     wakeup: OnceLock<Arc<Wakeup>>,
     pub(crate) released: Arc<Released>,
-    /// The worker alone writes this and the next seven words.
+    /// The worker alone writes this and the next six fields.
     pub(crate) spawned: AtomicU64,
     pub(crate) finished: AtomicU64,
     /// Fibers that have started and are pinned there.
@@ -40,9 +41,7 @@ pub(crate) struct WorkerShared {
     pub(crate) dry: AtomicBool,
     pub(crate) switches: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// As [`Cx::insert_retries`](crate::policy::Cx::insert_retries), and the other.
-    pub(crate) insert_retries: AtomicU64,
-    pub(crate) insert_overflows: AtomicU64,
+    pub(crate) counts: CachePadded<PublishedCounts>,
     /// Idle connections at the worker's driver; written under its I/O lock (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
@@ -113,8 +112,7 @@ impl WorkerShared {
             dry: AtomicBool::new(true),
             switches: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
-            insert_retries: AtomicU64::new(0),
-            insert_overflows: AtomicU64::new(0),
+            counts: CachePadded::default(),
             idle_conns: AtomicU64::new(0),
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
@@ -137,18 +135,6 @@ impl WorkerShared {
     /// Context: the watchdog.
     pub(crate) fn remote_io(&self) -> MutexGuard<'_, Option<RemoteIo>> {
         self.remote_io.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Publishes the counters of `Cx` for [`Metrics`](crate::metrics::Metrics).
-    ///
-    /// Context: the worker.
-    #[inline]
-    pub(super) fn publish_inserts(&self, [retries, overflows]: [u64; 2]) {
-        // Under most policies both are 0 for ever.
-        if retries + overflows > 0 {
-            self.insert_retries.store(retries, Ordering::Relaxed);
-            self.insert_overflows.store(overflows, Ordering::Relaxed);
-        }
     }
 
     /// Records the calling thread as the worker's.

@@ -1,6 +1,7 @@
 //! Fibers of Plainweave.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use plainweave::sync::{Mutex, RwLock, Semaphore, broadcast, channel, select};
@@ -8,7 +9,7 @@ use plainweave::{Fiber, JoinHandle, Runtime};
 
 use super::{CHOICES, Shim, ready};
 
-pub(in crate::micro) struct Fibers(pub(in crate::micro) Runtime);
+pub(in crate::micro) struct Fibers(pub(in crate::micro) Arc<Runtime>);
 
 impl Shim for Fibers {
     type Join = JoinHandle<()>;

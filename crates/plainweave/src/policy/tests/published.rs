@@ -216,13 +216,13 @@ fn a_full_structure_makes_the_spawner_spin() {
         let (retries, spun, handled, order) =
             script!(&format!("{preset}:capacity=2"), 2, 1, |bench| -> (u64, u64, [u64; 2], Vec<usize>) {
                 bench.spawn(0, 0..2);
-                assert_eq!(bench.cx.insert_retries, 0);
+                assert_eq!(bench.cx.counts.insert_retries, 0);
                 bench.spawn(0, [2]);
-                let (retries, spun) = (bench.cx.insert_retries, bench.cx.insert_overflows);
+                let (retries, spun) = (bench.cx.counts.insert_retries, bench.cx.counts.insert_overflows);
                 assert!(!bench.cx.set_handles_event(true));
                 bench.spawn(0, [3]);
                 assert!(bench.cx.set_handles_event(false));
-                let handled = [bench.cx.insert_retries - retries, bench.cx.insert_overflows - spun];
+                let handled = [bench.cx.counts.insert_retries - retries, bench.cx.counts.insert_overflows - spun];
                 (retries, spun, handled, bench.run(0, Effort::Quick))
             });
         assert!(retries > 1000, "{retries}");
@@ -253,7 +253,7 @@ fn two_full_workers_do_not_wait_for_each_other_for_ever() {
                         for id in worker * EACH..(worker + 1) * EACH {
                             policy.push(&mut cx, Some(&mut local), Probe::new(id), Ready::Spawned);
                         }
-                        let _ = done.send((cx.insert_overflows, local));
+                        let _ = done.send((cx.counts.insert_overflows, local));
                     });
                 }
                 let (mut overflows, mut tasks) = (0, Vec::new());
@@ -336,7 +336,7 @@ fn a_full_structure_gets_a_second_one_beside_it() {
     let run = |text: &str| {
         script!(text, 2, 1, |bench| -> (u64, Vec<usize>, Vec<usize>) {
             bench.spawn(0, 0..10);
-            let retries = bench.cx.insert_retries;
+            let retries = bench.cx.counts.insert_retries;
             (retries, bench.run(1, Effort::Quick), bench.run(0, Effort::Quick))
         })
     };

@@ -129,9 +129,9 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Some(first)
     }
 
-    fn steal(&mut self, victim: &DequeStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &DequeStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         let found = self.own.steal(&victim.own, &wanted);
-        found.or_else(|| victim.yielded.steal_into(&mut self.yielded, wanted))
+        found.or_else(|| victim.yielded.steal_batch_into(&mut self.yielded, wanted))
     }
 
     fn has_tasks(victim: &DequeStealer<T>) -> bool {

@@ -72,8 +72,8 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
         shared.pop_batch_into(cx, &mut self.ring, most)
     }
 
-    fn steal(&mut self, victim: &RingStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
-        victim.0.steal_into(&mut self.ring, wanted)
+    fn steal(&mut self, victim: &RingStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+        victim.0.steal_batch_into(&mut self.ring, wanted)
     }
 
     fn has_tasks(victim: &RingStealer<T>) -> bool {

@@ -75,11 +75,12 @@ impl<T: Send> Wide<T> {
         self.lanes[self.newer].free() + if older.is_empty() { older.free() } else { 0 }
     }
 
-    /// A thief. Takes `wanted(len)` of the oldest of one of the victim's structures: one to run, the others queued.
-    pub(super) fn steal(&mut self, victim: &WideStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    /// A thief. Takes `wanted(len)` of the oldest of one of the victim's structures: one to run, which it returns with
+    /// the number of all, the others queued.
+    pub(super) fn steal(&mut self, victim: &WideStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         let (first, own) = (self.first, &mut self.lanes[self.newer]);
         self.first = 1 - first;
-        [first, 1 - first].into_iter().find_map(|lane| victim.0[lane].steal_into(own, &wanted))
+        [first, 1 - first].into_iter().find_map(|lane| victim.0[lane].steal_batch_into(own, &wanted))
     }
 }
 
@@ -113,8 +114,10 @@ mod tests {
                 0 => assert_eq!(lane.pop(Next::Newest), model.pop_back()),
                 1 | 2 => assert_eq!(lane.pop(Next::Oldest), model.pop_front()),
                 3 => {
-                    let stolen = thief.steal(&stealer, |len| len.div_ceil(2)).into_iter();
-                    let stolen: Vec<_> = stolen.chain(std::iter::from_fn(|| thief.pop(Next::Oldest))).collect();
+                    let (first, count) = thief.steal(&stealer, |len| len.div_ceil(2)).unzip();
+                    let rest = std::iter::from_fn(|| thief.pop(Next::Oldest));
+                    let stolen: Vec<_> = first.into_iter().chain(rest).collect();
+                    assert_eq!(stolen.len(), count.unwrap_or(0));
                     assert!(stolen.len() <= EACH / 2 && stolen.is_sorted() && stolen.is_empty() == model.is_empty());
                     model.retain(|task| !stolen.contains(task));
                 }

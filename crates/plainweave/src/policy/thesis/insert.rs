@@ -74,7 +74,7 @@ impl Inserts {
         let mut hopeless = 0;
         let done = loop {
             std::hint::spin_loop();
-            cx.insert_retries += 1;
+            cx.counts.insert_retries += 1;
             task = match attempt(task) {
                 Ok(wake) => break Ok(wake),
                 Err(task) => task,
@@ -103,7 +103,7 @@ mod tests {
             attempts += 1;
             if attempt(attempts) { Ok(Wake::Any) } else { Err(()) }
         });
-        assert_eq!(attempts, cx.insert_retries);
+        assert_eq!(attempts, cx.counts.insert_retries);
         (done.is_ok(), attempts)
     }
 

@@ -129,9 +129,9 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
         self.rest.refill(shared, cx, most)
     }
 
-    fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         let found = self.rest.steal(&victim.rest, &wanted);
-        found.or_else(|| victim.slot.as_ref()?.steal_into(&mut self.movable, |len| wanted(len).min(1)))
+        found.or_else(|| victim.slot.as_ref()?.steal_batch_into(&mut self.movable, |len| wanted(len).min(1)))
     }
 
     fn has_tasks(victim: &SlotStealer<T>) -> bool {

@@ -146,23 +146,25 @@ impl<T: Send> Movable<T> {
         }
     }
 
-    /// A thief. Takes `wanted(len)` of the oldest: one to run, the others queued.
-    pub(super) fn steal(&mut self, victim: &MovableStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+    /// A thief. Takes `wanted(len)` of the oldest: one to run, which it returns with the number of all, the others
+    /// queued.
+    pub(super) fn steal(&mut self, victim: &MovableStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         let room = self.room().saturating_add(1);
         match (self, victim) {
-            (Self::Free { own, .. }, MovableStealer::Free(victim)) => victim.steal_into(own, wanted),
+            (Self::Free { own, .. }, MovableStealer::Free(victim)) => victim.steal_batch_into(own, wanted),
             (Self::Wide(own), MovableStealer::Wide(victim)) => own.steal(victim, wanted),
             (Self::Locked { own, batch, .. }, MovableStealer::Locked(victim)) if victim.len() > 0 => {
                 victim.with(|lane| {
                     let most = wanted(lane.len()).min(room);
                     batch.extend((0..most).map_while(|_| lane.oldest()));
                 });
+                let count = batch.len();
                 let mut tasks = batch.drain(..);
-                let first = tasks.next();
+                let first = tasks.next()?;
                 if tasks.len() > 0 {
                     own.with(|lane| tasks.for_each(|task| lane.push(task)));
                 }
-                first
+                Some((first, count))
             }
             _ => None,
         }

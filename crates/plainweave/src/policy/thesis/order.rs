@@ -75,8 +75,9 @@ pub trait Order<T: Task>: Send + Sized + 'static {
     /// Owner. Takes up to `most` tasks from the shared queue: returns one to run, queues the others.
     fn refill(&mut self, shared: &SharedQueue<T>, cx: &mut Cx, most: usize) -> Option<T>;
 
-    /// A thief that owns `self`. Takes `wanted(len)` tasks, the oldest first: one to run, the others queued.
-    fn steal(&mut self, victim: &Self::Stealer, wanted: impl Fn(usize) -> usize) -> Option<T>;
+    /// A thief that owns `self`. Takes `wanted(len)` tasks, the oldest first: one to run, which it returns with the
+    /// number of all, the others queued.
+    fn steal(&mut self, victim: &Self::Stealer, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)>;
 
     /// Returns whether there may be tasks. Never false while there is one that was pushed before this call.
     ///

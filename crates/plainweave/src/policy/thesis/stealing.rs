@@ -99,14 +99,17 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T, why: Ready) -> Wake {
         for _ in 0..self.params.spin {
             std::hint::spin_loop();
-            cx.insert_retries += 1;
+            cx.counts.insert_retries += 1;
             task = match local.order.push(task, Ready::Yielded) {
                 Ok(wake) => return wake,
                 Err(task) => task,
             };
         }
         match self.params.full {
-            WhenFull::Spill => local.order.spill(&self.shared, task, cx),
+            WhenFull::Spill => {
+                cx.counts.spills += 1;
+                local.order.spill(&self.shared, task, cx);
+            }
             WhenFull::Spin if !why.is_yield() && !cx.handles_event() => {
                 let StealingLocal { order, out, .. } = local;
                 match self.inserts.spin(cx, out, task, |task| order.push(task, Ready::Yielded)) {
@@ -116,6 +119,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             }
             WhenFull::Spin => self.overflow(cx, task),
             full => {
+                cx.counts.spills += 1;
                 self.shared.push(cx, task);
                 match full {
                     WhenFull::Request { sticky } => self.requests.ask(cx, local.worker, sticky),
@@ -133,7 +137,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
 
     /// Ends an insert that was to spin.
     fn overflow(&self, cx: &mut Cx, task: T) {
-        cx.insert_overflows += 1;
+        cx.counts.insert_overflows += 1;
         self.shared.push(cx, task);
     }
 
@@ -186,6 +190,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         let WhenFull::Request { sticky } = self.params.full else { return None };
         let victim = self.requests.asking(local.worker)?;
         let found = self.steal_from(cx, local, victim, true);
+        cx.counts.helped += u64::from(found.is_some());
         if !sticky {
             self.requests.answered(local.worker);
         }
@@ -197,6 +202,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             && let Some(victim) = self.requests.announced()
             && let Some(task) = self.steal_from(cx, local, victim, true)
         {
+            cx.counts.helped += 1;
             return Some(task);
         }
         let (everywhere, me) = (local.missed, local.worker);
@@ -213,11 +219,11 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         if victim == local.worker || !O::has_tasks(stealer) {
             return None;
         }
-        cx.steal_attempts += 1;
+        cx.counts.steal_attempts += 1;
         let amount = self.params.amount.attempt(cx, insist);
-        let found = local.order.steal(stealer, |len| amount.of(len));
-        cx.steals += u64::from(found.is_some());
-        found
+        let (task, tasks) = local.order.steal(stealer, |len| amount.of(len))?;
+        cx.stole(victim, tasks);
+        Some(task)
     }
 }
 
@@ -294,7 +300,12 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
             let (first, all) = (cx.below(self.stealers.len()), self.stealers.len());
             let mut victims = (first..all).chain(0..first).filter(|victim| O::has_tasks(&self.stealers[*victim]));
-            victims.find_map(|victim| spare.steal(&self.stealers[victim], |_| 1))
+            victims.find_map(|victim| {
+                cx.counts.steal_attempts += 1;
+                let (task, tasks) = spare.steal(&self.stealers[victim], |_| 1)?;
+                cx.stole(victim, tasks);
+                Some(task)
+            })
         })
     }
 

@@ -44,6 +44,11 @@ impl<T: Send> Stealer<T> {
     /// which is returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own
     /// deque.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+        self.steal_batch_into(thief, wanted).map(|(oldest, _)| oldest)
+    }
+
+    /// Does the same, and returns how many tasks it has moved, the oldest included.
+    pub fn steal_batch_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         if Arc::ptr_eq(&self.deque, &thief.deque) {
             return None;
         }
@@ -57,7 +62,7 @@ impl<T: Send> Stealer<T> {
         if n > 1 {
             thief.publish(n - 1);
         }
-        Some(oldest)
+        Some((oldest, n as usize))
     }
 
     /// Steals the oldest task. `None`: empty, or busy with another thief.

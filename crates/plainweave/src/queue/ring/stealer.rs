@@ -47,6 +47,11 @@ impl<T: Send> Stealer<T> {
     /// 0`, and again if the owner interferes) to the end of the thief's ring, oldest first, except the oldest, which is
     /// returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own ring.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
+        self.steal_batch_into(thief, wanted).map(|(oldest, _)| oldest)
+    }
+
+    /// Does the same, and returns how many tasks it has moved, the oldest included.
+    pub fn steal_batch_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
         if Arc::ptr_eq(&self.ring, &thief.ring) {
             return None;
         }
@@ -60,7 +65,7 @@ impl<T: Send> Stealer<T> {
         if n > 1 {
             thief.publish(tail, n - 1);
         }
-        Some(oldest)
+        Some((oldest, n as usize))
     }
 
     #[cfg(test)]
