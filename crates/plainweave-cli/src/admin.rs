@@ -12,8 +12,6 @@ use plainweave::{Metrics, Runtime, WorkerMetrics};
 use plainweave_http::header::{ALLOW, CONTENT_TYPE};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
-/// Pause after an accept that failed for lack of descriptors or memory.
-const BACK_OFF: Duration = Duration::from_millis(50);
 /// For pages in progress when the server ends.
 const LAST: Duration = Duration::from_millis(200);
 
@@ -71,18 +69,7 @@ impl Admin {
         let limits = Limits { idle_timeout: Duration::from_secs(300), ..Limits::default() };
         let server = Arc::new(Server::new(move |request: &mut Request<'_>| answer(&page, request)).with_limits(limits));
         let listener = net::TcpListener::from_std(listener)?;
-        runtime.spawn(move || {
-            loop {
-                match listener.accept() {
-                    Ok((stream, _peer)) => {
-                        let server = server.clone();
-                        plainweave::spawn(move || server.serve(stream));
-                    }
-                    Err(_) if plainweave::time::sleep(BACK_OFF).is_err() => return,
-                    Err(_) => {}
-                }
-            }
-        });
+        runtime.run(|| server.start(listener))?;
         Ok(Self { runtime: Some(runtime) })
     }
 }

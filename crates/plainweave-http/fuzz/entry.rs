@@ -87,7 +87,7 @@ fn answers(input: &[u8], step: usize) -> Vec<String> {
     };
     let mut said = Vec::new();
     let stream = Stream { input, step, said: &mut said };
-    SERVER.get_or_init(|| Server::new(handle)).serve(stream);
+    SERVER.get_or_init(|| Server::new(handle)).serve_stream(stream);
     let text = String::from_utf8(said).expect("answers are ASCII");
     let lines = text.split("\r\n").filter(|line| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue"));
     lines.map(str::to_owned).collect()

@@ -1,11 +1,12 @@
 //! The life of a connection: read a request, call the handler, write the response.
 //!
-//! Blocking code, in two styles. [`Server::serve`] is a fiber (or a thread) per connection. [`Server::serve_ready`]
-//! is one turn of it: it is called when the stream is readable, answers all that is there and returns. Between turns
-//! a connection is its stream and a [`ConnState`] of a few bytes: no stack, no buffer.
+//! Blocking code, in two styles. [`Server::serve_stream`] is a fiber (or a thread) per connection.
+//! [`Server::serve_ready`] is one turn of it: it is called when the stream is readable, answers all that is there and
+//! returns. Between turns a connection is its stream and a [`ConnState`] of a few bytes: no stack, no buffer.
 //!
 //! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use http::{Method, StatusCode};
 
 use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
+use crate::idle::Added;
 use crate::incoming::{Incoming, Rest};
 use crate::link::{ConnState, Link, Pace};
 use crate::outgoing::Terms;
@@ -31,28 +33,33 @@ pub enum Next {
 impl<H: Handler> Server<H> {
     /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Park`] with
     /// [`Limits::header_timeout`](crate::Limits::header_timeout).
+    ///
+    /// # Errors
+    /// The write timeout cannot be set; [`Server::on_open`] refuses the peer ([`Error::is_refused`]).
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
-        let peer = if self.has_exchange_hook() { stream.peer() } else { None };
+        let peer = if self.knows_peers() { stream.peer() } else { None };
+        if !self.admits(peer) {
+            return Err(Error::refused());
+        }
         Ok(ConnState { served: 0, read_timeout_ms: 0, peer })
     }
 
     /// Serves a connection to its end, waiting for one request after the other.
-    pub fn serve<S: Transport>(&self, mut stream: S) {
+    pub fn serve_stream<S: Transport>(&self, mut stream: S) {
         let mut state = match self.open(&mut stream) {
             Ok(state) => state,
+            Err(error) if error.is_refused() => return,
             Err(error) => return self.report(&error),
         };
-        let mut timeout = self.limits().header_timeout;
         let added = self.idle().add(&stream);
-        let wait = |stream: &mut S, timeout| match &added {
-            Some(added) => added.wait(stream, timeout),
-            None => stream.wait_readable(timeout),
-        };
-        while let Ok(true) = wait(&mut stream, timeout) {
-            state.read_timeout_ms = 0; // The wait may have changed it.
-            match self.serve_ready(&mut stream, &mut state) {
+        // Also if a hook panics.
+        let mut ending = Ending { server: self, state: &mut state, added };
+        let mut timeout = self.limits().header_timeout;
+        while let Ok(true) = ending.wait(&mut stream, timeout) {
+            ending.state.read_timeout_ms = 0; // The wait may have changed it.
+            match self.serve_ready(&mut stream, ending.state) {
                 Next::Park(idle) => timeout = idle,
                 Next::Close => return,
             }
@@ -68,6 +75,27 @@ impl<H: Handler> Server<H> {
             let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
             Conn { server: self, link, input, readable: true, reported: false }.run()
         })
+    }
+}
+
+/// A connection in [`Server::serve_stream`]: what follows when it ends.
+struct Ending<'a, H: Handler> {
+    server: &'a Server<H>,
+    state: &'a mut ConnState,
+    added: Added<'a>,
+}
+
+impl<H: Handler> Ending<'_, H> {
+    /// Waits until the stream is readable. False: too long.
+    fn wait<S: Transport>(&mut self, stream: &mut S, timeout: Duration) -> io::Result<bool> {
+        self.added.wait(stream, timeout, self.state.served)
+    }
+}
+
+impl<H: Handler> Drop for Ending<'_, H> {
+    fn drop(&mut self) {
+        self.added.count(self.state.served);
+        self.server.closed(self.state.peer, self.state.served);
     }
 }
 
@@ -132,7 +160,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut slots = header_slots();
         let head = parse_head(bytes, &mut slots)?;
 
-        let started = self.server.start();
+        let started = self.server.start_time();
         let done = respond(self.server, &mut self.link, room, &head);
         if self.server.has_exchange_hook() {
             self.reported = true;

@@ -27,6 +27,7 @@ enum Kind {
     Header,
     Panic,
     Body,
+    Refused,
 }
 
 impl Error {
@@ -56,6 +57,10 @@ impl Error {
 
     pub(crate) fn header(what: &'static str) -> Self {
         Self::new(Kind::Header, None, what)
+    }
+
+    pub(crate) fn refused() -> Self {
+        Self::new(Kind::Refused, None, "the peer was refused when it connected")
     }
 
     pub(crate) fn panic() -> Self {
@@ -127,6 +132,11 @@ impl Error {
         self.kind == Kind::Panic
     }
 
+    /// Returns whether [`Server::on_open`](crate::Server::on_open) refused the peer.
+    pub fn is_refused(&self) -> bool {
+        self.kind == Kind::Refused
+    }
+
     /// Returns whether the response body ended early or its reader failed; the connection was closed to show it.
     pub fn is_response_body(&self) -> bool {
         self.kind == Kind::Body
@@ -152,6 +162,7 @@ impl From<Error> for io::Error {
             Kind::Timeout => io::ErrorKind::TimedOut,
             Kind::Closed => io::ErrorKind::UnexpectedEof,
             Kind::Io | Kind::Panic | Kind::Body => io::ErrorKind::Other,
+            Kind::Refused => io::ErrorKind::PermissionDenied,
             Kind::Parse | Kind::TooLarge | Kind::Header => io::ErrorKind::InvalidData,
         };
         Self::new(kind, error)

@@ -1,20 +1,19 @@
-//! Connections that wait for their next request in [`Server::serve`](crate::Server::serve), so that a stop can end
-//! these waits, and no others.
+//! Connections that wait for their next request in [`Server::serve_stream`](crate::Server::serve_stream), so that a
+//! stop can end these waits, and no others.
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
 
 use crate::Transport;
+use crate::transport::Closer;
 
 /// The wait of a connection that is idle when the server stops: what its peer has sent by then is still answered.
 const LAST_LOOK: Duration = Duration::from_millis(1);
-
-/// Ends the reading side of a connection.
-type Close = Box<dyn Fn() + Send>;
 
 /// The connections of a server.
 #[derive(Default)]
@@ -24,11 +23,15 @@ pub(crate) struct IdleConnections(Mutex<State>);
 struct State {
     connections: Slab<Connection>,
     stopping: bool,
+    /// Requests of connections that have ended.
+    requests: u64,
 }
 
 struct Connection {
-    close: Close,
+    close: Option<Closer>,
     waits: bool,
+    /// Requests when it last waited.
+    requests: u32,
 }
 
 impl IdleConnections {
@@ -36,17 +39,37 @@ impl IdleConnections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection, if its waits can be ended.
-    pub(crate) fn add<S: Transport>(&self, stream: &S) -> Option<Added<'_>> {
-        let connection = Connection { close: stream.closer()?, waits: false };
-        Some(Added { list: self, key: self.lock().connections.insert(connection) })
+    /// Adds a connection.
+    pub(crate) fn add<S: Transport>(&self, stream: &S) -> Added<'_> {
+        let connection = Connection { close: stream.closer(), waits: false, requests: 0 };
+        Added { list: self, key: self.lock().connections.insert(connection) }
     }
 
-    /// Ends all waits, now and from now on.
+    /// Ends all waits, now and from now on, where that is possible.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.stopping = true;
-        state.connections.iter().filter(|(_, connection)| connection.waits).for_each(|(_, idle)| (idle.close)());
+        let idle = state.connections.iter().filter(|(_, connection)| connection.waits);
+        idle.for_each(|(_, connection)| connection.close(Shutdown::Read));
+    }
+
+    /// Ends all connections.
+    pub(crate) fn cut(&self) {
+        self.lock().connections.iter().for_each(|(_, connection)| connection.close(Shutdown::Both));
+    }
+
+    /// Returns how many requests were answered.
+    pub(crate) fn requests(&self) -> u64 {
+        let state = self.lock();
+        state.requests + state.connections.iter().map(|(_, connection)| u64::from(connection.requests)).sum::<u64>()
+    }
+}
+
+impl Connection {
+    fn close(&self, how: Shutdown) {
+        if let Some(close) = &self.close {
+            close(how);
+        }
     }
 }
 
@@ -63,19 +86,24 @@ pub(crate) struct Added<'a> {
 }
 
 impl Added<'_> {
-    /// Waits until the stream is readable. False: too long.
-    pub(crate) fn wait<S: Transport>(&self, stream: &mut S, timeout: Duration) -> io::Result<bool> {
-        let stopping = self.set_waits(true);
-        let readable = stream.wait_readable(if stopping { LAST_LOOK } else { timeout });
-        self.set_waits(false);
+    /// Waits until the stream is readable. False: too long. `requests`: how many it has had.
+    pub(crate) fn wait<S: Transport>(&self, stream: &mut S, timeout: Duration, requests: u32) -> io::Result<bool> {
+        let stopping = self.set(true, requests);
+        let readable = stream.wait_readable(if stopping { LAST_LOOK.min(timeout) } else { timeout });
+        self.set(false, requests);
         readable
     }
 
+    /// Notes how many requests it has had.
+    pub(crate) fn count(&self, requests: u32) {
+        self.set(false, requests);
+    }
+
     /// Returns whether the server stops.
-    fn set_waits(&self, waits: bool) -> bool {
+    fn set(&self, waits: bool, requests: u32) -> bool {
         let mut state = self.list.lock();
         if let Some(connection) = state.connections.get_mut(self.key) {
-            connection.waits = waits;
+            (connection.waits, connection.requests) = (waits, requests);
         }
         state.stopping
     }
@@ -83,6 +111,11 @@ impl Added<'_> {
 
 impl Drop for Added<'_> {
     fn drop(&mut self) {
-        drop(self.list.lock().connections.try_remove(self.key));
+        let mut state = self.list.lock();
+        if let Some(connection) = state.connections.try_remove(self.key) {
+            state.requests += u64::from(connection.requests);
+            // The closer's descriptor is closed outside.
+            drop(state);
+        }
     }
 }

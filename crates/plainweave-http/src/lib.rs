@@ -6,19 +6,46 @@
 //! ```no_run
 //! use plainweave_http::{Request, Response, Server};
 //!
-//! let server = Server::new(|request: &mut Request<'_>| Response::ok(format!("you asked for {}\n", request.path())));
-//! let listener = std::net::TcpListener::bind("127.0.0.1:8080")?;
-//! std::thread::scope(|scope| {
-//!     for stream in listener.incoming().flatten() {
-//!         scope.spawn(|| server.serve(stream));
-//!     }
-//! });
+//! Server::run("127.0.0.1:8080", |request: &mut Request<'_>| {
+//!     Response::ok(format!("you asked for {}\n", request.path()))
+//! })?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # Listeners
+//! A server can have several, of TCP and of Unix sockets. Those of [`plainweave::net`] run each connection on a fiber,
+//! those of `std` on a thread; nothing else is different.
+//! ```no_run
+//! # use std::{sync::Arc, time::Duration};
+//! use plainweave::net::{TcpListener, UnixListener};
+//! # use plainweave_http::{Request, Response, Server};
+//!
+//! # plainweave::run(|| {
+//! let server = Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("hello\n")).with_name("mine")?);
+//! let address = server.start(TcpListener::bind("127.0.0.1:0")?)?;
+//! server.start(UnixListener::bind_over_stale("/run/mine.sock")?)?;
+//! // A handle to all of it: server.counts(), server.addresses(), and at the end
+//! let in_time = server.shutdown(Duration::from_secs(10));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! # });
+//! ```
+//!
+//! # Middleware
+//! is a function that makes a handler of a handler:
+//! ```
+//! use plainweave_http::{Handler, HeaderValue, Request, Response, header};
+//!
+//! fn uncached(handler: impl Handler) -> impl Handler {
+//!     move |request: &mut Request<'_>| {
+//!         handler.handle(request).with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))
+//!     }
+//! }
+//! ```
+//!
 //! # Stopping
-//! [`Server::stop`] makes every answer its connection's last and ends the waits of idle connections in
-//! [`Server::serve`]; what a peer has sent by then is still answered. With fibers, a graceful stop is
+//! [`Server::shutdown`] closes the listeners, makes every answer its connection's last, ends the waits of idle
+//! connections, and waits; what a peer has sent by then is still answered. A program that accepts by itself, and keeps
+//! idle connections without a fiber, does the same by
 //! ```no_run
 //! # use std::time::Duration;
 //! # fn stop<H: plainweave_http::Handler>(
@@ -37,6 +64,7 @@
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
 //! [`Limits`] names every bound; [`files`] is the static handler.
 
+pub mod accept;
 pub mod body;
 pub mod files;
 pub mod parse;
@@ -53,10 +81,13 @@ mod idle;
 mod incoming;
 mod limits;
 mod link;
+mod listener;
+mod listeners;
 mod outgoing;
 mod refuse;
 mod request;
 mod response;
+mod serve;
 mod server;
 mod transport;
 
@@ -69,7 +100,9 @@ pub use header_lines::HeaderLines;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use link::ConnState;
+pub use listener::{Address, Listener};
 pub use request::{Handler, Request};
 pub use response::{Body, FilePart, Response};
-pub use server::Server;
-pub use transport::Transport;
+pub use serve::ServerCounts;
+pub use server::{Closed, Server};
+pub use transport::{Closer, Transport};

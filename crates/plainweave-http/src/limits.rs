@@ -1,6 +1,8 @@
-//! Every bound of a connection, in one place, all on by default.
+//! Every bound of a server and its connections, in one place, all on by default.
 
 use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
 
 /// Most header fields that a request can have, whatever [`Limits::headers`] says.
 pub const MAX_HEADERS: usize = 100;
@@ -33,6 +35,21 @@ pub struct Limits {
     pub linger_timeout: Duration,
     /// Bytes read and dropped meanwhile.
     pub linger_bytes: usize,
+    /// Connections that [`Server::serve`](crate::Server::serve) keeps open at a time, over all listeners; more wait in
+    /// the kernel. By default as many as there may be descriptors, but for a few that other things need.
+    pub connections: usize,
+    /// Of these, from one address; more are closed at once. 0, the default: any number, for many clients can share an
+    /// address.
+    pub connections_per_address: usize,
+}
+
+/// Descriptors that are not connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Returns how many connections there are descriptors for.
+fn affordable() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX).max(1)
 }
 
 impl Default for Limits {
@@ -50,6 +67,8 @@ impl Default for Limits {
             min_rate: 512,
             linger_timeout: Duration::from_secs(2),
             linger_bytes: 1 << 20,
+            connections: affordable(),
+            connections_per_address: 0,
         }
     }
 }

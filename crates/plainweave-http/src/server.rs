@@ -1,29 +1,57 @@
 //! What all connections of a server share.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use http::HeaderValue;
 
+use crate::accept::{ConnectionLimit, Fault, FaultHook};
 use crate::buffer::Pool;
 use crate::idle::IdleConnections;
+use crate::listeners::Listeners;
 use crate::{Error, Exchange, Handler, Limits};
 
+type OpenHook = Box<dyn Fn(Option<SocketAddr>) -> bool + Send + Sync>;
+type CloseHook = Box<dyn Fn(&Closed) + Send + Sync>;
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
 type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
-/// A handler, its limits and the buffers its connections borrow. Accepts nothing itself: hand it streams.
+/// A handler, its limits, the buffers its connections borrow, and what it listens on. [`Server::run`] is the shortest
+/// way; [`Server::serve`] and [`Server::start`] take listeners, [`Server::serve_stream`] one connection of any kind.
 pub struct Server<H> {
     handler: H,
     limits: Limits,
     name: Option<String>,
-    on_error: Option<ErrorHook>,
-    on_exchange: Option<ExchangeHook>,
+    hooks: Hooks,
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
     idle: IdleConnections,
+    connection_limit: Arc<ConnectionLimit>,
+    listeners: Arc<Listeners>,
+}
+
+/// What a program wants to know.
+#[derive(Default)]
+struct Hooks {
+    open: Option<OpenHook>,
+    close: Option<CloseHook>,
+    error: Option<ErrorHook>,
+    exchange: Option<ExchangeHook>,
+    fault: Option<FaultHook>,
+}
+
+/// A connection that has ended. See [`Server::on_close`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Closed {
+    /// The client's address, if the transport knows it.
+    pub peer: Option<SocketAddr>,
+    /// Requests answered.
+    pub requests: u32,
 }
 
 impl<H: Handler> Server<H> {
@@ -31,14 +59,25 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        let (name, on_error, on_exchange, timed) = (None, None, None, true);
-        let (stopping, idle) = (AtomicBool::new(false), IdleConnections::default());
-        Self { handler, limits, name, on_error, on_exchange, timed, pool, stopping, idle }
+        let connection_limit = ConnectionLimit::new(limits.connections, limits.connections_per_address);
+        Self {
+            handler,
+            limits,
+            name: None,
+            hooks: Hooks::default(),
+            timed: true,
+            pool,
+            stopping: AtomicBool::new(false),
+            idle: IdleConnections::default(),
+            connection_limit,
+            listeners: Arc::default(),
+        }
     }
 
     /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Self {
-        Self { pool: Pool::new(limits.head_bytes), limits, ..self }
+        let connection_limit = ConnectionLimit::new(limits.connections, limits.connections_per_address);
+        Self { pool: Pool::new(limits.head_bytes), limits, connection_limit, ..self }
     }
 
     /// Sends a `Server` field.
@@ -47,15 +86,39 @@ impl<H: Handler> Server<H> {
         Ok(Self { name: Some(name.to_owned()), ..self })
     }
 
-    /// Calls `hook` for each connection that ended in an error, before the peer is notified.
-    pub fn on_error(self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        Self { on_error: Some(Box::new(hook)), ..self }
+    /// Calls `hook` with the peer's address when a connection begins, on its fiber or thread; one for which it returns
+    /// `false` is closed without a word. Peers of Unix sockets have no address.
+    pub fn on_open(mut self, hook: impl Fn(Option<SocketAddr>) -> bool + Send + Sync + 'static) -> Self {
+        self.hooks.open = Some(Box::new(hook));
+        self
+    }
+
+    /// Calls `hook` when a connection that [`Server::serve_stream`] serves has ended, however it did, unless
+    /// [`Server::on_open`] refused it.
+    pub fn on_close(mut self, hook: impl Fn(&Closed) + Send + Sync + 'static) -> Self {
+        self.hooks.close = Some(Box::new(hook));
+        self
+    }
+
+    /// Calls `hook` whenever [`Server::serve`] or [`Server::start`] cannot let connections in; for a lasting fault
+    /// again and again.
+    pub fn on_fault(mut self, hook: impl Fn(&Fault<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.fault = Some(Arc::new(hook));
+        self
+    }
+
+    /// Calls `hook` for each connection that ended in an error, before the peer is notified, and for each handler that
+    /// panicked.
+    pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.hooks.error = Some(Box::new(hook));
+        self
     }
 
     /// Calls `hook` after each exchange, on the fiber or thread that serves the connection: it must not block. Without
     /// a hook no time is taken.
-    pub fn on_exchange(self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
-        Self { on_exchange: Some(Box::new(hook)), ..self }
+    pub fn on_exchange(mut self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.exchange = Some(Box::new(hook));
+        self
     }
 
     /// Reports exchanges without their duration, which saves two readings of the clock.
@@ -63,11 +126,13 @@ impl<H: Handler> Server<H> {
         Self { timed: false, ..self }
     }
 
-    /// Makes every answer its connection's last from now on, and ends the waits of connections in [`Server::serve`]
-    /// that have no request in hand. Those for which the caller waits after [`Next::Park`](crate::Next::Park) are the
-    /// caller's to close; the crate's page shows how.
+    /// Makes every answer its connection's last from now on, closes the listeners, and ends the waits of connections in
+    /// [`Server::serve_stream`] that have no request in hand. Does not wait; [`Server::shutdown`] does. Those for which
+    /// the caller waits after [`Next::Park`](crate::Next::Park) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.listeners.close();
+        self.connection_limit.wake();
         self.idle.end();
     }
 
@@ -93,27 +158,55 @@ impl<H: Handler> Server<H> {
         &self.idle
     }
 
+    pub(crate) fn connection_limit(&self) -> &Arc<ConnectionLimit> {
+        &self.connection_limit
+    }
+
+    pub(crate) fn listeners(&self) -> &Arc<Listeners> {
+        &self.listeners
+    }
+
+    pub(crate) fn fault_hook(&self) -> Option<FaultHook> {
+        self.hooks.fault.clone()
+    }
+
+    /// Returns whether a hook wants to know the peer.
+    pub(crate) fn knows_peers(&self) -> bool {
+        self.hooks.exchange.is_some() || self.hooks.open.is_some() || self.hooks.close.is_some()
+    }
+
+    /// Returns whether a connection may begin.
+    pub(crate) fn admits(&self, peer: Option<SocketAddr>) -> bool {
+        self.hooks.open.as_ref().is_none_or(|hook| hook(peer))
+    }
+
+    pub(crate) fn closed(&self, peer: Option<SocketAddr>, requests: u32) {
+        if let Some(hook) = &self.hooks.close {
+            hook(&Closed { peer, requests });
+        }
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
     pub(crate) fn has_exchange_hook(&self) -> bool {
-        self.on_exchange.is_some()
+        self.hooks.exchange.is_some()
     }
 
     /// Returns the current time, if exchanges are timed.
-    pub(crate) fn start(&self) -> Option<Instant> {
-        (self.timed && self.on_exchange.is_some()).then(Instant::now)
+    pub(crate) fn start_time(&self) -> Option<Instant> {
+        (self.timed && self.hooks.exchange.is_some()).then(Instant::now)
     }
 
     pub(crate) fn exchanged(&self, exchange: &Exchange<'_>) {
-        if let Some(hook) = &self.on_exchange {
+        if let Some(hook) = &self.hooks.exchange {
             hook(exchange);
         }
     }
 
     pub(crate) fn report(&self, error: &Error) {
-        if let Some(hook) = &self.on_error {
+        if let Some(hook) = &self.hooks.error {
             hook(error);
         }
     }

@@ -3,7 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use plainweave::net;
+use rustix::net::RecvFlags;
+
+/// Ends calls on a stream from another thread; see [`Transport::closer`].
+pub type Closer = Box<dyn Fn(Shutdown) + Send>;
 
 /// A byte stream with timeouts, in the shape of `std`'s sockets.
 ///
@@ -40,106 +47,120 @@ pub trait Transport: Read + Write {
         None
     }
 
-    /// Returns what ends a [`Transport::wait_readable`] in progress from another thread, by ending the reading side of
-    /// the stream: bytes that have arrived can still be read, then comes the end of file.
+    /// Returns what ends calls in progress from another thread. With [`Shutdown::Read`] it ends a
+    /// [`Transport::wait_readable`]: bytes that have arrived can still be read, then comes the end of file. With
+    /// [`Shutdown::Both`] it ends reads and writes too.
     ///
     /// `None`, the default: nothing does, and a server that stops waits for this stream's timeouts. That of
     /// [`std::net::TcpStream`] takes a second descriptor for each connection.
-    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
+    fn closer(&self) -> Option<Closer> {
         None
     }
 
     /// Waits until a read would not block (there is data, end of file or an error), without holding any buffer.
     /// `Ok(false)`: the time has passed, or the connection is to be closed for another reason while it is idle.
     ///
-    /// Only [`Server::serve`](crate::Server::serve) asks. The default does not wait: a buffer is then pinned by the
-    /// read that follows.
+    /// Only [`Server::serve_stream`](crate::Server::serve_stream) asks. The default does not wait: a buffer is then
+    /// pinned by the read that follows.
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
         self.set_read_timeout(timeout).map(|()| true)
     }
 }
 
-/// Threads instead of fibers: for tests, and for programs that want the library alone.
-impl Transport for TcpStream {
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        TcpStream::set_read_timeout(self, Some(timeout))
-    }
+/// Implements [`Transport`] for a socket of `std`: threads instead of fibers, for tests, and for programs that want the
+/// library alone. The second argument finds the peer's address.
+macro_rules! threads {
+    ($stream:ty, $peer:expr) => {
+        impl Transport for $stream {
+            fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+                Self::set_read_timeout(self, Some(timeout))
+            }
 
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        TcpStream::set_write_timeout(self, Some(timeout))
-    }
+            fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+                Self::set_write_timeout(self, Some(timeout))
+            }
 
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
+            fn shutdown_write(&mut self) -> io::Result<()> {
+                self.shutdown(Shutdown::Write)
+            }
 
-    fn peer(&self) -> Option<SocketAddr> {
-        self.peer_addr().ok()
-    }
+            fn peer(&self) -> Option<SocketAddr> {
+                $peer(self)
+            }
 
-    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
-        let stream = self.try_clone().ok()?;
-        Some(Box::new(move || drop(stream.shutdown(Shutdown::Read))))
-    }
+            fn closer(&self) -> Option<Closer> {
+                let stream = self.try_clone().ok()?;
+                Some(Box::new(move |how| drop(stream.shutdown(how))))
+            }
 
-    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        TcpStream::set_read_timeout(self, Some(timeout))?;
-        loop {
-            match self.peek(&mut [0]) {
-                Ok(_) => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Ok(false);
+            fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+                Self::set_read_timeout(self, Some(timeout))?;
+                loop {
+                    match rustix::net::recv(&*self, &mut [0], RecvFlags::PEEK).map_err(io::Error::from) {
+                        Ok(_) => return Ok(true),
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                        Err(error) => return Err(error),
+                    }
                 }
-                Err(error) => return Err(error),
             }
         }
-    }
+    };
 }
 
-/// Fibers.
-impl Transport for plainweave::net::TcpStream {
-    const SENDS_FILES: bool = true;
+/// Implements [`Transport`] for a socket of `plainweave`: fibers. The other arguments find the peer's address,
+/// and write bytes that others follow.
+macro_rules! fibers {
+    ($stream:ty, $peer:expr, $write_more:expr) => {
+        impl Transport for $stream {
+            const SENDS_FILES: bool = true;
 
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        plainweave::net::TcpStream::set_read_timeout(self, Some(timeout))
-    }
+            fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+                Self::set_read_timeout(self, Some(timeout))
+            }
 
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        plainweave::net::TcpStream::set_write_timeout(self, Some(timeout))
-    }
+            fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+                Self::set_write_timeout(self, Some(timeout))
+            }
 
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
+            fn shutdown_write(&mut self) -> io::Result<()> {
+                self.shutdown(Shutdown::Write)
+            }
 
-    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
-        plainweave::net::TcpStream::write_more(self, buf)
-    }
+            fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
+                $write_more(self, buf)
+            }
 
-    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
-        plainweave::net::TcpStream::send_file(self, file, offset, len).map_err(|error| match error.kind() {
-            // A file system without it.
-            io::ErrorKind::InvalidInput => io::ErrorKind::Unsupported.into(),
-            _ => error,
-        })
-    }
+            fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+                Self::send_file(self, file, offset, len).map_err(|error| match error.kind() {
+                    // A file system without it.
+                    io::ErrorKind::InvalidInput => io::ErrorKind::Unsupported.into(),
+                    _ => error,
+                })
+            }
 
-    fn peer(&self) -> Option<SocketAddr> {
-        self.peer_addr().ok()
-    }
+            fn peer(&self) -> Option<SocketAddr> {
+                $peer(self)
+            }
 
-    fn closer(&self) -> Option<Box<dyn Fn() + Send>> {
-        let stream = self.try_clone().ok()?;
-        Some(Box::new(move || drop(stream.shutdown(Shutdown::Read))))
-    }
+            fn closer(&self) -> Option<Closer> {
+                let stream = self.try_clone().ok()?;
+                Some(Box::new(move |how| drop(stream.shutdown(how))))
+            }
 
-    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        plainweave::net::TcpStream::set_read_timeout(self, Some(timeout))?;
-        match plainweave::net::TcpStream::wait_readable(self) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
-            Err(error) => Err(error),
+            fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+                Self::set_read_timeout(self, Some(timeout))?;
+                match Self::wait_readable(self) {
+                    Ok(()) => Ok(true),
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
         }
-    }
+    };
 }
+
+threads!(TcpStream, |stream: &TcpStream| stream.peer_addr().ok());
+threads!(UnixStream, |_: &UnixStream| None);
+fibers!(net::TcpStream, |stream: &net::TcpStream| stream.peer_addr().ok(), net::TcpStream::write_more);
+fibers!(net::UnixStream, |_: &net::UnixStream| None, net::UnixStream::write);

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anyhow::Context;
 use plainweave::net;
 use plainweave_http::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,16 +28,10 @@ fn handle(is_slow: bool, slow: Slow) -> &'static str {
 
 pub(super) fn fibers(workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, plainweave::Runtime)> {
     let runtime = plainweave::Runtime::builder().workers(workers).build()?;
-    let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
     let handler = move |request: &mut Request<'_>| Response::ok(handle(request.path() == "/slow", slow));
     let server = Arc::new(plainweave_http::Server::new(handler));
-    runtime.spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            let server = server.clone();
-            plainweave::spawn(move || server.serve(stream));
-        }
-    });
+    let address = runtime.run(|| server.start(net::TcpListener::bind("127.0.0.1:0")?))?;
+    let address = address.tcp().context("an address of TCP")?;
     Ok((address, runtime))
 }
 

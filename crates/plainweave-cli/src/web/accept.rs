@@ -1,30 +1,19 @@
-//! Admission: accepts one listener's connections, each with a permit, and reports when too many come. The loop around
-//! `Acceptor::next` is `accept` in `serve`.
-//!
-//! Two things may delay a new connection, and they are distinguished: the connection limit, or a busy accepting fiber.
-//! The second one is overload, and shortens the kernel's queue; see `backlog`.
+//! Admission: what the library's acceptor does not know of. Connections of a crowd get small send buffers, and many
+//! fibers may accept in turn. The loops around [`Acceptor::next`] are in `serve`.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::sync::Mutex;
-use plainweave::time::{now, sleep, with_timeout};
+use plainweave::time::now;
+use plainweave_http::accept::{self, ConnectionLimit, ConnectionPermit};
 use socket2::SockRef;
 
-use super::backlog::{Backlog, Finding};
-use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::faults::Faults;
 use super::in_progress::InProgress;
 use super::memory_bound::SendBuffers;
-
-/// Pause after an accept that failed for lack of descriptors or memory.
-const BACK_OFF: Duration = Duration::from_millis(50);
-/// Interval between two looks at the queue while the connection limit is reached.
-const FULL_LOOK: Duration = Duration::from_secs(1);
 
 /// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody else it may take
 /// 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB; with thousands that do not read,
@@ -45,55 +34,25 @@ pub(super) struct Admission {
 
 /// Of one listener; its accepting fiber has it.
 pub(super) struct Acceptor {
-    listener: TcpListener,
-    address: Option<SocketAddr>,
+    acceptor: accept::Acceptor<TcpListener>,
     connection_limit: Arc<ConnectionLimit>,
     send_buffers: SendBuffers,
-    faults: Arc<Faults>,
-    backlog: Backlog,
 }
 
 impl Acceptor {
     /// Gives the listener the longest queue.
     pub(super) fn new(listener: TcpListener, admission: &Admission) -> Self {
         let Admission { connection_limit, send_buffers, faults, .. } = admission.clone();
-        let (backlog, address) = (Backlog::new(now()), listener.local_addr().ok());
-        let acceptor = Self { listener, address, connection_limit, send_buffers, faults, backlog };
-        acceptor.set_backlog();
-        acceptor
+        let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
+        let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
+        Self { acceptor, connection_limit, send_buffers }
     }
 
     /// Waits for a connection and returns it. `None`: the server stops.
     pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
-        while !stopping() {
-            match self.wait() {
-                Ok((stream, peer)) => {
-                    let now = now();
-                    if self.backlog.accepted(now) {
-                        self.look(now);
-                    }
-                    let mut permit = self.connection_limit.acquire();
-                    if permit.charge(peer) {
-                        self.bound_send_buffer(&stream);
-                        return Some((stream, permit));
-                    }
-                    // Established connections come before those that are refused, too.
-                    plainweave::yield_now();
-                }
-                Err(_) if stopping() => break,
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
-                Err(error) => {
-                    self.connection_limit.failed.fetch_add(1, Relaxed);
-                    self.faults.accept(&error);
-                    if sleep(BACK_OFF).is_err() {
-                        break;
-                    }
-                }
-            }
-        }
-        // A look may have had it listen again after it was closed.
-        self.listener.close();
-        None
+        let (stream, permit) = self.acceptor.next(stopping)?;
+        self.bound_send_buffer(&stream);
+        Some((stream, permit))
     }
 
     /// If it is one of a crowd. Where the kernel refuses, it is as for anybody else.
@@ -104,55 +63,6 @@ impl Acceptor {
                 true => socket.set_send_buffer_size(SEND_BUFFER),
                 false => socket.set_tcp_notsent_lowat(AHEAD),
             };
-        }
-    }
-
-    /// `TimedOut`: it is time for a look.
-    fn wait(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        if self.connection_limit.is_reached() {
-            self.connection_limit.full.fetch_add(1, Relaxed);
-            self.wait_for_permit()?;
-        }
-        match self.backlog.patience() {
-            Some(limit) => with_timeout(limit, || self.listener.accept()),
-            None => self.listener.accept(),
-        }
-    }
-
-    fn wait_for_permit(&mut self) -> io::Result<()> {
-        loop {
-            let start = now();
-            let waited = with_timeout(FULL_LOOK, || self.connection_limit.wait());
-            let now = now();
-            self.backlog.waited_for_permit(now - start);
-            match waited {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now),
-                waited => return waited,
-            }
-        }
-    }
-
-    fn look(&mut self, now: Instant) {
-        let Ok(queued) = self.listener.queued() else { return };
-        let before = self.backlog.limit();
-        let finding = self.backlog.look(now, queued);
-        if self.backlog.limit() != before {
-            self.set_backlog();
-        }
-        match finding {
-            Finding::Nothing => {}
-            Finding::Overload => self.faults.overload(self.backlog.limit()),
-            Finding::AtConnectionLimit => self.faults.connection_limit(self.connection_limit.max(), queued),
-        }
-    }
-
-    fn set_backlog(&self) {
-        let limit = self.backlog.limit();
-        // What the listener has is a bound too.
-        if self.listener.set_backlog(limit).is_ok()
-            && let Some(address) = self.address
-        {
-            self.connection_limit.set_backlog(address, limit);
         }
     }
 }
@@ -181,8 +91,7 @@ impl SharedAcceptor {
         self.free.fetch_add(1, Relaxed);
         let mut turn = self.turn.lock().ok()?;
         if let Some(since) = turn.all_serve.take() {
-            // As at the connection limit: the queue says nothing of the CPU.
-            turn.acceptor.backlog.waited_for_permit(now() - since);
+            turn.acceptor.acceptor.was_away(now() - since);
         }
         let next = turn.acceptor.next(stopping);
         if self.free.fetch_sub(1, Relaxed) == 1 {

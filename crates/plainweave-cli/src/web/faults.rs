@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use plainweave_http::accept::Fault;
 use plainweave_http::{Error, StatusCode};
 
 use crate::console::say;
@@ -39,34 +40,29 @@ impl Faults {
         Self { start: Instant::now(), reported: Default::default() }
     }
 
-    /// A connection could not be accepted.
-    pub(super) fn accept(&self, error: &io::Error) {
-        self.tell(Kind::Accept, || {
-            format!(
-                "cannot accept connections: {error}; will retry; established connections are still served \
-                 (more descriptors: ulimit -n; fewer: --max-connections, --open-files)"
-            )
-        });
-    }
-
-    /// More clients come than can be served: at most `limit` may wait from now on.
-    pub(super) fn overload(&self, limit: u32) {
-        self.tell(Kind::Overload, || {
-            format!(
-                "more clients come than can be served; at most {limit} wait to be accepted, others have to try again \
-                 (more CPU, or --workers)"
-            )
-        });
-    }
-
-    /// The connection limit is reached, and more clients wait.
-    pub(super) fn connection_limit(&self, max: usize, waiting: u32) {
-        self.tell(Kind::ConnectionLimit, || {
-            format!(
-                "the limit of {max} connections is reached, and {waiting} wait to be accepted \
-                 (more: --max-connections, --max-memory, ulimit -n; idle ones leave sooner: --idle-timeout)"
-            )
-        });
+    /// Connections are not let in.
+    pub(super) fn accept(&self, fault: &Fault<'_>) {
+        match fault {
+            Fault::Failed(error) => self.tell(Kind::Accept, || {
+                format!(
+                    "cannot accept connections: {error}; will retry; established connections are still served \
+                     (more descriptors: ulimit -n; fewer: --max-connections, --open-files)"
+                )
+            }),
+            Fault::Overload { backlog } => self.tell(Kind::Overload, || {
+                format!(
+                    "more clients come than can be served; at most {backlog} wait to be accepted, others have to try \
+                     again (more CPU, or --workers)"
+                )
+            }),
+            Fault::AtConnectionLimit { max, waiting } => self.tell(Kind::ConnectionLimit, || {
+                format!(
+                    "the limit of {max} connections is reached, and {waiting} wait to be accepted \
+                     (more: --max-connections, --max-memory, ulimit -n; idle ones leave sooner: --idle-timeout)"
+                )
+            }),
+            _ => {}
+        }
     }
 
     /// As many requests are in progress as there is memory for, and another one came.
@@ -109,7 +105,7 @@ impl Faults {
     /// An exchange has failed. Tells what is not the client's doing.
     pub(super) fn exchange(&self, error: &Error) {
         if error.is_panic() {
-            self.tell(Kind::Panic, || format!("{error}; one connection was lost by it, others go on"));
+            self.tell(Kind::Panic, || format!("{error}; its request was answered 500, others go on"));
         } else if error.is_response_body() {
             let why = "a file became shorter while it was sent, or could not be read";
             self.tell(Kind::Body, || format!("an answer was cut off: {error} ({why})"));

@@ -2,8 +2,6 @@
 
 mod accept;
 mod access;
-mod backlog;
-mod connection_limit;
 mod content;
 mod counters;
 mod faults;
@@ -19,11 +17,11 @@ use std::io;
 use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 use plainweave_http::Server;
+use plainweave_http::accept::ConnectionLimit;
 use plainweave_http::files::StaticFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
@@ -34,7 +32,6 @@ use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
 use accept::Admission;
 use access::AccessLog;
-use connection_limit::ConnectionLimit;
 use faults::Faults;
 pub(crate) use flags::Flags;
 use in_progress::InProgress;
@@ -70,7 +67,6 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         if let Some(bytes) = memory.receive_buffer {
             SockRef::from(listener).set_recv_buffer_size(bytes)?;
         }
-        connection_limit.set_backlog(listener.local_addr()?, backlog::MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
     if let Some(warning) = memory.warning() {
@@ -112,7 +108,8 @@ impl signals::Operated for Operated {
 
     fn counts(&self) -> String {
         let limit = &self.connection_limit;
-        let (now, accepted) = (limit.connections(), limit.accepted.load(Relaxed));
+        let counts = limit.counts();
+        let (now, accepted) = (counts.open, counts.accepted);
         let metrics = self.runtimes.upgrade().map(|runtimes| runtimes.metrics()).unwrap_or_default();
         let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
         format!("{now} connections of at most {}, {accepted} accepted, {fibers} fibers", limit.max())

@@ -1,17 +1,15 @@
 //! What an operator sees: the access log and the admin address. Without either flag requests are not even timed.
 
 use std::net::TcpListener;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use plainweave::Metrics;
+use plainweave_http::accept::{ConnectionLimit, MOST};
 use plainweave_http::{Handler, Server, StatusCode};
 
 use super::accept::Admission;
 use super::access::{AccessLog, Writer};
-use super::backlog::MOST;
-use super::connection_limit::ConnectionLimit;
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
@@ -154,13 +152,14 @@ fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
 fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Option<&AccessLog>) -> Figures {
     figures.one("plainweave_connections", "gauge", "Connections now.", connection_limit.connections());
     figures.one("plainweave_connections_max", "gauge", "Connections at most.", connection_limit.max());
+    let counts = connection_limit.counts();
     for (name, help, count) in [
-        ("accepted", "Connections accepted.", &connection_limit.accepted),
-        ("refused", "Connections closed because their address had its share.", &connection_limit.refused),
-        ("accept_errors", "Failed attempts to accept, each with a pause.", &connection_limit.failed),
-        ("accept_pauses", "Times that the connection limit was reached.", &connection_limit.full),
+        ("accepted", "Connections accepted.", counts.accepted),
+        ("refused", "Connections closed because their address had its share.", counts.refused),
+        ("accept_errors", "Failed attempts to accept, each with a pause.", counts.failed),
+        ("accept_pauses", "Times that the connection limit was reached.", counts.pauses),
     ] {
-        figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count.load(Relaxed));
+        figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count);
     }
     let help = format!("Connections that the kernel may hold until they are accepted; less than {MOST}: overload.");
     let backlogs =

@@ -10,11 +10,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::net::{self, TcpStream};
+use plainweave_http::accept::ConnectionPermit;
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode};
 
 use super::accept::{Acceptor, Admission, SharedAcceptor};
-use super::connection_limit::ConnectionPermit;
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::in_progress::InProgress;
@@ -144,7 +144,7 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
             let server = service.server.clone();
             plainweave::spawn(move || {
                 let _permit = permit;
-                server.serve(stream);
+                server.serve_stream(stream);
             });
         } else {
             let (service, connection) = (service.clone(), Admitted { stream, _permit: permit });
@@ -153,7 +153,7 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
                 None => service.begin(connection),
             }
         }
-        // Those that are connected come before those that are not; see `backlog`.
+        // Those that are connected come before those that are not; see `plainweave_http::accept`.
         plainweave::yield_now();
     }
 }
@@ -162,7 +162,7 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
 fn accept_and_serve(acceptor: &SharedAcceptor, server: &WebServer) {
     while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
         let _permit = permit;
-        server.serve(stream);
+        server.serve_stream(stream);
     }
 }
 

@@ -12,6 +12,7 @@ mod pages;
 mod preconditions;
 mod races;
 mod ranges;
+mod serve;
 mod site;
 mod socket;
 mod stop;

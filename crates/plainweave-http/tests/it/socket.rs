@@ -20,7 +20,7 @@ fn connect(limits: Limits) -> (TcpStream, std::thread::JoinHandle<()>) {
     client.set_read_timeout(Some(HANG)).unwrap();
     client.set_write_timeout(Some(HANG)).unwrap();
     let (stream, _) = listener.accept().unwrap();
-    (client, std::thread::spawn(move || server.serve(stream)))
+    (client, std::thread::spawn(move || server.serve_stream(stream)))
 }
 
 #[test]

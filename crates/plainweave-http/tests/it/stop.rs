@@ -44,7 +44,7 @@ fn accept<H: Handler + 'static>(server: &Arc<Server<H>>, listener: &TcpListener,
     while let Ok((mut stream, _)) = listener.accept() {
         let server = server.clone();
         match style {
-            Style::FiberEach => drop(plainweave::spawn(move || server.serve(stream))),
+            Style::FiberEach => drop(plainweave::spawn(move || server.serve_stream(stream))),
             Style::Parked => {
                 let state = server.open(&mut stream).expect("opened");
                 park(server, Parked(stream), state, HANG);

@@ -105,6 +105,11 @@ impl Operation {
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
+    fn is_closed(&self) -> bool {
+        // SAFETY: the source outlives the operation, by the submitter's promise.
+        unsafe { self.source.as_ref() }.is_closed()
+    }
+
     /// Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the descriptor
     /// is writable, then call [`connect_outcome`]. A second `connect(2)` would report the outcome too, but would start
     /// afresh on a socket that was shut down meanwhile. `Poll` never succeeds here: only an event completes it.
@@ -141,6 +146,8 @@ impl Operation {
                 // AF_UNIX: the listener's queue is full, and no event will report when it has room. BSD returns
                 // ECONNREFUSED too.
                 (Op::Connect { .. }, libc::EAGAIN) => return -libc::ECONNREFUSED,
+                // AF_UNIX: a listener that was shut down is readable for ever, and has nothing to accept.
+                (Op::Accept { .. }, libc::EAGAIN) if self.is_closed() => return -libc::EINVAL,
                 (_, errno) => return -errno,
             }
         }

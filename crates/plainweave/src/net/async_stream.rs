@@ -7,8 +7,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg
 
 use super::TcpStream;
 use super::addr::ToSocketAddrs;
+use super::connection::MAX_IOV;
 use super::direction::Direction;
-use super::stream::MAX_IOV;
 use crate::future::Joining;
 use crate::io::op::Interest;
 use crate::thread::{self, JoinError};

@@ -9,12 +9,56 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type
 
 use super::TcpStream;
 use super::addr::{self, ToSocketAddrs};
+use super::connection::descriptor;
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sync::select::ReadinessBranch;
 
 /// The most connections that the kernel may hold until they are accepted (it caps this at `net.core.somaxconn`).
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
+
+/// Gives a public listener, which has a `source`, what listeners of all families have.
+macro_rules! listener {
+    ($listener:ident) => {
+        impl $listener {
+            pub(super) fn source(&self) -> &Arc<Descriptor> {
+                &self.source
+            }
+
+            /// Returns another handle to the same socket.
+            ///
+            /// # Errors
+            /// None today; the signature is `std`'s.
+            pub fn try_clone(&self) -> io::Result<Self> {
+                Ok(Self { source: self.source.clone() })
+            }
+
+            /// Returns what makes an accept possible as a branch of a select.
+            #[doc(hidden)]
+            pub fn readable_branch(&self) -> ReadinessBranch<'_> {
+                ReadinessBranch::new(&self.source, Interest::Read)
+            }
+
+            /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`; it caps this at
+            /// `net.core.somaxconn`). At the limit a client of TCP is ignored until it retries, a second later; one of
+            /// a Unix socket waits. Connections that the kernel already holds are kept.
+            ///
+            /// # Errors
+            /// The system call fails.
+            pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
+                rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX)).map_err(io::Error::from)
+            }
+
+            /// Ends listening for every handle: calls blocked in `accept` return an error.
+            pub fn close(&self) {
+                self.source.close();
+            }
+        }
+
+        descriptor!($listener);
+    };
+}
+pub(super) use listener;
 
 /// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
 #[derive(Debug)]
@@ -38,10 +82,6 @@ impl TcpListener {
         })
     }
 
-    pub(super) fn source(&self) -> &Arc<Descriptor> {
-        &self.source
-    }
-
     /// Takes over a `std` socket and makes it non-blocking.
     ///
     /// # Errors
@@ -62,14 +102,6 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// Returns another handle to the same socket.
-    ///
-    /// # Errors
-    /// None today; the signature is `std`'s.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { source: self.source.clone() })
-    }
-
     /// Waits for a connection.
     ///
     /// # Errors
@@ -78,34 +110,8 @@ impl TcpListener {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut storage = SockAddrStorage::zeroed();
-        let mut len = storage.size_of();
-        // SAFETY: a sockaddr_storage by another name.
-        let addr = unsafe { storage.view_as::<libc::sockaddr_storage>() } as *mut _;
-        // SAFETY: `perform` does not return while the kernel may write the address.
-        let fd = unsafe { perform(&self.source, Op::Accept { addr, len: &raw mut len }, None) }?;
-        // SAFETY: a new descriptor, and ours.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        // SAFETY: written by the kernel, with that length.
-        let peer = unsafe { SockAddr::new(storage, len) };
-        let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-        Ok((TcpStream::of(Descriptor::new(fd)), peer))
-    }
-
-    /// Returns what makes an accept possible as a branch of a select.
-    #[doc(hidden)]
-    pub fn readable_branch(&self) -> ReadinessBranch<'_> {
-        ReadinessBranch::new(&self.source, Interest::Read)
-    }
-
-    /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`; it caps this at
-    /// `net.core.somaxconn`). At the limit the kernel ignores new connection attempts until the client retries, a
-    /// second later. Connections that it already holds are kept.
-    ///
-    /// # Errors
-    /// The system call fails.
-    pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
-        rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX)).map_err(io::Error::from)
+        let (accepted, peer) = accept(&self.source)?;
+        Ok((TcpStream::of(accepted), peer.as_socket().ok_or(io::ErrorKind::InvalidData)?))
     }
 
     /// Returns how many connections wait in the kernel to be accepted.
@@ -128,11 +134,6 @@ impl TcpListener {
         Incoming { listener: self }
     }
 
-    /// Ends listening for every handle: calls blocked in `accept` return an error.
-    pub fn close(&self) {
-        self.source.close();
-    }
-
     /// Returns the local address.
     ///
     /// # Errors
@@ -142,16 +143,20 @@ impl TcpListener {
     }
 }
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.source.as_fd()
-    }
-}
+listener!(TcpListener);
 
-impl AsRawFd for TcpListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.source.raw()
-    }
+/// Waits for a connection on a socket of any family.
+pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> {
+    let mut storage = SockAddrStorage::zeroed();
+    let mut len = storage.size_of();
+    // SAFETY: a sockaddr_storage by another name.
+    let addr = unsafe { storage.view_as::<libc::sockaddr_storage>() } as *mut _;
+    // SAFETY: `perform` does not return while the kernel may write the address.
+    let fd = unsafe { perform(source, Op::Accept { addr, len: &raw mut len }, None) }?;
+    // SAFETY: a new descriptor, and ours.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    // SAFETY: written by the kernel, with that length.
+    Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
 }
 
 /// An endless iterator over accepted connections; see [`TcpListener::incoming`].

@@ -26,6 +26,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/sched/poll_any.rs",
     "crates/plainweave/src/watchdog/timeslice.rs",
     "crates/plainweave/src/net/listener.rs",
+    "crates/plainweave/src/net/connection.rs",
     "crates/plainweave/src/net/stream.rs",
     "crates/plainweave/src/sched/pool.rs",
     "crates/plainweave/src/sched/worker_shared.rs",

@@ -9,41 +9,63 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use plainweave::Fiber;
+use plainweave::time::with_timeout;
+
+use crate::Address;
 
 /// Connections of a server, counted and limited.
 #[derive(Debug)]
-pub(super) struct ConnectionLimit {
+pub struct ConnectionLimit {
     open: AtomicUsize,
+    /// Accept loops that have not ended.
+    loops: AtomicUsize,
     max: usize,
     /// For one address; 0: any number.
     max_each: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
-    /// Fibers that would accept.
+    /// Fibers that would accept, or that wait for the end.
     waiting: Mutex<Vec<Fiber>>,
-    /// Connections that came, that were turned away, and attempts to accept that failed.
-    pub(super) accepted: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) failed: AtomicU64,
-    /// Times that the limit was reached.
-    pub(super) full: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    full: AtomicU64,
     /// By listener, how many the kernel may hold until they are accepted; see `backlog`.
-    backlogs: Mutex<BTreeMap<SocketAddr, u32>>,
+    backlogs: Mutex<BTreeMap<Address, u32>>,
+}
+
+/// What has become of the connections that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionCounts {
+    /// Connections now.
+    pub open: usize,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Of these, connections closed at once because their address had its share.
+    pub refused: u64,
+    /// Failed attempts to accept, each with a pause.
+    pub failed: u64,
+    /// Times that the limit was reached.
+    pub pauses: u64,
 }
 
 /// The right of one connection to be open; returned on drop.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
+pub struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
     address: Option<IpAddr>,
 }
 
 impl ConnectionLimit {
-    pub(super) fn new(max: usize, max_each: usize) -> Arc<Self> {
+    /// Makes a limit of `max` connections, of which `max_each` may be from one address; 0: any number.
+    pub fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
             open: AtomicUsize::new(0),
+            loops: AtomicUsize::new(0),
             max,
             max_each,
             by_address: Mutex::default(),
@@ -57,40 +79,80 @@ impl ConnectionLimit {
     }
 
     /// Returns the number of connections.
-    pub(super) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    pub(super) fn max(&self) -> usize {
+    /// Returns how many there may be.
+    pub fn max(&self) -> usize {
         self.max
+    }
+
+    /// Returns all counts. They need not be of one moment.
+    pub fn counts(&self) -> ConnectionCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (accepted, refused, failed) = (of(&self.accepted), of(&self.refused), of(&self.failed));
+        ConnectionCounts { open: self.connections(), accepted, refused, failed, pauses: of(&self.full) }
+    }
+
+    /// Returns, by listener, how many connections the kernel may hold until they are accepted. Less than
+    /// [`MOST`](super::MOST): overload.
+    pub fn backlogs(&self) -> BTreeMap<Address, u32> {
+        lock(&self.backlogs).clone()
     }
 
     pub(super) fn is_reached(&self) -> bool {
         self.open.load(Ordering::SeqCst) >= self.max
     }
 
-    /// Waits until there are fewer connections than allowed. Fails if the fiber is cancelled or its deadline passes.
-    ///
-    /// Context: a fiber.
-    pub(super) fn wait(&self) -> io::Result<()> {
-        while self.is_reached() {
+    pub(super) fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_full(&self) {
+        self.full.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until there are fewer connections than allowed, or the server stops. Fails if the caller is cancelled or
+    /// its deadline passes.
+    pub(super) fn wait(&self, stopping: impl Fn() -> bool) -> io::Result<()> {
+        self.wait_until(|| !self.is_reached() || stopping())
+    }
+
+    /// Waits until no connection and no accept loop is left. Returns false if that takes longer than `limit`, or the
+    /// caller is cancelled.
+    pub(crate) fn wait_ended(&self, limit: Duration) -> bool {
+        let ended = || self.open.load(Ordering::SeqCst) == 0 && self.loops.load(Ordering::SeqCst) == 0;
+        with_timeout(limit, || self.wait_until(ended)).is_ok()
+    }
+
+    fn wait_until(&self, is_so: impl Fn() -> bool) -> io::Result<()> {
+        while !is_so() {
             let fiber = plainweave::current();
             let id = fiber.id();
             lock(&self.waiting).push(fiber);
-            // A permit may have been returned before this fiber was on the list.
-            let parked = if self.is_reached() { plainweave::park() } else { Ok(()) };
+            // What is waited for may have come before this fiber was on the list.
+            let parked = if is_so() { Ok(()) } else { plainweave::park() };
             lock(&self.waiting).retain(|fiber| fiber.id() != id);
             parked?;
         }
         Ok(())
     }
 
-    pub(super) fn set_backlog(&self, listener: SocketAddr, connections: u32) {
+    /// Has those that wait look again.
+    pub(crate) fn wake(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        waiting.iter().for_each(Fiber::unpark);
+    }
+
+    pub(super) fn set_backlog(&self, listener: Address, connections: u32) {
         lock(&self.backlogs).insert(listener, connections);
     }
 
-    pub(super) fn backlogs(&self) -> BTreeMap<SocketAddr, u32> {
-        lock(&self.backlogs).clone()
+    /// Counts an accept loop until the guard is dropped.
+    pub(crate) fn begin_loop(self: &Arc<Self>) -> LoopGuard {
+        self.loops.fetch_add(1, Ordering::SeqCst);
+        LoopGuard(Arc::clone(self))
     }
 
     /// Counts a connection that was accepted. Listeners that saw the same last permit free may exceed the limit, by one
@@ -99,6 +161,17 @@ impl ConnectionLimit {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.accepted.fetch_add(1, Ordering::Relaxed);
         ConnectionPermit { limit: Arc::clone(self), address: None }
+    }
+}
+
+/// An accept loop, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct LoopGuard(Arc<ConnectionLimit>);
+
+impl Drop for LoopGuard {
+    fn drop(&mut self) {
+        self.0.loops.fetch_sub(1, Ordering::SeqCst);
+        self.0.wake();
     }
 }
 
@@ -133,10 +206,10 @@ impl Drop for ConnectionPermit {
                 }
             }
         }
-        // Fibers wait only at the limit.
-        if limit.open.fetch_sub(1, Ordering::SeqCst) >= limit.max {
-            let waiting = std::mem::take(&mut *lock(&limit.waiting));
-            waiting.iter().for_each(Fiber::unpark);
+        // Fibers wait only at the limit, and for the last one to go.
+        let before = limit.open.fetch_sub(1, Ordering::SeqCst);
+        if before >= limit.max || before == 1 {
+            limit.wake();
         }
     }
 }
@@ -158,7 +231,7 @@ mod tests {
         for (permit, (address, allowed)) in held.iter_mut().zip(expected) {
             assert_eq!(permit.charge(peer(address)), allowed, "{address}");
         }
-        assert_eq!((limit.connections(), limit.refused.load(Ordering::Relaxed)), (4, 1));
+        assert_eq!((limit.connections(), limit.counts().refused), (4, 1));
         held.clear();
         assert_eq!(limit.connections(), 0);
         assert!(lock(&limit.by_address).is_empty());
@@ -169,7 +242,7 @@ mod tests {
         let limit = ConnectionLimit::new(1, 0);
         let first = limit.acquire();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| limit.wait());
+            let second = scope.spawn(|| limit.wait(|| false));
             while lock(&limit.waiting).is_empty() {
                 std::thread::yield_now();
             }

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 /// How long a connection may wait to be accepted while the server is overloaded. Longer than the 100 ms for which a
 /// cgroup that has used up its quota stands still; far below the second after which a client tries again.
 const BEARABLE: Duration = Duration::from_millis(200);
-/// Connections that may wait when there is no overload; the kernel cuts this to `net.core.somaxconn`.
-pub(super) const MOST: u32 = 4096;
+/// Connections that may wait at a listener when there is no overload; the kernel cuts this to `net.core.somaxconn`.
+pub const MOST: u32 = 4096;
 /// And at least: the rate is known only roughly. A server that accepts fewer than 320 a second lets them wait longer
 /// than [`BEARABLE`].
 const LEAST: u32 = 64;

@@ -1,0 +1,138 @@
+//! A server that accepts: listeners, connections beside each other, and the end of it all.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plainweave::Runtime;
+use plainweave::net::{self, ToSocketAddrs};
+
+use crate::accept::{Acceptor, LoopGuard};
+use crate::listeners::Added;
+use crate::{Address, Handler, Listener, Server};
+
+/// What a server has done so far. See [`Server::counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerCounts {
+    /// Connections now.
+    pub open: usize,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Of these, connections that were closed at once because their address had its share.
+    pub refused: u64,
+    /// Failed attempts to accept, each with a pause.
+    pub failed: u64,
+    /// Requests answered, on connections that [`Server::serve_stream`] serves; a connection's count is brought up to
+    /// date whenever it waits for its peer.
+    pub requests: u64,
+}
+
+impl<H: Handler> Server<H> {
+    /// Serves an address with the default limits, on fibers: those of the caller's runtime, or of a new one. Returns
+    /// only with an error, or when the calling fiber is cancelled.
+    ///
+    /// ```no_run
+    /// use plainweave_http::{Request, Response, Server};
+    ///
+    /// Server::run("127.0.0.1:8080", |_: &mut Request<'_>| Response::ok("hello\n"))?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The address cannot be bound, or a runtime not be started.
+    pub fn run(addr: impl ToSocketAddrs + Send, handler: H) -> io::Result<()> {
+        let serve = || Arc::new(Self::new(handler)).serve(net::TcpListener::bind(addr)?);
+        if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
+    }
+
+    /// Accepts and serves a listener's connections until the server stops, each on a fiber or thread of its own: see
+    /// [`Listener`]. At [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended;
+    /// without descriptors or memory it tries again after a pause. Connections that are open when it returns are served
+    /// on; [`Server::shutdown`] waits for them.
+    ///
+    /// A server can serve any number of listeners at the same time, of any kind.
+    ///
+    /// # Errors
+    /// The socket cannot be configured. Errors of single connections go to [`Server::on_error`], and what keeps
+    /// connections out to [`Server::on_fault`].
+    pub fn serve<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<()> {
+        self.begin(listener).map(Accepting::run)
+    }
+
+    /// Does what [`Server::serve`] does, on a fiber or thread beside the caller's. Returns the address of the listener,
+    /// with the port that the kernel has chosen for port 0.
+    ///
+    /// # Errors
+    /// As for [`Server::serve`]; there is no stack or no thread for the accept loop.
+    pub fn start<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Address> {
+        let address = listener.address().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let accepting = self.begin(listener)?;
+        L::spawn(move || accepting.run())?;
+        Ok(address)
+    }
+
+    fn begin<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Accepting<L, H>> {
+        listener.prepare()?;
+        let (listener, limit) = (Arc::new(listener), self.connection_limit());
+        let (listed, counted) = (self.listeners().add(listener.clone()), limit.begin_loop());
+        let acceptor = Acceptor::new(listener, limit.clone()).with_fault_hook(self.fault_hook());
+        Ok(Accepting { acceptor, server: self.clone(), _listed: listed, _counted: counted })
+    }
+
+    /// Stops as [`Server::stop`] does, and waits until the last connection has ended, for at most `grace`. Returns
+    /// whether that was enough. Streams that are still open then are shut down under their handlers, which end when
+    /// they next read or write; nothing waits for them.
+    ///
+    /// Counts the connections of [`Server::serve`] and [`Server::start`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn shutdown(&self, grace: Duration) -> bool {
+        self.stop();
+        let ended = self.connection_limit().wait_ended(grace);
+        if !ended {
+            self.idle().cut();
+        }
+        ended
+    }
+
+    /// Returns the addresses of the listeners that are being served.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.listeners().addresses()
+    }
+
+    /// Returns what has been done so far.
+    pub fn counts(&self) -> ServerCounts {
+        let of = self.connection_limit().counts();
+        let (open, accepted, refused, failed) = (of.open, of.accepted, of.refused, of.failed);
+        ServerCounts { open, accepted, refused, failed, requests: self.idle().requests() }
+    }
+}
+
+/// An accept loop about to run.
+struct Accepting<L, H> {
+    acceptor: Acceptor<Arc<L>>,
+    server: Arc<Server<H>>,
+    // In this order: who waits for the end of the loop finds the socket closed.
+    _listed: Added,
+    _counted: LoopGuard,
+}
+
+impl<L: Listener, H: Handler> Accepting<L, H> {
+    fn run(mut self) {
+        while let Some((stream, permit)) = self.acceptor.next(|| self.server.is_stopping()) {
+            let server = self.server.clone();
+            let spawned = L::spawn(move || {
+                let _permit = permit;
+                server.serve_stream(stream);
+            });
+            if let Err(error) = spawned
+                && !self.acceptor.failed(&error)
+            {
+                return;
+            }
+            // Those that are connected come before those that are not; see `accept::backlog`.
+            plainweave::yield_now();
+        }
+    }
+}

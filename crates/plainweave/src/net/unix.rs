@@ -1,0 +1,265 @@
+//! Unix sockets in the shape of `std::os::unix::net`: streams within one machine, by path or by abstract name.
+
+use std::ffi::OsStr;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{self as std_net, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use super::connection::{Connection, descriptor, stream};
+use super::listener::{BACKLOG, accept, listener};
+use crate::io::op::Interest;
+use crate::sched::io_call::Descriptor;
+use crate::sched::wait;
+use crate::sync::select::ReadinessBranch;
+use crate::time::sleep;
+
+/// Pauses between two attempts to connect to a listener whose queue is full: the first, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// A Unix socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
+///
+/// As with `std`'s, the file of a path stays when the listener is dropped: whoever bound it removes it.
+#[derive(Debug)]
+pub struct UnixListener {
+    source: Arc<Descriptor>,
+}
+
+impl UnixListener {
+    /// Listens on a path, which becomes a socket file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] if there is a file of that name, even one that a process has left behind (see
+    /// [`Self::bind_over_stale`]); the path is longer than 107 bytes; the system call fails.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::bind_to(&SockAddr::unix(path)?)
+    }
+
+    /// Listens on an address, which may be an abstract name (`SocketAddr::from_abstract_name`): that has no file and
+    /// ends with its listener.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`]; the address is unnamed.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::bind_to(&native(addr)?)
+    }
+
+    /// Listens on a path like [`Self::bind`], and first removes a socket file there on which nobody listens any more.
+    /// Two processes that do so at the same time may remove each other's file.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`]: [`io::ErrorKind::AddrInUse`] if somebody listens there, or the file is no socket.
+    pub fn bind_over_stale(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        match Self::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+                std::fs::remove_file(path)?;
+                Self::bind(path)
+            }
+            bound => bound,
+        }
+    }
+
+    fn bind_to(addr: &SockAddr) -> io::Result<Self> {
+        let socket = socket()?;
+        socket.bind(addr)?;
+        socket.listen(BACKLOG)?;
+        Ok(Self { source: Arc::new(Descriptor::new(socket.into())) })
+    }
+
+    /// Takes over a `std` socket and makes it non-blocking.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn from_std(listener: std_net::UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { source: Arc::new(Descriptor::new(listener.into())) })
+    }
+
+    /// Converts the socket to a `std` one, in blocking mode.
+    ///
+    /// # Errors
+    /// The system call fails, or no descriptor is left.
+    pub fn into_std(self) -> io::Result<std_net::UnixListener> {
+        let listener = std_net::UnixListener::from(self.as_fd().try_clone_to_owned()?);
+        listener.set_nonblocking(false)?;
+        Ok(listener)
+    }
+
+    /// Waits for a connection. The peer's address is unnamed, unless it has bound one.
+    ///
+    /// # Errors
+    /// The system call fails (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
+    /// listener was closed. A connection that was accepted before a cancellation took effect is delivered.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (accepted, peer) = accept(&self.source)?;
+        Ok((UnixStream::of(accepted), of_native(&peer)?))
+    }
+
+    /// Returns an iterator that calls `accept` for ever.
+    pub fn incoming(&self) -> UnixIncoming<'_> {
+        UnixIncoming { listener: self }
+    }
+
+    /// Returns the address.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        of_native(&SockRef::from(self).local_addr()?)
+    }
+}
+
+listener!(UnixListener);
+
+/// An endless iterator over accepted connections; see [`UnixListener::incoming`].
+#[derive(Debug)]
+pub struct UnixIncoming<'a> {
+    listener: &'a UnixListener,
+}
+
+impl Iterator for UnixIncoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+/// A connection over a Unix socket. Clones made by [`UnixStream::try_clone`] share the descriptor, which is closed when
+/// the last is dropped.
+#[derive(Debug)]
+pub struct UnixStream {
+    shared: Arc<Connection>,
+}
+
+impl UnixStream {
+    /// Connects to the listener of a path. While that one's queue is full, it waits.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] if nobody listens there; the system call fails; the caller was cancelled or
+    /// ran into its deadline.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::connect_to(&SockAddr::unix(path)?)
+    }
+
+    /// Connects to an address as [`Self::connect`] does to a path.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`]; the address is unnamed.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::connect_to(&native(addr)?)
+    }
+
+    fn connect_to(addr: &SockAddr) -> io::Result<Self> {
+        if let Some(interrupt) = wait::interrupted() {
+            return Err(interrupt.into());
+        }
+        let socket = socket()?;
+        let (mut pause, longest) = PAUSE;
+        // Such a connection exists at once or not at all, so no driver waits for it. When there is room in a queue that
+        // was full no event says so: ask again.
+        while let Err(error) = socket.connect(addr) {
+            match error.kind() {
+                io::ErrorKind::WouldBlock => sleep(pause)?,
+                io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+            pause = longest.min(pause * 2);
+        }
+        Ok(Self::of(Descriptor::new(socket.into())))
+    }
+
+    /// Returns two streams that are connected to each other.
+    ///
+    /// # Errors
+    /// The system call fails (out of descriptors: `EMFILE`).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+        Ok((Self::of(Descriptor::new(one.into())), Self::of(Descriptor::new(other.into()))))
+    }
+
+    /// Takes over a `std` connection and makes it non-blocking.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn from_std(stream: std_net::UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::of(Descriptor::new(stream.into())))
+    }
+
+    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their descriptor, which shares that
+    /// mode: do not use them any more.
+    ///
+    /// # Errors
+    /// The system call fails, or no descriptor is left.
+    pub fn into_std(self) -> io::Result<std_net::UnixStream> {
+        let stream = std_net::UnixStream::from(self.as_fd().try_clone_to_owned()?);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
+    /// Returns the peer's address, which is unnamed for a client that has bound none.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        of_native(&SockRef::from(self).peer_addr()?)
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        of_native(&SockRef::from(self).local_addr()?)
+    }
+}
+
+stream!(UnixStream);
+
+fn socket() -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// Returns whether a socket file was left behind by a process that no longer listens.
+fn is_stale(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let attempt = || socket()?.connect(&SockAddr::unix(path)?);
+    is_socket && attempt().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Converts an address for the kernel, where an abstract name is a path that begins with a zero.
+fn native(addr: &SocketAddr) -> io::Result<SockAddr> {
+    match (addr.as_pathname(), addr.as_abstract_name()) {
+        (Some(path), _) => SockAddr::unix(path),
+        (_, Some(name)) => {
+            let name = [b"\0", name].concat();
+            SockAddr::unix(PathBuf::from(OsStr::from_bytes(&name)))
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "an unnamed address; give a path or an abstract name")),
+    }
+}
+
+fn of_native(addr: &SockAddr) -> io::Result<SocketAddr> {
+    match (addr.as_pathname(), addr.as_abstract_namespace()) {
+        (Some(path), _) => SocketAddr::from_pathname(path),
+        (_, Some(name)) => SocketAddr::from_abstract_name(name),
+        // This is how `std` makes an unnamed one.
+        _ => SocketAddr::from_pathname(""),
+    }
+}
