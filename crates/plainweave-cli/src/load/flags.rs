@@ -7,29 +7,42 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::distribution::Distribution;
+use super::objective::Condition;
+use super::verdict::exit_codes;
 use crate::engine::{self, Io};
 use crate::flag::time;
 use crate::mode::Mode;
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Examples:
   plainweave load http http://127.0.0.1:8080/                        closed loop: 64 connections for 10 s
   plainweave load http --rate 5000 --arrivals poisson http://host/   open loop: 5,000 requests a second
   plainweave load http --urls list.txt --zipf 0.9 --connections 5000
   plainweave load http --no-keep-alive --requests 100000 --json=out.json http://host/
+  plainweave load http --rate 2000 --fail-if 'p99>20ms' --fail-if 'errors>0.1%' http://host/
 
 In the open loop requests start by a clock that does not wait for answers, and latency counts from the time at which a
 request was meant to start. In the closed loop each connection asks again when it has its answer.
-A first SIGINT ends the run with a report, a second one ends the program.";
+A first SIGINT ends the run with a report, a second one ends the program.
 
-const CACHE_EXAMPLES: &str = "\
+",
+    exit_codes!()
+);
+
+const CACHE_EXAMPLES: &str = concat!(
+    "\
 Examples:
   plainweave load cache 127.0.0.1:11211                                   10,000 keys of 30 bytes, values of 200
   plainweave load cache host:11211 --rate 50000 --arrivals poisson --set-ratio 0.03 --connections 1000
   plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
 
 A distribution is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
-pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.";
+pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.
+
+",
+    exit_codes!()
+);
 
 /// Put load on a server and measure its answers.
 #[derive(Args, Debug)]
@@ -172,9 +185,22 @@ pub(super) struct Common {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How much")]
     pub(super) timeout: Duration,
 
-    /// Exit with 1 if a greater share of the requests failed; always if all did
+    /// Exit with 1 if more than this share of the requests failed; always if all did
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = share, help_heading = "What to expect")]
     pub(super) max_errors: f64,
+
+    /// Exit with 1 if less than this share of the rate asked for was answered in time; 0: never
+    #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share, help_heading = "What to expect")]
+    pub(super) min_rate: f64,
+
+    /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile, mean, max and
+    /// lateness in us, ms or s; errors, a number or a share as in 0.1%; rate, as in 10k, or 95% of --rate
+    #[arg(long, value_name = "CONDITION", value_parser = Condition::parse, help_heading = "What to expect")]
+    pub(super) fail_if: Vec<Condition>,
+
+    /// A run is invalid if this program itself sent later than this share of the latency, p99 of both
+    #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = share, help_heading = "What to expect")]
+    pub(super) max_lateness: f64,
 
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]

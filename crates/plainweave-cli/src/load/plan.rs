@@ -69,6 +69,14 @@ impl Plan {
         total / workers + u64::from(worker < total % workers)
     }
 
+    /// Returns when the last request is due, in nanoseconds since the start of load; of random gaps, on average.
+    pub(super) fn due_end(&self) -> u64 {
+        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
+        let all =
+            self.requests.zip(self.rate).map_or(u64::MAX, |(requests, rate)| (requests as f64 / rate * 1e9) as u64);
+        end.min(all)
+    }
+
     pub(super) fn schedule(&self, worker: usize) -> Schedule {
         let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
         let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
