@@ -137,6 +137,15 @@ fn a_signal_ends_a_run_that_has_long_to_wait() {
 }
 
 #[test]
+fn a_signal_ends_a_sweep_with_what_there_is() {
+    let (address, seen) = slow(Duration::ZERO);
+    let url = format!("http://{address}/");
+    let (out, got, _) = interrupted(&["http", &url, "-c", "1", "--rates", "50,60,70", "-d", "1h"], &seen, Signal::INT);
+    assert_eq!(got, Some(130), "{out}");
+    assert!(out.contains("\n       50 ") && !out.contains("\n       60 "), "{out}");
+}
+
+#[test]
 fn a_signal_ends_the_load_phase() {
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = seen.clone();

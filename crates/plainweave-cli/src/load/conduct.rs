@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -11,11 +11,15 @@ use signal_hook::flag;
 
 use super::collect::Collector;
 use super::engine::{self, Protocol, Ran};
+use super::exit::Exit;
 use super::live::Live;
 use super::plan::{Plan, nanos};
 use super::summary::Outcome;
+use super::sweep::Runs;
 use super::tally::Tally;
-use super::verdict::Exit;
+
+/// How soon a signal ends a pause.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What all runs of a program have in common.
 pub(super) struct Conductor<P> {
@@ -39,21 +43,19 @@ impl<P: Protocol> Conductor<P> {
         Ok(Self { protocol, addresses, stop, signal })
     }
 
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// Returns the exit after a signal.
-    pub(super) fn interrupted(&self) -> Exit {
-        Exit::Signal(self.signal.load(Ordering::Relaxed) as u8)
+    /// Returns the exit after a signal, if one came.
+    pub(super) fn interrupted(&self) -> Option<Exit> {
+        let signal = self.signal.load(Ordering::Relaxed) as u8;
+        (signal != 0).then_some(Exit::Signal(signal))
     }
 
     fn is_interrupted(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0
+        self.interrupted().is_some()
     }
+}
 
-    /// Carries out a run. `None`: a signal came before its load began.
-    pub(super) fn carry_out(&self, plan: &Plan) -> anyhow::Result<Option<Outcome>> {
+impl<P: Protocol> Runs for Conductor<P> {
+    fn run(&mut self, plan: &Plan) -> anyhow::Result<Option<Outcome>> {
         let mut collector = Collector::new(plan.workers);
         let mut watch = Live::new(plan);
         let mut collect = |piece| collector.take(&piece, &mut watch);
@@ -65,6 +67,14 @@ impl<P: Protocol> Conductor<P> {
             Err(error) => Err(error),
             Ok(ran) => Ok(Some(outcome(plan, ran, tally, self.is_interrupted()))),
         }
+    }
+
+    fn pause(&mut self, length: Duration) -> bool {
+        let end = Instant::now() + length;
+        while Instant::now() < end && !self.is_interrupted() {
+            std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+        }
+        !self.is_interrupted()
     }
 }
 

@@ -243,7 +243,9 @@ impl<P: Protocol> Start<'_, P> {
         let plan = self.plan;
         let (protocol, addresses) = (self.protocol.clone(), self.addresses.to_vec());
         let (worker, workers) = (self.worker, plan.workers);
-        lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
+        if plan.loads {
+            lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
+        }
         let count = plan.share(plan.connections as u64, self.worker) as usize;
         let connections =
             if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| None).collect() };

@@ -4,30 +4,37 @@
 //! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
 //! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`cache`]). [`tally`]
 //! counts, [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges them by
-//! [`objective`]s; [`report`] prints.
+//! [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those.
 
 mod cache;
 mod collect;
 mod conduct;
 mod distribution;
 mod engine;
+mod exit;
 mod flags;
 mod http;
 mod live;
 mod objective;
 mod plan;
 mod popularity;
+mod publish;
+mod ramp;
+mod rates;
 mod reply;
 mod report;
 mod response;
 mod schedule;
+mod steps;
 mod summary;
+mod sweep;
 mod tally;
 mod target;
 mod text;
 mod verdict;
 
 use std::io::stderr;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,13 +45,17 @@ use crate::arguments::Arguments;
 use crate::console::say;
 use conduct::Conductor;
 use engine::Protocol;
+use exit::Exit;
 pub(crate) use flags::Flags;
 use flags::{Common, What};
 use plan::Plan;
+use publish::{Forms, publish};
 use report::Report;
+use steps::{Found, Steps};
 use summary::Summary;
+use sweep::{Course, Runs, Sweep};
 use target::Target;
-use verdict::{Exit, Objectives, Verdict};
+use verdict::{Objectives, Verdict};
 
 /// Runs the load and prints the result. The exit code tells whether objectives were met.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
@@ -76,30 +87,71 @@ fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P) -> anyho
     let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
     target::enough_ports(plan.connections, &addresses)?;
     let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
-    let conductor = Conductor::new(Arc::new(protocol), addresses)?;
-    let Some(outcome) = conductor.carry_out(&plan)? else { return Ok(conductor.interrupted()) };
-    let summary = Summary::new(&plan, &outcome);
-    let verdict = objectives(common).judge(&name, &summary);
-    Report { name: &name, addresses: conductor.addresses(), summary, verdict: &verdict }.publish(common)?;
-    tell(&verdict);
-    Ok(if outcome.interrupted { conductor.interrupted() } else { verdict.exit() })
+    let mut conductor = Conductor::new(Arc::new(protocol), addresses.clone())?;
+    let objectives = Objectives::new(common);
+    let target = Named { name: &name, addresses: &addresses };
+    let exit = match Course::new(common) {
+        None => target.once(common, &plan, &objectives, &mut conductor)?,
+        Some(course) => {
+            let (name, pause) = (name.as_str(), common.pause);
+            let sweep = Sweep { name, plan: &plan, objectives: &objectives, pause, steps: Vec::new() };
+            target.steps(common, sweep, &course, &mut conductor)?
+        }
+    };
+    Ok(conductor.interrupted().unwrap_or(exit))
 }
 
-fn objectives(common: &Common) -> Objectives {
-    Objectives {
-        fail_if: common.fail_if.clone(),
-        max_errors: common.max_errors,
-        min_rate: common.min_rate,
-        max_lateness: common.max_lateness,
+/// What is loaded.
+struct Named<'a> {
+    name: &'a str,
+    addresses: &'a [SocketAddr],
+}
+
+impl Named<'_> {
+    /// Makes a single run.
+    fn once(&self, common: &Common, plan: &Plan, held: &Objectives, runs: &mut dyn Runs) -> anyhow::Result<Exit> {
+        let Some(outcome) = runs.run(plan)? else { return Ok(Exit::Missed) };
+        let summary = Summary::new(plan, &outcome);
+        let verdict = held.judge(self.name, &summary);
+        let report = Report { name: self.name, addresses: self.addresses, summary, verdict: &verdict };
+        publish(common, &Forms { table: report.table(), csv: report.csv(), json: report.json() })?;
+        tell("", &verdict);
+        Ok(verdict.exit())
+    }
+
+    /// Makes several runs. Of a sweep the conditions of `--fail-if` decide: it may well go beyond what can be kept.
+    fn steps(
+        &self,
+        common: &Common,
+        mut sweep: Sweep<'_>,
+        course: &Course,
+        runs: &mut dyn Runs,
+    ) -> anyhow::Result<Exit> {
+        let rate = sweep.follow(course, runs)?;
+        let found = common.search.as_ref().map(|conditions| Found { objective: conditions.to_string(), rate });
+        let (name, addresses) = (self.name, self.addresses);
+        let steps = Steps { name, addresses, steps: &sweep.steps, search: found.as_ref() };
+        publish(common, &Forms { table: steps.table(), csv: steps.csv(), json: steps.json() })?;
+        for step in &sweep.steps {
+            tell(&format!("at {} requests/s: ", step.plan.rate.unwrap_or(0.0)), &step.verdict);
+        }
+        let any = |exit: Exit| sweep.steps.iter().any(|step| step.verdict.steps_exit() == exit);
+        Ok(match found {
+            Some(found) if found.rate.is_none() => Exit::Missed,
+            Some(_) => Exit::Met,
+            None if sweep.steps.iter().all(|step| step.outcome.tally.ok == 0) || any(Exit::Missed) => Exit::Missed,
+            None if any(Exit::Invalid) => Exit::Invalid,
+            None => Exit::Met,
+        })
     }
 }
 
 /// Says on standard error what was not met.
-fn tell(verdict: &Verdict) {
+fn tell(at: &str, verdict: &Verdict) {
     for missed in &verdict.missed {
-        say(stderr(), &format!("plainweave: {missed}"));
+        say(stderr(), &format!("plainweave: {at}{missed}"));
     }
     if let (Some(reason), false) = (&verdict.invalid, verdict.unjudged.is_empty()) {
-        say(stderr(), &format!("plainweave: not judged: {}: {reason}", verdict.unjudged.join(", ")));
+        say(stderr(), &format!("plainweave: {at}not judged: {}: {reason}", verdict.unjudged.join(", ")));
     }
 }

@@ -65,6 +65,20 @@ impl Condition {
         Reader { text, at: 0 }.condition(text.len()).map_err(|fault| fault.shown(text))
     }
 
+    /// Parses conditions separated by commas, at least one.
+    ///
+    /// # Errors
+    /// As for [`Condition::parse`].
+    pub(super) fn parse_all(text: &str) -> Result<Conditions, String> {
+        let (mut all, mut at) = (Vec::new(), 0);
+        for part in text.split(',') {
+            let condition = Reader { text, at }.condition(at + part.len());
+            all.push(condition.map_err(|fault| fault.shown(text))?);
+            at += part.len() + 1;
+        }
+        Ok(Conditions(all))
+    }
+
     /// Returns whether a figure lies above the bound, so that it would be another if it were less.
     pub(super) fn is_exceeded(&self, figure: f64) -> bool {
         let (Bound::Absolute(bound) | Bound::Share(bound)) = self.bound;
@@ -80,6 +94,17 @@ impl Condition {
             Comparison::Greater => figure > bound,
             Comparison::AtLeast => figure >= bound,
         }
+    }
+}
+
+/// Several conditions, all of which must hold.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Conditions(pub(super) Vec<Condition>);
+
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<_> = self.0.iter().map(Condition::to_string).collect();
+        f.write_str(&texts.join(","))
     }
 }
 
@@ -252,5 +277,9 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
             assert_eq!(error.lines().last().unwrap(), format!("    {:column$}^", ""), "{text}: {error}");
         }
+        let error = Condition::parse_all("p99<5ms,errors<1x").unwrap_err();
+        assert!(error.contains(COUNT) && error.ends_with(&format!("\n    {:16}^", "")), "{error}");
+        let all = Condition::parse_all("p99<=5ms, errors<=0.1%").unwrap();
+        assert_eq!((all.0.len(), all.to_string().as_str()), (2, "p99<=5ms,errors<=0.1%"));
     }
 }

@@ -1,14 +1,10 @@
-//! The result: a table, a CSV, a JSON document.
+//! The result of a run: a table, a CSV, a JSON document.
 
 use std::fmt::Write as _;
-use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::flags::Common;
 use super::schedule::Pace;
 use super::summary::{Figure, Outcome, PERCENTILES, Summary};
 use super::text::time;
@@ -23,20 +19,6 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Prints the table, or the JSON in its place, and writes the files asked for.
-    pub(super) fn publish(&self, flags: &Common) -> anyhow::Result<()> {
-        let write = |path: &Path, text: String| {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        let json = flags.json.as_deref();
-        let to_stdout = json == Some(Path::new("-"));
-        crate::console::say(io::stdout(), (if to_stdout { self.json() } else { self.table() }).trim_end());
-        if let Some(path) = json.filter(|_| !to_stdout) {
-            write(path, self.json())?;
-        }
-        flags.csv.as_deref().map_or(Ok(()), |path| write(path, self.csv()))
-    }
-
     fn loop_kind(&self) -> &'static str {
         match self.summary.plan.pace {
             Pace::OnAnswer => "closed",
@@ -46,16 +28,13 @@ impl Report<'_> {
         }
     }
 
-    fn table(&self) -> String {
-        let Summary { plan, outcome: Outcome { tally, elapsed, cpu, driver, .. } } = self.summary;
-        let figures = self.summary.figures();
-        let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
-        let mut text = String::new();
-        let rate = plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+    /// Returns the line that says what was done.
+    pub(super) fn head(&self) -> String {
+        let Summary { plan, outcome } = self.summary;
         let plural = |n: usize| if n == 1 { "" } else { "s" };
-        let _ = writeln!(
-            text,
-            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {driver}, mode {}, seed {}",
+        let rate = plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+        format!(
+            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {}, mode {}, seed {}\n",
             self.name,
             self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
             self.loop_kind(),
@@ -64,9 +43,17 @@ impl Report<'_> {
             plan.depth,
             plan.workers,
             plural(plan.workers),
+            outcome.driver,
             plan.mode,
             plan.seed,
-        );
+        )
+    }
+
+    pub(super) fn table(&self) -> String {
+        let Outcome { tally, elapsed, cpu, .. } = self.summary.outcome;
+        let figures = self.summary.figures();
+        let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
+        let mut text = self.head();
         let requests = value("requests");
         let _ = writeln!(text, "answers   {} in {:.3} s, {:.1}/s", tally.ok, elapsed.as_secs_f64(), value("rate"));
         let _ = writeln!(text, "errors    {}: {}", tally.failures.total(), tally.failures);
@@ -97,7 +84,7 @@ impl Report<'_> {
         text
     }
 
-    fn csv(&self) -> String {
+    pub(super) fn csv(&self) -> String {
         let mut text = "metric,unit,value\n".to_owned();
         for Figure { metric, unit, value } in self.summary.figures() {
             let _ = writeln!(text, "{metric},{unit},{value}");
@@ -113,7 +100,7 @@ impl Report<'_> {
         text
     }
 
-    fn json(&self) -> String {
+    pub(super) fn json(&self) -> Value {
         let Summary { plan, outcome } = self.summary;
         let errors = outcome.tally.failures.by_kind();
         let errors: serde_json::Map<_, _> = errors.map(|(f, n)| (f.name().into_owned(), json!(n))).collect();
@@ -131,7 +118,7 @@ impl Report<'_> {
             };
             (format!("{}{unit}", figure.metric), value)
         });
-        let document = json!({
+        json!({
             "target": self.name,
             "addresses": self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
             "loop": self.loop_kind(),
@@ -149,7 +136,6 @@ impl Report<'_> {
             "missed": self.verdict.missed,
             "not_judged": self.verdict.unjudged,
             "figures": figures.collect::<serde_json::Map<String, Value>>(),
-        });
-        format!("{document:#}\n")
+        })
     }
 }

@@ -1,54 +1,18 @@
-//! Whether a run met its objectives, and the program's exit code.
+//! Whether a run met its objectives.
 
-use super::objective::Condition;
+use super::exit::Exit;
+use super::flags::Common;
+use super::objective::{Condition, Metric};
 use super::summary::Summary;
 use super::text;
-
-/// The exit codes, for `--help`; `docs/load.md` has the same table.
-macro_rules! exit_codes {
-    () => {
-        "\
-Exit codes:
-  0    the load was carried out and every objective met
-  1    an objective was missed: --fail-if, --max-errors, --min-rate; or no request succeeded
-  2    wrong usage
-  3    the load could not be carried out: no server there, too few descriptors or ports, a file not writable
-  4    a latency cannot be judged, since this program itself sent too late: see --max-lateness
-  130  ended by SIGINT, 143 by SIGTERM; what was measured until then is reported"
-    };
-}
-pub(super) use exit_codes;
-
-/// What becomes of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
-    Met,
-    Missed,
-    /// The load could not be carried out.
-    Failed,
-    /// The client's own lateness falsifies what was to be judged.
-    Invalid,
-    /// Ended by this signal.
-    Signal(u8),
-}
-
-impl Exit {
-    pub(super) fn code(self) -> u8 {
-        match self {
-            Exit::Met => 0,
-            Exit::Missed => 1,
-            Exit::Failed => 3,
-            Exit::Invalid => 4,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-}
 
 /// What a run is held to.
 #[derive(Clone, Debug)]
 pub(super) struct Objectives {
     /// The run fails if one of them holds.
     pub(super) fail_if: Vec<Condition>,
+    /// The run fails unless all of them hold.
+    pub(super) require: Vec<Condition>,
     /// Greatest share of requests that may fail.
     pub(super) max_errors: f64,
     /// Least share of the intended rate.
@@ -61,6 +25,8 @@ pub(super) struct Objectives {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdict {
     pub(super) missed: Vec<String>,
+    /// Some of that is by a condition of `--fail-if`.
+    failed: bool,
     /// Why latencies are not the server's alone.
     pub(super) invalid: Option<String>,
     /// Objectives that for this reason are not judged.
@@ -75,9 +41,41 @@ impl Verdict {
             (false, _) => Exit::Missed,
         }
     }
+
+    /// Returns what a run among several counts for: conditions of `--fail-if` alone.
+    pub(super) fn steps_exit(&self) -> Exit {
+        match (self.failed, self.unjudged.is_empty()) {
+            (true, _) => Exit::Missed,
+            (false, false) => Exit::Invalid,
+            (false, true) => Exit::Met,
+        }
+    }
+
+    /// Returns the verdict in a word.
+    pub(super) fn word(&self) -> &'static str {
+        match (self.exit(), &self.invalid) {
+            (Exit::Missed, _) => "missed",
+            (Exit::Met, None) => "met",
+            _ => "invalid",
+        }
+    }
 }
 
 impl Objectives {
+    /// Takes what the flags say.
+    pub(super) fn new(common: &Common) -> Self {
+        let require = common.search.as_ref().map_or_else(Vec::new, |conditions| conditions.0.clone());
+        // A search that is to find a rate with errors says how many.
+        let errors = require.iter().any(|condition| condition.metric == Metric::Errors);
+        Self {
+            fail_if: common.fail_if.clone(),
+            require,
+            max_errors: if errors { 1.0 } else { common.max_errors },
+            min_rate: common.min_rate,
+            max_lateness: common.max_lateness,
+        }
+    }
+
     /// Judges a run against `name`.
     pub(super) fn judge(&self, name: &str, summary: &Summary<'_>) -> Verdict {
         let (tally, mut verdict) = (&summary.outcome.tally, Verdict::default());
@@ -97,13 +95,15 @@ impl Objectives {
             verdict.missed.push(format!("{failed}: {kinds}"));
         }
         verdict.missed.extend(self.shortfall(summary));
-        for condition in &self.fail_if {
+        let conditions = self.fail_if.iter().map(|condition| (condition, true));
+        for (condition, fails) in conditions.chain(self.require.iter().map(|condition| (condition, false))) {
             let Some(figure) = summary.figure(condition) else { continue };
             // Lateness adds to latencies: one within the bound is so without it too.
             if verdict.invalid.is_some() && condition.metric.is_latency() && condition.is_exceeded(figure) {
                 verdict.unjudged.push(condition.to_string());
-            } else if condition.holds(figure) {
+            } else if condition.holds(figure) == fails {
                 verdict.missed.push(format!("{condition}: it was {}", text::figure(condition, figure)));
+                verdict.failed |= fails;
             }
         }
         verdict
@@ -145,7 +145,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::load::flags::Common;
     use crate::load::plan::Plan;
     use crate::load::summary::Outcome;
     use crate::load::tally::{Failure, Tally};
@@ -187,14 +186,7 @@ mod tests {
             let elapsed = Duration::from_secs(10);
             let (began, driver, interrupted) = (SystemTime::UNIX_EPOCH, String::new(), self.interrupted);
             let outcome = Outcome { tally, began, elapsed, wall: elapsed, cpu: self.busy, driver, interrupted };
-            let fail_if = common.fail_if;
-            let objectives = Objectives {
-                fail_if,
-                max_errors: common.max_errors,
-                min_rate: common.min_rate,
-                max_lateness: common.max_lateness,
-            };
-            objectives.judge("server", &Summary::new(&plan, &outcome))
+            Objectives::new(&common).judge("server", &Summary::new(&plan, &outcome))
         }
     }
 
@@ -232,7 +224,7 @@ mod tests {
     fn a_late_client_does_not_judge_latencies() {
         let late = Run { late: Duration::from_millis(2), ..Run::default() };
         let verdict = late.judged(&[]);
-        assert!(verdict.exit() == Exit::Met && verdict.invalid.is_some());
+        assert_eq!((verdict.exit(), verdict.word()), (Exit::Met, "invalid"));
         // Without its lateness the latency would be less, so that it cannot exceed 20 ms.
         assert_eq!(late.judged(&["--fail-if", "p99>20ms", "--fail-if", "p99<1ms"]).exit(), Exit::Met);
         for condition in ["p99>5ms", "p99<5ms"] {
@@ -250,11 +242,5 @@ mod tests {
         let none = Run { answered: 0, failed: 10, ..Run::default() };
         let verdict = none.judged(&["--max-errors", "1", "--min-rate", "0"]);
         assert_eq!(verdict.missed, ["no request to server succeeded: timeout 10"]);
-    }
-
-    #[test]
-    fn codes_are_as_documented() {
-        let exits = [Exit::Met, Exit::Missed, Exit::Failed, Exit::Invalid, Exit::Signal(2), Exit::Signal(15)];
-        assert_eq!(exits.map(Exit::code), [0, 1, 3, 4, 130, 143]);
     }
 }
