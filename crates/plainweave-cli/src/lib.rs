@@ -27,12 +27,13 @@ use arguments::{Arguments, Command};
 
 /// Parses the arguments, runs a subcommand, and says what went wrong on standard error.
 ///
-/// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage.
+/// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage; `load` has more of them.
 pub fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Web(flags) => web::run(&flags),
         Command::Cache(flags) => cache::run(&flags),
-        Command::Load(flags) => load::run(&flags),
+        // Its exit codes say more.
+        Command::Load(flags) => return load::run(&flags),
         Command::Policies(flags) => policies::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
     };

@@ -218,7 +218,7 @@ fn an_answer_that_never_ends_is_a_time_out() {
 fn a_target_that_is_down_is_said_at_once() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, out, error) = load(&["http", &format!("http://{address}/")]);
-    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert_eq!((code, out.as_str()), (Some(3), ""));
     assert!(error.contains("cannot reach") && error.contains("is the server running"), "{error}");
 }
 
@@ -325,5 +325,5 @@ fn wrong_usage_is_told_apart() {
         assert!(code == Some(2) && error.contains(said), "{args:?}: {code:?} {error}");
     }
     let (code, _, error) = load(&["http", "http://127.0.0.1/", "--connections", "100000000"]);
-    assert!(code == Some(1) && error.contains("ulimit -n"), "{code:?} {error}");
+    assert!(code == Some(3) && error.contains("ulimit -n"), "{code:?} {error}");
 }

@@ -135,7 +135,7 @@ impl Load<'_> {
         let mut command = Command::new(program);
         command.env_remove("PLAINWEAVE_IO").arg("load").arg(if self.what.is_web() { "http" } else { "cache" });
         // Errors are a figure here.
-        command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1"]);
+        command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1", "--min-rate", "0"]);
         let address = server.address();
         match self.what {
             What::File => command.arg(format!("http://{address}{}", site::path(0))),

@@ -48,7 +48,7 @@ impl Figures {
 /// `plainweave load http` with one worker on this driver.
 pub(super) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new(plainweave_program().context("no plainweave")?);
-    command.args(["load", "http", url, "--workers", "1", "--io", driver, "--max-errors", "1"]);
+    command.args(["load", "http", url, "--workers", "1", "--io", driver, "--max-errors", "1", "--min-rate", "0"]);
     command.args(["--duration", &format!("{}ms", length.as_millis())]).arg("--csv").arg(csv).args(more);
     Ok(command)
 }

@@ -129,7 +129,7 @@ impl Cache {
                 }
             };
             start += used;
-            done(Reply { bytes: used as u64, outcome });
+            done(Reply { bytes: used as u64, status: 0, outcome });
         }
         if start < filled {
             return Err(Broken::within(Failure::Garbage));

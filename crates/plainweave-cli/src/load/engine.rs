@@ -2,30 +2,33 @@
 //!
 //! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens its connections,
 //!    some at a time so that no backlog overflows.
-//! 2. All workers wait for each other (`std`'s barrier: nothing else is to be done); then the clock starts.
+//! 2. Each reports that it is ready and waits for the caller's word (`std`'s channels: nothing else is to be done); then
+//!    its clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
 //!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
 //!    request went out: then the request is made once more on a new one, and counts once, from its intended start.
-//! 4. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
+//! 4. Once a second the worker hands over what it has counted.
+//! 5. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
+//!    If it is to stop earlier, connections are cancelled wherever they wait.
 //!
-//! Workers share only the barrier, the wish to stop and the counters that the progress line reads. Within a worker all
-//! is on one thread; no cell stays borrowed across a suspension.
+//! Workers share only the channel of step 4 and the wish to stop. Within a worker all is on one thread; no cell stays
+//! borrowed across a suspension.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::anyhow;
-use plainweave::time;
+use plainweave::{Fiber, LocalJoinHandle, time};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::collect::Piece;
 use super::plan::{Plan, nanos};
 use super::popularity::Picker;
-use super::progress::{self, Live};
 use super::schedule::Schedule;
 use super::tally::{Failure, Tally};
 
@@ -33,12 +36,17 @@ use super::tally::{Failure, Tally};
 const OPENING: usize = 64;
 /// After a connection could not be made, in the closed loop: at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How soon the wish to stop is noticed.
+const TICK: Duration = Duration::from_millis(50);
+const SECOND: u64 = 1_000_000_000;
 
 /// What a request came to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     /// Of the whole answer.
     pub(super) bytes: u64,
+    /// HTTP's; else 0.
+    pub(super) status: u16,
     /// `Ok(false)`: a cache's "not there".
     pub(super) outcome: Result<bool, Failure>,
 }
@@ -112,60 +120,62 @@ pub(super) trait Protocol: Send + Sync + 'static {
     ) -> Result<Next, Broken>;
 }
 
-/// The result of a run.
+/// What workers say of a run, beside what they count.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) tally: Tally,
+pub(super) struct Ran {
     /// When the first requests could be sent: all connections were there.
     pub(super) began: SystemTime,
-    /// What rates are counted over.
-    pub(super) elapsed: Duration,
+    /// From then to the end of the last worker.
+    pub(super) wall: Duration,
     /// CPU time of the workers under load.
     pub(super) cpu: Duration,
     pub(super) driver: &'static str,
 }
 
-/// Runs the load on threads of its own; this thread shows the progress.
+/// Runs the load on threads of its own. Calls `gate` when all connections are open, and the clock starts when it
+/// returns; hands `collect` what workers count.
 pub(super) fn run<P: Protocol>(
     plan: &Plan,
     protocol: &Arc<P>,
     addresses: &[SocketAddr],
     stop: &Arc<AtomicBool>,
-) -> anyhow::Result<Outcome> {
+    gate: &mut dyn FnMut() -> anyhow::Result<()>,
+    collect: &mut dyn FnMut(Piece),
+) -> anyhow::Result<Ran> {
     let runtimes = (0..plan.workers).map(|_| plan.runtime()).collect::<anyhow::Result<Vec<_>>>()?;
     let driver = runtimes[0].driver();
-    let barrier = Barrier::new(plan.workers);
-    let live: Vec<_> = (0..plan.workers).map(|_| Arc::new(Live::default())).collect();
-    let (end, ended) = mpsc::channel();
-    let results = std::thread::scope(|threads| {
-        let running = runtimes.iter().zip(&live).enumerate().map(|(worker, (runtime, live))| {
-            let lane = Start { plan, worker, addresses, protocol, live, stop };
-            let (barrier, end) = (&barrier, end.clone());
-            threads.spawn(move || {
-                let _end: mpsc::Sender<()> = end;
-                runtime.run(move || lane.run(barrier))
-            })
-        });
-        let running: Vec<_> = running.collect();
-        drop(end);
-        progress::show(plan, &live, &ended);
-        running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    let (pieces, received) = mpsc::channel();
+    let (opened, results) = std::thread::scope(|threads| {
+        let mut workers = Vec::with_capacity(runtimes.len());
+        for (worker, runtime) in runtimes.iter().enumerate() {
+            let (ready, is_ready) = mpsc::channel();
+            let (go, may_go) = mpsc::channel();
+            let pieces = pieces.clone();
+            let start = Start { plan, worker, addresses, protocol, stop, pieces, ready, may_go };
+            workers.push((threads.spawn(move || runtime.run(move || start.run())), is_ready, go));
+        }
+        drop(pieces);
+        // A worker that fails before hangs up; its result says why.
+        let ready = workers.iter().fold(true, |ready, (_, is_ready, _)| is_ready.recv().is_ok() && ready);
+        let opened = if ready { gate() } else { Ok(()) };
+        if !ready || opened.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        for (_, _, go) in &workers {
+            let _ = go.send(());
+        }
+        received.into_iter().for_each(collect);
+        (opened, workers.into_iter().map(|(thread, ..)| thread.join()).collect::<Vec<_>>())
     });
-    let (mut tally, mut cpu, mut began) = (Tally::new(), Duration::ZERO, SystemTime::now());
+    let mut ran = Ran { began: SystemTime::now(), wall: Duration::ZERO, cpu: Duration::ZERO, driver };
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (part, used, start) = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
-        tally.add(&part);
-        cpu += used;
-        began = began.min(start);
+        let part = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
+        ran.cpu += part.cpu;
+        ran.wall = ran.wall.max(part.wall);
+        ran.began = ran.began.min(part.began);
     }
-    let measured = tally.last.saturating_sub(nanos(plan.warm_up));
-    let ended_early = plan.requests.is_some() || stop.load(Ordering::Relaxed);
-    let elapsed = match plan.duration {
-        Some(duration) if !ended_early => duration,
-        duration => Duration::from_nanos(measured).min(duration.unwrap_or(Duration::MAX)),
-    };
-    Ok(Outcome { tally, began, elapsed, cpu, driver })
+    opened.map(|()| ran)
 }
 
 /// What a worker is started with.
@@ -174,16 +184,38 @@ struct Start<'a, P> {
     worker: usize,
     addresses: &'a [SocketAddr],
     protocol: &'a Arc<P>,
-    live: &'a Arc<Live>,
     stop: &'a Arc<AtomicBool>,
+    pieces: mpsc::Sender<Piece>,
+    ready: mpsc::Sender<()>,
+    may_go: mpsc::Receiver<()>,
+}
+
+/// What one worker says of a run.
+struct Part {
+    cpu: Duration,
+    wall: Duration,
+    began: SystemTime,
 }
 
 impl<P: Protocol> Start<'_, P> {
-    /// Runs the worker's first fiber. Returns its figures, the CPU time of its thread under load, and when that began.
-    fn run(self, barrier: &Barrier) -> Result<(Tally, Duration, SystemTime), Failure> {
+    /// Runs the worker's first fiber.
+    fn run(self) -> Result<Part, Failure> {
+        let lane = Rc::new(self.lane());
+        let watcher = {
+            let lane = lane.clone();
+            plainweave::spawn_local(move || lane.watch())
+        };
+        let result = self.load(&lane);
+        lane.ended.set(true);
+        watcher.cancel();
+        let _ = watcher.join();
+        result
+    }
+
+    fn lane(&self) -> Lane<P> {
         let plan = self.plan;
         let seed = plan.seed.wrapping_add(1 + self.worker as u64);
-        let lane = Rc::new(Lane {
+        Lane {
             protocol: self.protocol.clone(),
             addresses: self.addresses.to_vec(),
             made: Cell::new(0),
@@ -191,36 +223,46 @@ impl<P: Protocol> Start<'_, P> {
             schedule: RefCell::new(plan.schedule(self.worker)),
             tally: RefCell::new(Tally::new()),
             epoch: Cell::new(time::now()),
+            running: Cell::new(false),
+            ended: Cell::new(false),
+            fibers: RefCell::new(Vec::new()),
             measured: nanos(plan.warm_up),
             end: plan.duration.map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
+            due_end: plan.due_end(),
             timeout: nanos(plan.timeout),
             depth: plan.depth,
             open_loop: plan.pace.is_open(),
             unbounded: plan.duration.is_none(),
-            live: self.live.clone(),
+            worker: self.worker,
+            pieces: self.pieces.clone(),
             stop: self.stop.clone(),
-        });
-        let loaded = self.protocol.load(self.addresses, self.worker, plan.workers);
+        }
+    }
+
+    fn load(&self, lane: &Rc<Lane<P>>) -> Result<Part, Failure> {
+        let plan = self.plan;
+        let (protocol, addresses) = (self.protocol.clone(), self.addresses.to_vec());
+        let (worker, workers) = (self.worker, plan.workers);
+        if plan.loads {
+            lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
+        }
         let count = plan.share(plan.connections as u64, self.worker) as usize;
         let connections =
             if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| None).collect() };
-        barrier.wait();
-        loaded?;
+        // Nobody listens if another worker has failed.
+        let _ = self.ready.send(());
+        let _ = self.may_go.recv();
         lane.epoch.set(time::now());
+        lane.running.set(true);
         let (before, began) = (thread_cpu(), SystemTime::now());
-        let fibers = connections.into_iter().map(|connection| {
-            let lane = lane.clone();
-            plainweave::spawn_local(move || lane.drive(connection))
-        });
+        let fibers = connections.into_iter().map(|connection| lane.spawn(|lane| lane.drive(connection)));
         let fibers: Vec<_> = fibers.collect();
-        for fiber in fibers {
-            if let Err(error) = fiber.join() {
-                std::panic::resume_unwind(error.into_panic().unwrap_or_else(|error| Box::new(error.to_string())));
-            }
-        }
+        fibers.into_iter().for_each(|fiber| lane.join(fiber));
+        lane.running.set(false);
+        let now = lane.now();
+        lane.hand_over(now / SECOND, now, true);
         let cpu = thread_cpu().saturating_sub(before);
-        let tally = std::mem::replace(&mut *lane.tally.borrow_mut(), Tally::new());
-        Ok((tally, cpu, began))
+        Ok(Part { cpu, wall: Duration::from_nanos(now), began })
     }
 }
 
@@ -241,15 +283,22 @@ struct Lane<P: Protocol> {
     schedule: RefCell<Schedule>,
     tally: RefCell<Tally>,
     epoch: Cell<Instant>,
+    /// The clock has started, and connections have not ended.
+    running: Cell<bool>,
+    ended: Cell<bool>,
+    /// What is cancelled when the run is to stop.
+    fibers: RefCell<Vec<Fiber>>,
     /// What starts before this is not counted.
     measured: u64,
     end: u64,
+    due_end: u64,
     timeout: u64,
     depth: usize,
     open_loop: bool,
     /// Only the number of requests ends it: a target that is gone must end it too.
     unbounded: bool,
-    live: Arc<Live>,
+    worker: usize,
+    pieces: mpsc::Sender<Piece>,
     stop: Arc<AtomicBool>,
 }
 
@@ -260,6 +309,54 @@ impl<P: Protocol> Lane<P> {
 
     fn at(&self, nanos: u64) -> Instant {
         self.epoch.get() + Duration::from_nanos(nanos)
+    }
+
+    /// Starts a fiber that ends early if the run does.
+    fn spawn<T: 'static>(self: &Rc<Self>, body: impl FnOnce(&Rc<Self>) -> T + 'static) -> LocalJoinHandle<T> {
+        let lane = self.clone();
+        let fiber = plainweave::spawn_local(move || body(&lane));
+        self.fibers.borrow_mut().push(fiber.fiber());
+        fiber
+    }
+
+    /// Waits for a fiber; its panic goes on here.
+    fn join<T: 'static>(&self, fiber: LocalJoinHandle<T>) -> T {
+        fiber.join().unwrap_or_else(|error| {
+            std::panic::resume_unwind(error.into_panic().unwrap_or_else(|error| Box::new(error.to_string())))
+        })
+    }
+
+    /// The life of the watching fiber: hands over each second, and ends the others when they are to stop.
+    fn watch(&self) {
+        let mut cancelled = 0;
+        while !self.ended.get() {
+            let now = self.now();
+            let second = if self.running.get() { now / SECOND } else { 0 };
+            let boundary = self.at((second + 1) * SECOND);
+            let tick = time::now() + TICK;
+            let _ = time::sleep_until(if self.running.get() { tick.min(boundary) } else { tick });
+            if self.stop.load(Ordering::Relaxed) {
+                let fibers = self.fibers.borrow();
+                fibers[cancelled..].iter().for_each(Fiber::cancel);
+                cancelled = fibers.len();
+            }
+            let now = self.now();
+            // Not if the clock has just started, which it may have done meanwhile.
+            if self.running.get() && now / SECOND > second {
+                self.hand_over(now / SECOND - 1, now, false);
+            }
+        }
+    }
+
+    /// Hands over what was counted since the last time.
+    fn hand_over(&self, second: u64, until: u64, last: bool) {
+        let tally = std::mem::replace(&mut *self.tally.borrow_mut(), Tally::new());
+        // The receiver lives until all workers have ended.
+        let _ = self.pieces.send(Piece { worker: self.worker, second, until, tally, last });
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     fn connect(&self) -> Result<P::Connection, Failure> {
@@ -273,8 +370,8 @@ impl<P: Protocol> Lane<P> {
         let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
         let fibers: Vec<_> = (0..count.min(OPENING))
             .map(|_| {
-                let (lane, opened, left) = (self.clone(), opened.clone(), left.clone());
-                plainweave::spawn_local(move || {
+                let (opened, left) = (opened.clone(), left.clone());
+                self.spawn(move |lane| {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
                         let limit = Duration::from_nanos(lane.timeout);
@@ -284,7 +381,7 @@ impl<P: Protocol> Lane<P> {
                 })
             })
             .collect();
-        fibers.into_iter().for_each(|fiber| drop(fiber.join()));
+        fibers.into_iter().for_each(|fiber| self.join(fiber));
         opened.take()
     }
 
@@ -306,6 +403,12 @@ impl<P: Protocol> Lane<P> {
                 continue;
             };
             now = self.now();
+            if self.is_stopping() {
+                // Not the server's failure: it was given no time to answer.
+                let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
+                self.tally.borrow_mut().unanswered += measured;
+                return;
+            }
             self.fail(&starts, failure, now);
             if self.unbounded && now - worked > self.timeout {
                 self.schedule.borrow_mut().stop();
@@ -321,13 +424,15 @@ impl<P: Protocol> Lane<P> {
     /// Takes the next starts and waits for the first. False: there are no more.
     fn take(&self, starts: &mut Vec<u64>, now: &mut u64) -> bool {
         starts.clear();
-        if self.stop.load(Ordering::Relaxed) {
+        if self.is_stopping() {
             self.schedule.borrow_mut().stop();
         }
         let Some(first) = self.schedule.borrow_mut().take(*now) else { return false };
         starts.push(first);
         if first > *now {
-            let _ = time::sleep_until(self.at(first));
+            if time::sleep_until(self.at(first)).is_err() {
+                return false;
+            }
             *now = self.now();
             if first >= self.measured {
                 self.tally.borrow_mut().late(now.saturating_sub(first));
@@ -372,31 +477,32 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn count(&self, start: u64, reply: Reply, now: u64) {
-        if let Err(failure) = reply.outcome {
-            return self.fail(&[start], failure, now);
-        }
-        bump(&self.live.ok);
         if start < self.measured {
+            self.tally.borrow_mut().warming += 1;
             return;
         }
         let tally = &mut *self.tally.borrow_mut();
-        tally.answered(now.saturating_sub(start));
-        tally.ok_in_time += u64::from(now <= self.end);
-        tally.misses += u64::from(reply.outcome == Ok(false));
-        tally.bytes += reply.bytes;
-        tally.last = now;
+        tally.answers_in_time += u64::from(now <= self.due_end);
+        tally.last = tally.last.max(now);
+        if reply.status > 0 {
+            tally.statuses.add(reply.status, 1);
+        }
+        match reply.outcome {
+            Ok(found) => {
+                tally.answered(now.saturating_sub(start));
+                tally.ok_in_time += u64::from(now <= self.end);
+                tally.misses += u64::from(!found);
+                tally.bytes += reply.bytes;
+            }
+            Err(failure) => tally.failures.add(failure, 1),
+        }
     }
 
+    /// Counts requests that got no answer.
     fn fail(&self, starts: &[u64], failure: Failure, now: u64) {
-        starts.iter().for_each(|_| bump(&self.live.failed));
         let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
         let tally = &mut *self.tally.borrow_mut();
         tally.failures.add(failure, measured);
         tally.last = tally.last.max(now);
     }
-}
-
-/// Adds one; by its only writer.
-fn bump(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

@@ -7,29 +7,45 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::distribution::Distribution;
+use super::exit::exit_codes;
+use super::objective::{Condition, Conditions};
+use super::rates::{Rate, Rates};
 use crate::engine::{self, Io};
 use crate::flag::time;
 use crate::mode::Mode;
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Examples:
   plainweave load http http://127.0.0.1:8080/                        closed loop: 64 connections for 10 s
   plainweave load http --rate 5000 --arrivals poisson http://host/   open loop: 5,000 requests a second
   plainweave load http --urls list.txt --zipf 0.9 --connections 5000
   plainweave load http --no-keep-alive --requests 100000 --json=out.json http://host/
+  plainweave load http --rates 10k..70k/13 --duration 5m --pause 20s --csv=sweep.csv http://host/
+  plainweave load http --search 'p99<=5ms,errors<=0.1%' http://host/
+  plainweave load http --rate 2000 --fail-if 'p99>20ms' --fail-if 'errors>0.1%' http://host/
 
 In the open loop requests start by a clock that does not wait for answers, and latency counts from the time at which a
 request was meant to start. In the closed loop each connection asks again when it has its answer.
-A first SIGINT ends the run with a report, a second one ends the program.";
+A first SIGINT ends the run with a report, a second one ends the program.
 
-const CACHE_EXAMPLES: &str = "\
+",
+    exit_codes!()
+);
+
+const CACHE_EXAMPLES: &str = concat!(
+    "\
 Examples:
   plainweave load cache 127.0.0.1:11211                                   10,000 keys of 30 bytes, values of 200
   plainweave load cache host:11211 --rate 50000 --arrivals poisson --set-ratio 0.03 --connections 1000
   plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
 
 A distribution is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
-pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.";
+pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.
+
+",
+    exit_codes!()
+);
 
 /// Put load on a server and measure its answers.
 #[derive(Args, Debug)]
@@ -147,14 +163,37 @@ pub(super) struct Common {
     #[arg(long, short, value_name = "N", default_value = "64", help_heading = "How much")]
     pub(super) connections: NonZeroUsize,
 
-    /// Open loop: requests a second, over all connections [default: closed loop]
-    #[arg(long, value_name = "R", value_parser = rate, help_heading = "How much")]
-    pub(super) rate: Option<f64>,
+    /// Open loop: requests a second over all connections, as in 500 or 10k; 1k..10k grows steadily [default: closed
+    /// loop]
+    #[arg(long, value_name = "R", value_parser = Rate::parse, help_heading = "How much")]
+    pub(super) rate: Option<Rate>,
 
     /// Open loop: constant, poisson, or a distribution of the gaps, stretched to the rate
-    #[arg(long, value_name = "DIST", default_value = "constant", value_parser = arrivals, requires = "rate")]
-    #[arg(help_heading = "How much")]
+    #[arg(long, value_name = "DIST", default_value = "constant", value_parser = arrivals, help_heading = "How much")]
     pub(super) arrivals: Arrivals,
+
+    /// Open loop: before the warm-up, let the rate grow from 0 for this time
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "How much")]
+    pub(super) ramp: Option<Duration>,
+
+    /// Open loop: a run at each of these rates, as in 10k..70k/13 (13 of them, evenly spaced) or 1k,2k,5k
+    #[arg(long, value_name = "RATES", value_parser = Rates::parse, conflicts_with = "rate", help_heading = "Steps")]
+    pub(super) rates: Option<Rates>,
+
+    /// Open loop: find the highest rate at which all of these hold, as in 'p99<=5ms,errors<=0.1%'; --rate is the first
+    /// that is tried, 1000 by default
+    #[arg(long, value_name = "CONDITIONS", value_parser = Condition::parse_all, conflicts_with = "rates")]
+    #[arg(help_heading = "Steps")]
+    pub(super) search: Option<Conditions>,
+
+    /// End a search when what is left to find is below this share of the rate
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = precision, requires = "search")]
+    #[arg(help_heading = "Steps")]
+    pub(super) precision: f64,
+
+    /// Pause between two steps
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time, help_heading = "Steps")]
+    pub(super) pause: Duration,
 
     /// How long requests are started, the warm-up not included [default: 10s, without --requests]
     #[arg(long, short, value_name = "TIME", value_parser = time, help_heading = "How much")]
@@ -172,9 +211,22 @@ pub(super) struct Common {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How much")]
     pub(super) timeout: Duration,
 
-    /// Exit with 1 if a greater share of the requests failed; always if all did
+    /// Exit with 1 if more than this share of the requests failed; always if all did
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = share, help_heading = "What to expect")]
     pub(super) max_errors: f64,
+
+    /// Exit with 1 if less than this share of the rate asked for was answered in time; 0: never
+    #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share, help_heading = "What to expect")]
+    pub(super) min_rate: f64,
+
+    /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile, mean, max and
+    /// lateness in us, ms or s; errors, a number or a share as in 0.1%; rate, as in 10k, or 95% of --rate
+    #[arg(long, value_name = "CONDITION", value_parser = Condition::parse, help_heading = "What to expect")]
+    pub(super) fail_if: Vec<Condition>,
+
+    /// A run is invalid if this program itself sent later than this share of the latency, p99 of both
+    #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = share, help_heading = "What to expect")]
+    pub(super) max_lateness: f64,
 
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]
@@ -228,10 +280,10 @@ fn arrivals(text: &str) -> Result<Arrivals, String> {
     }
 }
 
-/// Requests a second.
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| (1e-3..=1e9).contains(rate));
-    rate.ok_or_else(|| "write requests a second, 0.001 to 1000000000".to_owned())
+/// Parses how exactly a rate is to be found.
+fn precision(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.001..=1.0).contains(share));
+    share.ok_or_else(|| "write a share of 0.001 to 1, as in 0.05".to_owned())
 }
 
 /// Parses a share of 1.
@@ -255,8 +307,8 @@ mod tests {
         assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
         assert!(["", "0", "-1s", "1.5s", "1d"].iter().all(|text| time(text).is_err()));
-        assert_eq!(rate("0.5"), Ok(0.5));
-        assert!(["", "0", "-1", "nan", "inf", "1e10"].iter().all(|text| rate(text).is_err()));
+        assert_eq!(precision("0.01"), Ok(0.01));
+        assert!(["", "0", "-1", "nan", "2"].iter().all(|text| precision(text).is_err()));
         assert_eq!(exponent("0"), Ok(0.0));
         assert!(["", "-1", "nan", "inf"].iter().all(|text| exponent(text).is_err()));
     }

@@ -159,7 +159,7 @@ impl Protocol for Http {
         let head = connection.head(self.no_body)?;
         let (mut head, close) = (head, !self.keep_alive);
         let (wire, body) = connection.body(&mut head)?;
-        done(Reply { bytes: wire, outcome: self.judge(&head, body).map(|()| true) });
+        done(Reply { bytes: wire, status: head.status, outcome: self.judge(&head, body).map(|()| true) });
         Ok(if head.close || close { Next::Close } else { Next::Keep })
     }
 }

@@ -7,6 +7,8 @@ use anyhow::ensure;
 use plainweave::Runtime;
 
 use super::flags::{Arrivals, Common};
+use super::ramp::Ramp;
+use super::rates::Rate;
 use super::schedule::{Pace, Schedule};
 use crate::engine::{Io, Setup};
 use crate::mode::Mode;
@@ -17,7 +19,14 @@ pub(super) struct Plan {
     pub(super) connections: usize,
     pub(super) workers: usize,
     pub(super) pace: Pace,
+    /// Of an open loop: the mean over the measurement.
     pub(super) rate: Option<f64>,
+    /// What the ramp leads from or to.
+    peak: Option<f64>,
+    ramp: Option<Ramp>,
+    arrivals: Arrivals,
+    /// What the load needs is put on the servers first.
+    pub(super) loads: bool,
     /// No starts after it, counted from the end of the warm-up.
     pub(super) duration: Option<Duration>,
     pub(super) requests: Option<u64>,
@@ -37,20 +46,38 @@ impl Plan {
         let connections = given.connections.get();
         let cpus = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let workers = given.workers.map_or_else(cpus, NonZeroUsize::get).min(connections);
-        let gap = |rate: f64| 1e9 / rate;
-        let pace = match (given.rate, given.arrivals) {
-            (None, _) => Pace::OnAnswer,
-            (Some(rate), Arrivals::Constant) => Pace::Constant(gap(rate)),
-            (Some(rate), Arrivals::Poisson) => Pace::Poisson(gap(rate)),
-            (Some(rate), Arrivals::Distribution(distribution)) => Pace::distribution(distribution, gap(rate))?,
-        };
-        let warm_up = given.warm_up.unwrap_or_default();
+        let lead = given.ramp.unwrap_or_default();
+        let warm_up = given.warm_up.unwrap_or_default() + lead;
+        let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
+        ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals is of an open loop: give --rate too");
+        ensure!(open || lead.is_zero(), "--ramp is of an open loop: give --rate too");
+        let steps = given.rates.is_some() || given.search.is_some();
+        let changes = given.rate.is_some_and(|rate| rate.from != rate.to);
+        ensure!(!(steps && changes), "--search goes by steps: give --rate as one number");
         ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");
+        let measured = nanos(warm_up)..duration.map_or(u64::MAX, |duration| nanos(warm_up + duration));
+        // Steps have their own rates, which a lead-in precedes too.
+        let lead_in = (!lead.is_zero()).then(|| Ramp::new(0.0, 0, nanos(lead)));
+        let (pace, peak, rate, ramp) = match given.rate {
+            None => (Pace::OnAnswer, None, None, lead_in),
+            Some(Rate { from, to }) if from == to => (pace(given.arrivals, to)?, Some(to), Some(to), lead_in),
+            Some(Rate { from, to }) => {
+                ensure!(duration.is_some(), "--rate {from}..{to} with --requests alone: give --duration too");
+                ensure!(lead.is_zero(), "--rate {from}..{to} is a ramp itself: leave out --ramp");
+                let ramp = Ramp::new(from / to, measured.start, measured.end);
+                let mean = to * ramp.mean(measured.start, measured.end);
+                (pace(given.arrivals, to)?, Some(to), Some(mean), Some(ramp))
+            }
+        };
         Ok(Self {
             connections,
             workers,
             pace,
-            rate: given.rate,
+            rate,
+            peak,
+            ramp,
+            arrivals: given.arrivals,
+            loads: true,
             duration,
             requests,
             warm_up,
@@ -69,17 +96,42 @@ impl Plan {
         total / workers + u64::from(worker < total % workers)
     }
 
+    /// Returns the plan of another step: at another rate, on servers that have what the load needs.
+    pub(super) fn at_rate(&self, rate: f64, loads: bool) -> anyhow::Result<Self> {
+        Ok(Self { pace: pace(self.arrivals, rate)?, rate: Some(rate), peak: Some(rate), loads, ..self.clone() })
+    }
+
+    /// Returns when the last request is due, in nanoseconds since the start of load; of random gaps, on average.
+    pub(super) fn due_end(&self) -> u64 {
+        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
+        let all = self.requests.zip(self.peak).map_or(u64::MAX, |(requests, peak)| {
+            let steady = requests as f64 / peak * 1e9;
+            self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
+        });
+        end.min(all)
+    }
+
     pub(super) fn schedule(&self, worker: usize) -> Schedule {
         let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
         let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
         let phase = worker as f64 / self.workers as f64;
-        Schedule::new(self.pace.share(self.workers), end, count, phase, self.seed ^ (worker as u64) << 32)
+        let seed = self.seed ^ (worker as u64) << 32;
+        Schedule::new(self.pace.share(self.workers), end, count, phase, seed).with_ramp(self.ramp)
     }
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
         let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
         Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None }.start()
     }
+}
+
+fn pace(arrivals: Arrivals, rate: f64) -> anyhow::Result<Pace> {
+    let gap = 1e9 / rate;
+    Ok(match arrivals {
+        Arrivals::Constant => Pace::Constant(gap),
+        Arrivals::Poisson => Pace::Poisson(gap),
+        Arrivals::Distribution(distribution) => Pace::distribution(distribution, gap)?,
+    })
 }
 
 pub(super) fn nanos(duration: Duration) -> u64 {

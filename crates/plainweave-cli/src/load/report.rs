@@ -1,59 +1,26 @@
-//! The result: a table, a CSV, a JSON document.
+//! The result of a run: a table, a CSV, a JSON document.
 
 use std::fmt::Write as _;
-use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::time::UNIX_EPOCH;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::engine::Outcome;
-use super::flags::Common;
-use super::plan::Plan;
 use super::schedule::Pace;
-
-/// Percentiles shown, by name.
-const PERCENTILES: [(&str, f64); 7] =
-    [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)];
-
-/// One figure.
-struct Figure {
-    metric: String,
-    unit: &'static str,
-    value: f64,
-}
+use super::summary::{Figure, Outcome, PERCENTILES, Summary};
+use super::text::time;
+use super::verdict::Verdict;
 
 /// All figures of a run, and what they are of.
 pub(super) struct Report<'a> {
-    name: &'a str,
-    addresses: &'a [SocketAddr],
-    plan: &'a Plan,
-    outcome: &'a Outcome,
+    pub(super) name: &'a str,
+    pub(super) addresses: &'a [SocketAddr],
+    pub(super) summary: Summary<'a>,
+    pub(super) verdict: &'a Verdict,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(name: &'a str, addresses: &'a [SocketAddr], plan: &'a Plan, outcome: &'a Outcome) -> Self {
-        Self { name, addresses, plan, outcome }
-    }
-
-    /// Prints the table, or the JSON in its place, and writes the files asked for.
-    pub(super) fn publish(&self, flags: &Common) -> anyhow::Result<()> {
-        let write = |path: &Path, text: String| {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        let json = flags.json.as_deref();
-        let to_stdout = json == Some(Path::new("-"));
-        crate::console::say(io::stdout(), (if to_stdout { self.json() } else { self.table() }).trim_end());
-        if let Some(path) = json.filter(|_| !to_stdout) {
-            write(path, self.json())?;
-        }
-        flags.csv.as_deref().map_or(Ok(()), |path| write(path, self.csv()))
-    }
-
+impl Report<'_> {
     fn loop_kind(&self) -> &'static str {
-        match self.plan.pace {
+        match self.summary.plan.pace {
             Pace::OnAnswer => "closed",
             Pace::Constant(_) => "open, constant",
             Pace::Poisson(_) => "open, Poisson",
@@ -61,52 +28,13 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Everything that is a number, in the order of the table.
-    fn figures(&self) -> Vec<Figure> {
-        let Outcome { tally, began, elapsed, cpu, .. } = self.outcome;
-        let figure = |metric: &str, unit, value| Figure { metric: metric.to_owned(), unit, value };
-        let seconds = elapsed.as_secs_f64();
-        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let requests = tally.ok + tally.failures.total();
-        let mut figures = vec![
-            // Since 1970.
-            figure("began", "s", began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
-            figure("elapsed", "s", seconds),
-            figure("requests", "1", requests as f64),
-            figure("ok", "1", tally.ok as f64),
-            figure("errors", "1", tally.failures.total() as f64),
-            figure("misses", "1", tally.misses as f64),
-            figure("reconnects", "1", tally.reconnects as f64),
-            figure("rate", "1/s", per_second(tally.ok_in_time)),
-            figure("received", "B", tally.bytes as f64),
-            figure("client_cpu", "s", cpu.as_secs_f64()),
-        ];
-        if let Some(rate) = self.plan.rate {
-            figures.push(figure("intended_rate", "1/s", rate));
-        }
-        let us = |ns: f64| ns / 1000.0;
-        if !tally.latency.is_empty() {
-            figures.push(figure("latency_mean", "us", us(tally.latency.mean())));
-        }
-        for (prefix, histogram) in [("latency", &tally.latency), ("lateness", &tally.lateness)] {
-            for (name, percentile) in PERCENTILES.iter().filter(|_| !histogram.is_empty()) {
-                let value = us(histogram.value_at_percentile(*percentile) as f64);
-                figures.push(figure(&format!("{prefix}_{name}"), "us", value));
-            }
-        }
-        figures
-    }
-
-    fn table(&self) -> String {
-        let (plan, Outcome { tally, elapsed, cpu, driver, .. }) = (self.plan, self.outcome);
-        let figures = self.figures();
-        let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
-        let mut text = String::new();
-        let rate = plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+    /// Returns the line that says what was done.
+    pub(super) fn head(&self) -> String {
+        let Summary { plan, outcome } = self.summary;
         let plural = |n: usize| if n == 1 { "" } else { "s" };
-        let _ = writeln!(
-            text,
-            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {driver}, mode {}, seed {}",
+        let rate = plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+        format!(
+            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {}, mode {}, seed {}\n",
             self.name,
             self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
             self.loop_kind(),
@@ -115,12 +43,27 @@ impl<'a> Report<'a> {
             plan.depth,
             plan.workers,
             plural(plan.workers),
+            outcome.driver,
             plan.mode,
             plan.seed,
-        );
+        )
+    }
+
+    pub(super) fn table(&self) -> String {
+        let Outcome { tally, elapsed, cpu, .. } = self.summary.outcome;
+        let figures = self.summary.figures();
+        let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
+        let mut text = self.head();
         let requests = value("requests");
         let _ = writeln!(text, "answers   {} in {:.3} s, {:.1}/s", tally.ok, elapsed.as_secs_f64(), value("rate"));
         let _ = writeln!(text, "errors    {}: {}", tally.failures.total(), tally.failures);
+        if tally.unanswered > 0 {
+            let _ = writeln!(text, "cut off   {} requests without an answer when a signal came", tally.unanswered);
+        }
+        let statuses = tally.statuses.to_string();
+        if !statuses.is_empty() {
+            let _ = writeln!(text, "statuses  {statuses}");
+        }
         if tally.misses > 0 {
             let _ = writeln!(text, "misses    {}", tally.misses);
         }
@@ -135,25 +78,35 @@ impl<'a> Report<'a> {
                 let _ = writeln!(text, "{title:<9} {}", shown.join("  "));
             }
         }
+        if let Some(reason) = &self.verdict.invalid {
+            let _ = writeln!(text, "INVALID   {reason}");
+        }
         text
     }
 
-    fn csv(&self) -> String {
+    pub(super) fn csv(&self) -> String {
         let mut text = "metric,unit,value\n".to_owned();
-        for Figure { metric, unit, value } in self.figures() {
+        for Figure { metric, unit, value } in self.summary.figures() {
             let _ = writeln!(text, "{metric},{unit},{value}");
         }
-        for (failure, count) in self.outcome.tally.failures.by_kind() {
+        let tally = &self.summary.outcome.tally;
+        for (failure, count) in tally.failures.by_kind() {
             let _ = writeln!(text, "errors: {},1,{count}", failure.name());
         }
+        for (status, count) in tally.statuses.by_status() {
+            let _ = writeln!(text, "status: {status},1,{count}");
+        }
+        let _ = writeln!(text, "valid,bool,{}", u8::from(self.verdict.invalid.is_none()));
         text
     }
 
-    fn json(&self) -> String {
-        let plan = self.plan;
-        let errors = self.outcome.tally.failures.by_kind();
+    pub(super) fn json(&self) -> Value {
+        let Summary { plan, outcome } = self.summary;
+        let errors = outcome.tally.failures.by_kind();
         let errors: serde_json::Map<_, _> = errors.map(|(f, n)| (f.name().into_owned(), json!(n))).collect();
-        let figures = self.figures().into_iter().map(|figure| {
+        let statuses = outcome.tally.statuses.by_status();
+        let statuses: serde_json::Map<_, _> = statuses.map(|(status, n)| (status.to_string(), json!(n))).collect();
+        let figures = self.summary.figures().into_iter().map(|figure| {
             let whole = figure.value.fract() == 0.0 && figure.unit == "1";
             let value = if whole { json!(figure.value as u64) } else { json!(figure.value) };
             let unit = match figure.unit {
@@ -165,28 +118,24 @@ impl<'a> Report<'a> {
             };
             (format!("{}{unit}", figure.metric), value)
         });
-        let document = json!({
+        json!({
             "target": self.name,
             "addresses": self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
             "loop": self.loop_kind(),
             "connections": plan.connections,
             "depth": plan.depth,
             "workers": plan.workers,
-            "driver": self.outcome.driver,
+            "driver": outcome.driver,
             "mode": plan.mode.to_string(),
             "seed": plan.seed,
             "errors_by_kind": errors,
+            "answers_by_status": statuses,
+            "interrupted": outcome.interrupted,
+            "valid": self.verdict.invalid.is_none(),
+            "invalid_because": self.verdict.invalid,
+            "missed": self.verdict.missed,
+            "not_judged": self.verdict.unjudged,
             "figures": figures.collect::<serde_json::Map<String, Value>>(),
-        });
-        format!("{document:#}\n")
-    }
-}
-
-/// Microseconds, for a person.
-fn time(us: f64) -> String {
-    match us {
-        ..1e3 => format!("{us:.0} us"),
-        1e3..1e6 => format!("{:.2} ms", us / 1e3),
-        _ => format!("{:.3} s", us / 1e6),
+        })
     }
 }

@@ -18,6 +18,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 
 use super::distribution::Distribution;
+use super::ramp::Ramp;
 
 /// How starts follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +62,9 @@ impl Pace {
 #[derive(Debug)]
 pub(super) struct Schedule {
     pace: Pace,
-    /// Open loop: the next start.
+    /// Open loop: the next start, by a steady rate.
     next: f64,
+    ramp: Option<Ramp>,
     /// No start at or after this.
     end: u64,
     /// No more starts than this.
@@ -74,13 +76,24 @@ impl Schedule {
     /// Starts before `end`, at most `count` of them. `phase`, below 1, sets evenly spaced workers apart.
     pub(super) fn new(pace: Pace, end: u64, count: u64, phase: f64, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed);
-        let mut schedule = Self { pace, next: 0.0, end, left: count, random };
+        let mut schedule = Self { pace, next: 0.0, ramp: None, end, left: count, random };
         schedule.next = match pace {
             Pace::OnAnswer => 0.0,
             Pace::Constant(gap) => gap * phase,
             Pace::Poisson(_) | Pace::Distribution(..) => schedule.gap(),
         };
         schedule
+    }
+
+    /// Lets the rate change.
+    pub(super) fn with_ramp(self, ramp: Option<Ramp>) -> Self {
+        Self { ramp, ..self }
+    }
+
+    /// Returns when the next start of an open loop is due.
+    #[inline]
+    fn due(&self) -> u64 {
+        self.ramp.map_or(self.next, |ramp| ramp.stretch(self.next)) as u64
     }
 
     fn gap(&mut self) -> f64 {
@@ -97,7 +110,7 @@ impl Schedule {
     /// Takes the next start, in the past or in the future of `now`. `None`: there are no more.
     #[inline]
     pub(super) fn take(&mut self, now: u64) -> Option<u64> {
-        let start = if self.pace.is_open() { self.next as u64 } else { now };
+        let start = if self.pace.is_open() { self.due() } else { now };
         if self.left == 0 || start >= self.end {
             return None;
         }
@@ -108,7 +121,7 @@ impl Schedule {
 
     /// Takes the next start if its time has come.
     pub(super) fn take_due(&mut self, now: u64) -> Option<u64> {
-        if self.pace.is_open() && self.next as u64 > now { None } else { self.take(now) }
+        if self.pace.is_open() && self.due() > now { None } else { self.take(now) }
     }
 
     /// There are no more.
@@ -148,6 +161,14 @@ mod tests {
         let mut all: Vec<_> = (0..4).flat_map(|worker| starts(of(worker))).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+    }
+
+    #[test]
+    fn a_ramp_takes_half_the_requests() {
+        let schedule = || Schedule::new(Pace::Constant(10.0), 1000, u64::MAX, 0.0, 1);
+        let all = starts(schedule().with_ramp(Some(Ramp::new(0.0, 0, 1000))));
+        let half = all.iter().filter(|start| **start < 500).count();
+        assert_eq!((starts(schedule()).len(), all.len(), half), (100, 50, 13), "{all:?}");
     }
 
     #[test]

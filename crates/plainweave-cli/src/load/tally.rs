@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use hdrhistogram::Histogram;
+use http::StatusCode;
 use rustix::io::Errno;
 
 /// Why a request failed.
@@ -109,6 +110,39 @@ impl fmt::Display for Failures {
     }
 }
 
+/// Counts by HTTP status.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Statuses(Vec<(u16, u64)>);
+
+impl Statuses {
+    /// Adds to a status's count. There are few, and one is by far the most frequent.
+    #[inline]
+    pub(super) fn add(&mut self, status: u16, count: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, total)) => *total += count,
+            None => self.0.push((status, count)),
+        }
+    }
+
+    /// Returns the statuses that occurred, in ascending order.
+    pub(super) fn by_status(&self) -> impl Iterator<Item = (u16, u64)> {
+        let mut all = self.0.clone();
+        all.sort_unstable();
+        all.into_iter()
+    }
+}
+
+impl fmt::Display for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (status, count)) in self.by_status().enumerate() {
+            let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+            let reason = reason.map(|reason| format!(" {reason}")).unwrap_or_default();
+            write!(f, "{}{status}{reason}: {count}", if n > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 /// The figures of one worker, or of all. Times are nanoseconds since the start of load.
 #[derive(Debug)]
 pub(super) struct Tally {
@@ -119,6 +153,14 @@ pub(super) struct Tally {
     pub(super) ok: u64,
     /// Of `ok`, those answered before the end of the time in which requests start.
     pub(super) ok_in_time: u64,
+    /// Open loop: answers of any kind that came before the last request was due.
+    pub(super) answers_in_time: u64,
+    /// HTTP: answers by status, whether they count as successes or not.
+    pub(super) statuses: Statuses,
+    /// Answers during the warm-up, which count nowhere else.
+    pub(super) warming: u64,
+    /// Requests that the end of a run that was interrupted left without an answer.
+    pub(super) unanswered: u64,
     /// A cache's "not there", which is among `ok`.
     pub(super) misses: u64,
     /// Bytes of successful answers.
@@ -139,6 +181,10 @@ impl Tally {
             lateness: histogram(),
             ok: 0,
             ok_in_time: 0,
+            answers_in_time: 0,
+            statuses: Statuses::default(),
+            warming: 0,
+            unanswered: 0,
             misses: 0,
             bytes: 0,
             failures: Failures::default(),
@@ -167,6 +213,10 @@ impl Tally {
         self.lateness.add(&other.lateness).expect(both);
         self.ok += other.ok;
         self.ok_in_time += other.ok_in_time;
+        self.answers_in_time += other.answers_in_time;
+        other.statuses.by_status().for_each(|(status, count)| self.statuses.add(status, count));
+        self.warming += other.warming;
+        self.unanswered += other.unanswered;
         self.misses += other.misses;
         self.bytes += other.bytes;
         other.failures.by_kind().for_each(|(failure, count)| self.failures.add(failure, count));

@@ -1,5 +1,6 @@
 //! The server under load: its addresses, whether it is there, and descriptors enough to reach it.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -42,6 +43,27 @@ impl Target {
     }
 }
 
+/// Where the kernel says which local ports it hands out.
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Checks that the local ports suffice for these connections: each address takes as many as there are ports.
+pub(super) fn enough_ports(connections: usize, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+    // Where it cannot be read, the connections themselves will tell.
+    let Ok(range) = std::fs::read_to_string(PORT_RANGE) else { return Ok(()) };
+    let bounds: Vec<usize> = range.split_whitespace().filter_map(|port| port.parse().ok()).collect();
+    let &[first, last] = bounds.as_slice() else { return Ok(()) };
+    let ports = (last + 1).saturating_sub(first);
+    let different: BTreeSet<_> = addresses.iter().collect();
+    let each = connections.div_ceil(different.len().max(1));
+    if each > ports {
+        bail!(
+            "{each} connections to one address need {each} local ports and the kernel hands out {ports}; widen \
+             net.ipv4.ip_local_port_range ({first} {last} now), or name more addresses of the server"
+        );
+    }
+    Ok(())
+}
+
 /// Raises the limit of open descriptors as far as these connections need.
 pub(super) fn allow_descriptors(connections: usize, workers: usize) -> anyhow::Result<()> {
     let needed = connections as u64 + workers as u64 * PER_WORKER + SPARE;
@@ -56,4 +78,20 @@ pub(super) fn allow_descriptors(connections: usize, workers: usize) -> anyhow::R
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })
         .with_context(|| format!("cannot allow {needed} descriptors; raise the limit with ulimit -n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_ports_are_said_with_the_remedy() {
+        let one: SocketAddr = ([127, 0, 0, 1], 80).into();
+        let two: SocketAddr = ([127, 0, 0, 2], 80).into();
+        assert!(enough_ports(2, &[one]).is_ok());
+        let error = enough_ports(65_537, &[one, one]).unwrap_err().to_string();
+        assert!(error.contains("65537 connections") && error.contains("ip_local_port_range"), "{error}");
+        let error = enough_ports(131_074, &[one, two]).unwrap_err().to_string();
+        assert!(error.contains("65537 connections to one address"), "{error}");
+    }
 }

@@ -1,7 +1,9 @@
 //! `plainweave load` run from outside, and servers that do as a script says.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 #[path = "../common/child.rs"]
-mod child;
+pub(crate) mod child;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};

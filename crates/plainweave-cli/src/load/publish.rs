@@ -1,0 +1,32 @@
+//! Where results go: standard output, and the files asked for.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::flags::Common;
+use crate::console;
+
+/// A result in all its forms.
+pub(super) struct Forms {
+    pub(super) table: String,
+    pub(super) csv: String,
+    pub(super) json: Value,
+}
+
+/// Prints the table, or the JSON in its place, and writes the files.
+pub(super) fn publish(flags: &Common, forms: &Forms) -> anyhow::Result<()> {
+    let json = format!("{:#}\n", forms.json);
+    let to_stdout = flags.json.as_deref() == Some(Path::new("-"));
+    console::say(io::stdout(), (if to_stdout { &json } else { &forms.table }).trim_end());
+    if let Some(path) = flags.json.as_deref().filter(|_| !to_stdout) {
+        write(path, &json)?;
+    }
+    flags.csv.as_deref().map_or(Ok(()), |path| write(path, &forms.csv))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

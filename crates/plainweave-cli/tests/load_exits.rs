@@ -1,0 +1,160 @@
+//! How `plainweave load` ends: by its objectives, by signals, or because it cannot begin.
+
+mod scripted;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use scripted::{child, load, server};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// Answers each request after a time, and counts requests.
+fn slow(time: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let address = server(move |stream, _| {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if line == "\r\n" {
+                counted.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(time);
+                if stream.get_mut().write_all(OK.as_bytes()).is_err() {
+                    return;
+                }
+            }
+            line.clear();
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn conditions_decide_on_the_exit_code() {
+    let (address, _) = slow(Duration::from_millis(30));
+    let url = format!("http://{address}/");
+    let args = ["http", &url, "-c", "2", "-n", "10", "--workers", "1"];
+    for (conditions, code, said) in [
+        (&["p50>60s", "errors>0", "max>=60s", "rate<0.01"][..], 0, ""),
+        (&["p50>20ms"], 1, "plainweave: p50>20ms: it was "),
+        (&["p99<60s", "rate<1M"], 1, "plainweave: rate<1M: it was "),
+    ] {
+        let flags = conditions.iter().flat_map(|condition| ["--fail-if", condition]);
+        let (got, out, error) = load(&args.iter().copied().chain(flags).collect::<Vec<_>>());
+        assert_eq!(got, Some(code), "{conditions:?}: {out}{error}");
+        assert!(error.contains(said) && error.is_empty() == (code == 0), "{error}");
+        assert!(out.contains("statuses  200 OK: 10"), "{out}");
+    }
+}
+
+#[test]
+fn a_condition_that_is_none_is_pointed_at() {
+    let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--fail-if", "p99>20"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("write a time with its unit") && error.contains("    p99>20\n          ^"), "{error}");
+}
+
+#[test]
+fn a_rate_that_cannot_be_kept_is_an_error() {
+    // One connection to a server that takes 50 ms: 20 requests a second are answered, of 500.
+    let (address, _) = slow(Duration::from_millis(50));
+    let url = format!("http://{address}/");
+    let args = ["http", &url, "-c", "1", "--rate", "500", "-d", "1s", "--timeout", "500ms", "--max-errors", "1"];
+    let (code, out, error) = load(&args);
+    assert_eq!(code, Some(1), "{out}{error}");
+    assert!(error.contains("the rate was not kept: of 500 requests/s"), "{error}");
+    let (code, out, error) = load(&[&args[..], &["--min-rate", "0"]].concat());
+    assert_eq!(code, Some(0), "{out}{error}");
+    // Twenty connections suffice.
+    let (code, out, error) = load(&["http", &url, "-c", "20", "--rate", "50", "-d", "1s", "--workers", "1"]);
+    assert_eq!(code, Some(0), "{out}{error}");
+}
+
+#[test]
+fn what_cannot_begin_is_told_apart() {
+    let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (up, _) = slow(Duration::ZERO);
+    let (down, up) = (format!("http://{down}/"), format!("http://{up}/"));
+    for (args, said) in [
+        (&["http", &down][..], "is the server running"),
+        (&["http", &up, "-c", "100000000"], "ulimit -n"),
+        (&["http", &up, "-n", "1", "--csv", "/no/such/folder/file.csv"], "/no/such/folder/file.csv"),
+    ] {
+        let (code, _, error) = load(args);
+        assert!(code == Some(3) && error.contains(said), "{args:?}: {code:?} {error}");
+    }
+}
+
+/// Sends a signal when the server has seen something; what the program wrote, its exit code, and how long it took.
+fn interrupted(args: &[&str], seen: &AtomicUsize, signal: Signal) -> (String, Option<i32>, Duration) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command.arg("load").args(args).env_remove("PLAINWEAVE_IO").stdout(Stdio::piped());
+    let mut child = child::Kept::spawn(&mut command).unwrap();
+    let start = Instant::now();
+    while seen.load(Ordering::Relaxed) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "no request came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let sent = Instant::now();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    (out, child.wait().unwrap().code(), sent.elapsed())
+}
+
+#[test]
+fn a_signal_ends_a_run_with_a_report() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        // Nothing is ever answered, and the timeout is far away.
+        let (address, seen) = slow(Duration::from_secs(3600));
+        let url = format!("http://{address}/");
+        let args = ["http", &url, "-c", "3", "-d", "1h", "--timeout", "1h", "--workers", "1"];
+        let (out, got, took) = interrupted(&args, &seen, signal);
+        assert_eq!(got, Some(code), "{out}");
+        assert!(
+            out.contains("answers   0 in ") && out.contains("requests without an answer when a signal came"),
+            "{out}"
+        );
+        assert!(took < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_run_that_has_long_to_wait() {
+    // The second request is due in an hour.
+    let (address, seen) = slow(Duration::ZERO);
+    let url = format!("http://{address}/");
+    let args = ["http", &url, "-c", "1", "--rate", "0.001", "-d", "1h"];
+    let (out, got, _) = interrupted(&args, &seen, Signal::INT);
+    assert_eq!(got, Some(130), "{out}");
+    assert!(out.contains("answers   1 in ") || out.contains("answers   0 in "), "{out}");
+}
+
+#[test]
+fn a_signal_ends_a_sweep_with_what_there_is() {
+    let (address, seen) = slow(Duration::ZERO);
+    let url = format!("http://{address}/");
+    let (out, got, _) = interrupted(&["http", &url, "-c", "1", "--rates", "50,60,70", "-d", "1h"], &seen, Signal::INT);
+    assert_eq!(got, Some(130), "{out}");
+    assert!(out.contains("\n       50 ") && !out.contains("\n       60 "), "{out}");
+}
+
+#[test]
+fn a_signal_ends_the_load_phase() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let address = server(move |mut stream, number| {
+        let mut bytes = [0; 1000];
+        while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+            counted.fetch_add(number, Ordering::Relaxed);
+        }
+    });
+    let (out, code, _) = interrupted(&["cache", &address.to_string(), "--timeout", "1h"], &seen, Signal::INT);
+    assert_eq!((code, out.as_str()), (Some(130), ""));
+}
