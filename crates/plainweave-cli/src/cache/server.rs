@@ -82,7 +82,7 @@ impl Server {
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
         let shown = Shown { cache, runtimes: watched, listeners: handles, stalls, start: Instant::now() };
         let start = |listener| Admin::start(listener, listeners.details, move |asked| shown.page(asked));
-        let _admin = listeners.admin.map(start).transpose()?;
+        let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
         if let Some((listener, _)) = &listeners.unix {
@@ -99,6 +99,8 @@ impl Server {
         shared.cache.clients.end();
         drop(listeners.unix);
         let finished = runtimes.wait_idle(grace);
+        // A page in progress holds the runtimes.
+        drop(admin);
         if let Some(runtimes) = Arc::into_inner(runtimes) {
             runtimes.shutdown(CANCELLED);
         }

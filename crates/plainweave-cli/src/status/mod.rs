@@ -94,9 +94,10 @@ impl Common<'_> {
     /// Returns the last stalls, without what they were in where that is not to be shown.
     fn past(&self, stalls: &Stalls) -> Vec<Value> {
         let stall = |past: Past| {
-            let name =
-                |name: Option<String>| name.map(|name| format!(" {}", visible(name.as_bytes()))).unwrap_or_default();
-            let fiber = past.fiber.filter(|_| self.details).map(|(id, own)| format!("#{id}{}", name(own)));
+            let fiber = past.fiber.filter(|_| self.details).map(|(id, name)| match name {
+                Some(name) => format!("#{id} {}", visible(name.as_bytes())),
+                None => format!("#{id}"),
+            });
             let calls = past.calls.iter().filter(|_| self.details).map(|call| visible(call.as_bytes()));
             json!({
                 "age": past.at.elapsed().as_secs_f64(),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use plainweave::Metrics;
 use plainweave::net;
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
+use serde_json::Value;
 
 use super::accept::Admission;
 use super::access::{AccessLog, Writer};
@@ -111,31 +112,51 @@ impl Observers {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.record) {
             (Some(listener), Some(record)) => {
-                let (server, start) = (server.clone(), Instant::now());
-                let page = move |asked: Asked<'_>| {
-                    let log = log.as_deref();
-                    match asked.path {
-                        "/" => status::page(),
-                        "/status.json" => {
-                            let (details, stopping) = (asked.details, server.is_stopping());
-                            let runtimes = &shown.runtimes;
-                            let (listeners, stalls) = (&*shown.listeners, shown.stalls.as_deref());
-                            let (server, links) = ("plainweave web", &["/metrics", "/health"]);
-                            let common =
-                                Common { server, start, stopping, details, runtimes, listeners, stalls, links };
-                            let (sums, slowest) = (record.counters.sums(), details.then_some(&record.slowest));
-                            let own = own(&sums, slowest, &shown.admission, log.map(AccessLog::dropped));
-                            status::answer(&common.figures(own, queues(&shown.admission)))
-                        }
-                        "/metrics" => metrics(&record.counters, &shown, log, start),
-                        path => health(path, server.is_stopping()),
-                    }
-                };
-                Some(Admin::start(listener, self.details, page)?)
+                let pages = Pages { server: server.clone(), record, shown, log, start: Instant::now() };
+                Some(Admin::start(listener, self.details, move |asked| pages.page(asked))?)
             }
             _ => None,
         };
         Ok(Observation { _admin: admin, _writer: writer })
+    }
+}
+
+/// The pages of the admin address.
+struct Pages<H> {
+    server: Arc<Server<H>>,
+    record: Arc<Record>,
+    shown: Shown,
+    log: Option<Arc<AccessLog>>,
+    start: Instant,
+}
+
+impl<H: Handler> Pages<H> {
+    /// Returns a page by its path.
+    fn page(&self, asked: Asked<'_>) -> Page {
+        match asked.path {
+            "/" => status::page(),
+            "/status.json" => status::answer(&self.figures(asked.details)),
+            "/metrics" => metrics(&self.record.counters, &self.shown, self.log.as_deref(), self.start),
+            "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
+            "/health" => Ok(("text/plain", "ok\n".to_owned())),
+            _ => Err(StatusCode::NOT_FOUND.into()),
+        }
+    }
+
+    fn figures(&self, details: bool) -> Value {
+        let common = Common {
+            server: "plainweave web",
+            start: self.start,
+            stopping: self.server.is_stopping(),
+            details,
+            runtimes: &self.shown.runtimes,
+            listeners: &self.shown.listeners,
+            stalls: self.shown.stalls.as_deref(),
+            links: &["/metrics", "/health"],
+        };
+        let (sums, slowest) = (self.record.counters.sums(), details.then_some(&self.record.slowest));
+        let own = own(&sums, slowest, &self.shown.admission, self.log.as_deref().map(AccessLog::dropped));
+        common.figures(own, queues(&self.shown.admission))
     }
 }
 
@@ -144,14 +165,6 @@ fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: I
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = connections(figures, &shown.admission.connection_limit, log);
     Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))
-}
-
-fn health(path: &str, stopping: bool) -> Page {
-    match path {
-        "/health" if stopping => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
-        "/health" => Ok(("text/plain", "ok\n".to_owned())),
-        _ => Err(StatusCode::NOT_FOUND.into()),
-    }
 }
 
 fn requests(mut figures: Figures, counters: &Counters) -> Figures {
