@@ -1,15 +1,23 @@
 //! The admin address of a server: small pages on a runtime of their own, so that they answer when the main one is
 //! stuck or overloaded.
+//!
+//! Details are what clients named (paths, keys) and what code a stalled worker was in. Pages get them to show only
+//! where this machine alone can ask: on a loopback address, by a request that names it as such. A web page from
+//! elsewhere in a browser on this machine can have its own name lead here (DNS rebinding), but not change what it is
+//! called in `Host`. Other addresses show them if a flag says so.
 
 use std::fmt::{Display, Write};
-use std::net::TcpListener;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use plainweave::net;
 use plainweave::{Metrics, Runtime, WorkerMetrics};
-use plainweave_http::header::{ALLOW, CONTENT_TYPE};
+use plainweave_http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
 /// For pages in progress when the server ends.
@@ -49,8 +57,39 @@ const WORKER_FIGURES: [WorkerFigure; 12] = [
     ),
 ];
 
-/// A page: its media type and its text, or a status when there is none.
-pub(crate) type Page = Result<(&'static str, String), StatusCode>;
+/// The media type of a page with scripts and styles of its own; see [`NONCE`].
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+/// What stands in such a page for the value that its scripts and styles are known by.
+const NONCE: &str = "{nonce}";
+/// Why there are no details.
+const WITHHELD: &str = "403 Forbidden\n\nThis shows what clients have named, and so it is for this machine alone: ask \
+                        http://127.0.0.1 or http://localhost, or start the server with --admin-details.\n";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) path: &'a str,
+    /// Whether details may be shown.
+    pub(crate) details: bool,
+}
+
+/// A page: its media type and its text, or why there is none.
+pub(crate) type Page = Result<(&'static str, String), Refusal>;
+
+/// Why there is no page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// A status that says it all.
+    Status(StatusCode),
+    /// It is nothing but details, and they may not be shown.
+    Details,
+}
+
+impl From<StatusCode> for Refusal {
+    fn from(status: StatusCode) -> Self {
+        Self::Status(status)
+    }
+}
 
 /// A running admin server; it ends when dropped.
 #[derive(Debug)]
@@ -59,15 +98,21 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves `page`, which gets a path, on one worker.
+    /// Serves `page` on one worker. `details`: whether other machines may see them too.
     pub(crate) fn start(
         listener: TcpListener,
-        page: impl Fn(&str) -> Page + Send + Sync + 'static,
+        details: bool,
+        page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
+        let local = listener.local_addr()?.ip().to_canonical().is_loopback();
         let runtime = Runtime::builder().workers(1).thread_name("admin").report_stalls(false).build();
         let runtime = runtime.context("cannot start the runtime of the admin address")?;
         let limits = Limits { idle_timeout: Duration::from_secs(300), ..Limits::default() };
-        let server = Arc::new(Server::new(move |request: &mut Request<'_>| answer(&page, request)).with_limits(limits));
+        let handler = move |request: &mut Request<'_>| {
+            let details = details || (local && names_this_machine(request.host()));
+            answer(&page, request, details)
+        };
+        let server = Arc::new(Server::new(handler).with_limits(limits));
         let listener = net::TcpListener::from_std(listener)?;
         runtime.run(|| server.start(listener))?;
         Ok(Self { runtime: Some(runtime) })
@@ -82,15 +127,53 @@ impl Drop for Admin {
     }
 }
 
-fn answer(page: &impl Fn(&str) -> Page, request: &Request<'_>) -> Response {
+fn answer(page: &impl Fn(Asked<'_>) -> Page, request: &Request<'_>, details: bool) -> Response {
     if *request.method() != Method::GET && *request.method() != Method::HEAD {
         let response = Response::plain(StatusCode::METHOD_NOT_ALLOWED);
-        return response.with_header(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return protected(response.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")), "");
     }
-    match page(request.path()) {
-        Ok((kind, text)) => Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)),
-        Err(status) => Response::plain(status),
+    match page(Asked { path: request.path(), details }) {
+        Ok((HTML, text)) => {
+            let nonce = nonce();
+            let allowed =
+                format!("; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:");
+            let response = Response::ok(text.replace(NONCE, &nonce));
+            protected(response.with_header(CONTENT_TYPE, HeaderValue::from_static(HTML)), &allowed)
+        }
+        Ok((kind, text)) => protected(Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)), ""),
+        Err(Refusal::Status(status)) => protected(Response::plain(status), ""),
+        Err(Refusal::Details) => protected(Response::text(StatusCode::FORBIDDEN, WITHHELD), ""),
     }
+}
+
+/// Has browsers keep nothing of a response, take it for what it says it is, and let it load nothing but what `allowed`
+/// names.
+fn protected(response: Response, allowed: &str) -> Response {
+    let policy = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'{allowed}");
+    // Without one, a browser runs no script that it should not: there is none but the page's own.
+    let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
+    response
+        .with_header(CONTENT_SECURITY_POLICY, policy)
+        .with_header(CACHE_CONTROL, HeaderValue::from_static("no-store"))
+        .with_header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
+        .with_header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"))
+}
+
+/// Returns 128 bits that nobody can foresee: `std` seeds these keys by the system's random numbers.
+fn nonce() -> String {
+    let keys = RandomState::new();
+    format!("{:016x}{:016x}", keys.hash_one(1u8), keys.hash_one(2u8))
+}
+
+/// Returns whether `Host` is an address or `localhost`, which no name service of others answers for. Clients of HTTP
+/// 1.0 need not send one; browsers always do.
+fn names_this_machine(host: Option<&str>) -> bool {
+    let Some(host) = host else { return true };
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split_once(']').is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok());
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
 
 /// Figures in Prometheus' text format.
@@ -171,4 +254,28 @@ impl Figures {
 pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_others_may_give_are_told_apart() {
+        for own in ["localhost", "LocalHost:9180", "127.0.0.1", "127.0.0.1:9180", "[::1]", "[::1]:9180"] {
+            assert!(names_this_machine(Some(own)), "{own}");
+        }
+        for other in ["example.org", "example.org:9180", "localhost.example.org", "127.0.0.1.example.org", "[x]:1", ""]
+        {
+            assert!(!names_this_machine(Some(other)), "{other}");
+        }
+        assert!(names_this_machine(None));
+    }
+
+    #[test]
+    fn nonces_differ() {
+        let nonces = [(); 3].map(|()| nonce());
+        assert!(nonces.iter().all(|nonce| nonce.len() == 32));
+        assert!(nonces[0] != nonces[1] && nonces[1] != nonces[2] && nonces[0] != nonces[2]);
+    }
 }

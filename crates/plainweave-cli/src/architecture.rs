@@ -110,12 +110,8 @@ pub(crate) struct Runtimes {
 }
 
 impl Runtimes {
-    /// Starts them. `start` starts one.
-    pub(crate) fn start<'a>(
-        setup: Setup<'a>,
-        architecture: Architecture,
-        start: impl Fn(Setup<'a>) -> anyhow::Result<Runtime>,
-    ) -> anyhow::Result<Self> {
+    /// Starts them.
+    pub(crate) fn start(setup: Setup<'_>, architecture: Architecture) -> anyhow::Result<Self> {
         let several = matches!(architecture, Architecture::EventLoops | Architecture::Pipeline(_));
         ensure!(
             !several || setup.waits.is_none(),
@@ -126,15 +122,15 @@ impl Runtimes {
         let main = match architecture {
             Architecture::EventLoops => {
                 let workers = setup.workers.or(available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-                loops = (0..workers.get()).map(|_| start(one)).collect::<Result<_, _>>()?;
-                start(one)?
+                loops = (0..workers.get()).map(|_| one.start()).collect::<Result<_, _>>()?;
+                one.start()?
             }
             Architecture::Pipeline(workers) => {
-                let runtime = start(Setup { workers: Some(workers), ..setup })?;
+                let runtime = Setup { workers: Some(workers), ..setup }.start()?;
                 stage = Some(Arc::new(Stage { runtime, room: Semaphore::new(QUEUE * workers.get()) }));
-                start(setup)?
+                setup.start()?
             }
-            _ => start(setup)?,
+            _ => setup.start()?,
         };
         Ok(Self { architecture, main, loops: Arc::new(Loops { runtimes: loops, next: AtomicUsize::new(0) }), stage })
     }
@@ -142,6 +138,14 @@ impl Runtimes {
     fn all(&self) -> impl Iterator<Item = &Runtime> {
         let stage = self.stage.iter().map(|stage| &stage.runtime);
         std::iter::once(&self.main).chain(&self.loops.runtimes).chain(stage)
+    }
+
+    /// Returns each of them with what it does beside the others; an only one has no name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Runtime)> {
+        let main = if self.loops.runtimes.is_empty() { "" } else { "accepting" };
+        let loops = self.loops.runtimes.iter().enumerate().map(|(n, runtime)| (format!("loop {n}:"), runtime));
+        let stage = self.stage.iter().map(|stage| ("stage".to_owned(), &stage.runtime));
+        std::iter::once((main.to_owned(), &self.main)).chain(loops).chain(stage)
     }
 
     /// Returns the metrics of each of them.

@@ -4,23 +4,17 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use plainweave::policy::Choice;
-use plainweave::stall::Culprit;
 use plainweave::{Movement, Runtime, RuntimeBuilder, Stall, Storage};
 
 use crate::bench_flags;
 use crate::console::say;
 use crate::mode::Mode;
-
-/// Stalls at least this long are reported, if the server itself caused them.
-const STALL: Duration = Duration::from_millis(10);
-/// Minimum interval between two reports of stalls.
-const QUIET: Duration = Duration::from_secs(1);
+use crate::stalls::Stalls;
 
 /// An I/O driver by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,23 +40,19 @@ pub(crate) struct Setup<'a> {
     pub(crate) mode: Mode,
     /// Where to write how long fibers wait, for a benchmark.
     pub(crate) waits: Option<&'a Path>,
+    /// Where stalls are reported, and on standard error. The names in a report take memory, 30 MB in a debug build, so
+    /// this is optional.
+    pub(crate) stalls: Option<&'a Arc<Stalls>>,
 }
 
 impl Setup<'_> {
     /// Starts it.
     pub(crate) fn start(self) -> anyhow::Result<Runtime> {
-        self.build(self.builder())
-    }
-
-    /// Starts it, to report stalls on standard error. The names in a report take memory, 30 MB in a debug build, so
-    /// this is optional.
-    pub(crate) fn start_that_reports(self) -> anyhow::Result<Runtime> {
-        let stalls = Stalls::default();
-        let tell = move |stall: &Stall| stalls.tell(self.name, stall, |line| say(io::stderr(), line));
-        self.build(self.builder().on_stall(tell))
-    }
-
-    fn build(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
+        let mut builder = self.builder();
+        if let Some(stalls) = self.stalls.cloned() {
+            let note = move |stall: &Stall| stalls.note(self.name, stall, |line| say(io::stderr(), line));
+            builder = builder.on_stall(note);
+        }
         match self.waits {
             Some(file) => bench_flags::start_observed(builder, file),
             None => builder.build().context("cannot start the runtime"),
@@ -102,37 +92,6 @@ impl Setup<'_> {
     }
 }
 
-/// The reports of stalls so far.
-#[derive(Debug, Default)]
-struct Stalls(Mutex<Reported>);
-
-#[derive(Debug, Default)]
-struct Reported {
-    last: Option<Instant>,
-    /// Reports since then.
-    left_out: u64,
-}
-
-impl Stalls {
-    /// At most once a second, with the number of those left out. What the machine's other programs have caused, and
-    /// what was over before it could be looked at, is in the metrics alone.
-    fn tell(&self, name: &str, stall: &Stall, say: impl FnOnce(&str)) {
-        let own = stall.held.saturating_sub(stall.starved) >= STALL;
-        if !own || !matches!(stall.culprit, Culprit::Fiber { .. } | Culprit::Silent) {
-            return;
-        }
-        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.last.is_some_and(|last| last.elapsed() < QUIET) {
-            reported.left_out += 1;
-            return;
-        }
-        let left_out = std::mem::take(&mut reported.left_out);
-        reported.last = Some(Instant::now());
-        let others = if left_out > 0 { format!("\n    (before it, {left_out} were left out)") } else { String::new() };
-        say(&format!("plainweave {name}: {stall}{others}"));
-    }
-}
-
 /// Returns driver, policy and mode as labels of a metric.
 pub(crate) fn labels(runtime: &Runtime) -> String {
     let (driver, policy, mode) = (runtime.driver(), runtime.policy(), Mode::of(runtime));
@@ -154,41 +113,5 @@ impl fmt::Display for Described<'_> {
             Some(reason) => write!(f, "; not io_uring: {reason}"),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn of_many_stalls_one_is_reported() {
-        let (send, stalled) = mpsc::channel();
-        let (ended, wait) = mpsc::channel::<()>();
-        let runtime = Runtime::builder().workers(2).on_stall(move |stall| {
-            let _ = send.send(stall.clone());
-        });
-        let runtime = runtime.build().unwrap();
-        let fiber = runtime.spawn(move || wait.recv());
-        // Others may be the machine's fault, or over; this one is reported until it ends.
-        let stall = stalled.iter().find(|stall| {
-            matches!(stall.culprit, Culprit::Fiber { .. }) && stall.held.saturating_sub(stall.starved) >= STALL
-        });
-        let (stall, stalls, mut lines) = (stall.unwrap(), Stalls::default(), Vec::new());
-        (0..3).for_each(|_| stalls.tell("test", &stall, |line| lines.push(line.to_owned())));
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("plainweave test: worker "), "{}", lines[0]);
-        stalls.0.lock().unwrap().last = None;
-        stalls.tell("test", &stall, |line| lines.push(line.to_owned()));
-        assert!(lines[1].ends_with("\n    (before it, 2 were left out)"), "{}", lines[1]);
-        let mut starved = stall;
-        starved.starved = starved.held;
-        stalls.0.lock().unwrap().last = None;
-        stalls.tell("test", &starved, |line| lines.push(line.to_owned()));
-        assert_eq!(lines.len(), 2);
-        drop(ended);
-        let _ = fiber.join();
     }
 }

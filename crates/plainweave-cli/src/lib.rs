@@ -17,6 +17,8 @@ mod memory_limit;
 mod mode;
 mod policies;
 mod signals;
+mod stalls;
+mod status;
 mod web;
 
 use std::process::ExitCode;

@@ -152,6 +152,14 @@ impl Runtime {
         self.pool.regular()
     }
 
+    /// Returns the workers that have a thread, spare ones last: the worker's number, and the kernel's number of the
+    /// thread (gettid(2)), by which `/proc/self/task` and profilers know it.
+    #[must_use]
+    pub fn worker_threads(&self) -> Vec<(usize, u32)> {
+        let threads = self.pool.workers.iter().map(|worker| worker.thread()).enumerate();
+        threads.filter(|(_, thread)| *thread != 0).collect()
+    }
+
     /// Returns the runtime's current metrics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {

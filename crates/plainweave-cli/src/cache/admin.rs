@@ -1,28 +1,65 @@
-//! What the admin address (`crate::admin`) shows of a cache: `/metrics` for Prometheus, `/health`, and `/hotkeys`.
+//! What the admin address (`crate::admin`) shows of a cache: a page in the browser and its figures (`status`),
+//! `/metrics` for Prometheus, `/health`, and `/hotkeys`.
 
 use std::fmt::Write;
-use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
+use plainweave::net::TcpListener;
 use plainweave_http::StatusCode;
+use serde_json::Value;
 
 use super::shared::Cache;
+use super::status::{own, queues};
 use super::tally::{KINDS, NAMES, Sums};
 use super::watch::Escaped;
-use crate::admin::{Figures, Page};
+use crate::admin::{Asked, Figures, Page, Refusal};
 use crate::architecture::Runtimes;
+use crate::stalls::Stalls;
+use crate::status::{self, Common};
 
 /// Keys that are listed.
 const HOT: usize = 100;
 const PREFIX: &str = "plainweave_cache";
 
-/// Returns a page by its path.
-pub(super) fn page(cache: &Cache, runtimes: &Weak<Runtimes>, path: &str) -> Page {
-    match path {
-        "/metrics" => Ok((Figures::KIND, metrics(cache, runtimes))),
-        "/health" => Ok(("text/plain", "ok\n".to_owned())),
-        "/hotkeys" => Ok(("text/plain", hot_keys(cache))),
-        _ => Err(StatusCode::NOT_FOUND),
+/// What the pages show.
+pub(super) struct Shown {
+    pub(super) cache: Arc<Cache>,
+    pub(super) runtimes: Weak<Runtimes>,
+    /// Handles of the listeners, whose queues are read.
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) stalls: Option<Arc<Stalls>>,
+    pub(super) start: Instant,
+}
+
+impl Shown {
+    /// Returns a page by its path.
+    pub(super) fn page(&self, asked: Asked<'_>) -> Page {
+        let cache = &self.cache;
+        match asked.path {
+            "/" => status::page(),
+            "/status.json" => status::answer(&self.figures(asked.details)),
+            "/metrics" => Ok((Figures::KIND, metrics(cache, &self.runtimes))),
+            "/health" => Ok(("text/plain", "ok\n".to_owned())),
+            "/hotkeys" if asked.details => Ok(("text/plain", hot_keys(cache))),
+            "/hotkeys" => Err(Refusal::Details),
+            _ => Err(StatusCode::NOT_FOUND.into()),
+        }
+    }
+
+    fn figures(&self, details: bool) -> Value {
+        let common = Common {
+            server: "plainweave cache",
+            start: self.start,
+            stopping: self.cache.is_stopping(),
+            details,
+            runtimes: &self.runtimes,
+            listeners: &self.listeners,
+            stalls: self.stalls.as_deref(),
+            links: if details { &["/metrics", "/health", "/hotkeys"] } else { &["/metrics", "/health"] },
+        };
+        common.figures(own(&self.cache, details), queues(&self.cache))
     }
 }
 

@@ -21,7 +21,7 @@ Examples:
   plainweave cache                              64 MB on port 11211 of all addresses, as memcached does
   plainweave cache -m 1024 -l 127.0.0.1 -t 2    1 GB, this machine only, two workers
   plainweave cache -s /run/cache.sock -a 770    a Unix socket instead of a port
-  plainweave cache --admin 127.0.0.1:9180       /metrics, /health and /hotkeys over HTTP
+  plainweave cache --admin 127.0.0.1:9180       a page in the browser, /metrics, /health and /hotkeys
 
 Environment:
   MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
@@ -94,9 +94,14 @@ pub(super) struct Listen {
     #[arg(value_parser = clap::value_parser!(u16).range(0..=0))]
     pub(super) udp_port: u16,
 
-    /// Serve /metrics (Prometheus), /health and /hotkeys over HTTP on this address
+    /// Serve a page that shows how the cache is doing, /metrics (Prometheus), /health and /hotkeys over HTTP on this
+    /// address
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) admin: Option<SocketAddr>,
+
+    /// Show details on the admin address although it is not a loopback one: hot keys, and what stalled workers were in
+    #[arg(long, requires = "admin")]
+    pub(super) admin_details: bool,
 }
 
 /// What is stored.
@@ -210,6 +215,11 @@ pub(super) struct EngineFlags {
 
     #[command(flatten)]
     pub(super) bench: BenchFlags,
+
+    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error, and on
+    /// the page of --admin; finding the names in the program takes some memory (30 MB in a debug build)
+    #[arg(long)]
+    pub(super) report_stalls: bool,
 
     /// User to run as; root becomes it before any file or port is opened, others ignore it
     #[arg(short = 'u', long, value_name = "USER")]

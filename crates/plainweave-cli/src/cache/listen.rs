@@ -18,6 +18,8 @@ pub(super) struct Listeners {
     pub(super) tcp: Vec<TcpListener>,
     pub(super) unix: Option<(UnixListener, SocketFile)>,
     pub(super) admin: Option<TcpListener>,
+    /// Whether the admin address shows details to other machines, too.
+    pub(super) details: bool,
 }
 
 /// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its place.
@@ -67,7 +69,7 @@ impl fmt::Display for Listeners {
             write!(f, " {}", file.path.display())?;
         }
         match self.admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
-            Some(address) => write!(f, ", figures on http://{address}/metrics"),
+            Some(address) => write!(f, ", admin http://{address}/"),
             None => Ok(()),
         }
     }
@@ -81,7 +83,7 @@ pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
     }
     let admin = flags.admin.map(|address| bind(address, flags.listen_backlog, false)).transpose()?;
-    Ok(Listeners { tcp, unix, admin })
+    Ok(Listeners { tcp, unix, admin, details: flags.admin_details })
 }
 
 fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {

@@ -31,11 +31,13 @@ mod session;
 mod settings;
 mod shared;
 mod stats;
+mod status;
 pub mod store;
 mod tally;
 mod watch;
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
@@ -47,6 +49,7 @@ use crate::console::say;
 use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{Attention, Stop};
+use crate::stalls::Stalls;
 pub(crate) use flags::Flags;
 use memory_bound::MemoryBound;
 use pidfile::PidFile;
@@ -79,6 +82,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         privileges::assume(user)?;
     }
     let (workers, policy) = (Some(workers), engine.policy.as_deref());
+    let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
     let setup = Setup {
         name: "cache",
         workers,
@@ -86,8 +90,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         policy,
         mode: engine.mode(),
         waits: engine.bench.waits.as_deref(),
+        stalls: stalls.as_ref(),
     };
-    let runtimes = Runtimes::start(setup, engine.architecture.architecture, Setup::start)?;
+    let runtimes = Runtimes::start(setup, engine.architecture.architecture)?;
     settings.runtime = runtimes.labels();
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
@@ -112,7 +117,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
-    let server = server::Server::new(runtimes, cache);
+    let server = server::Server::new(runtimes, cache, stalls);
     let _attention = Attention::pay(server.operated()).context("the signals could not be caught")?;
     say(io::stdout(), &line);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;

@@ -9,18 +9,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
 
+use super::admin::Shown;
 use super::conn::{Conn, Next};
+use super::dump;
 use super::listen::Listeners;
 use super::shared::Cache;
-use super::{admin, dump};
 use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes};
 use crate::signals::{self, Stop};
+use crate::stalls::Stalls;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -34,6 +36,7 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 pub(super) struct Server {
     runtimes: Runtimes,
     shared: Shared,
+    stalls: Option<Arc<Stalls>>,
 }
 
 #[derive(Clone)]
@@ -44,9 +47,9 @@ struct Shared {
 }
 
 impl Server {
-    pub(super) fn new(runtimes: Runtimes, cache: Cache) -> Self {
+    pub(super) fn new(runtimes: Runtimes, cache: Cache, stalls: Option<Arc<Stalls>>) -> Self {
         let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
-        Self { runtimes, shared: Shared { cache: Arc::new(cache), architecture, loops } }
+        Self { runtimes, shared: Shared { cache: Arc::new(cache), architecture, loops }, stalls }
     }
 
     /// Returns what signals reach.
@@ -63,21 +66,23 @@ impl Server {
         asked: mpsc::Receiver<()>,
         grace: Duration,
     ) -> anyhow::Result<bool> {
-        let Self { runtimes, shared } = self;
+        let Self { runtimes, shared, stalls } = self;
         // Before a client can ask for another verbosity.
         if shared.cache.verbosity() >= 1 {
             shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
         }
         let runtimes = Arc::new(runtimes);
-        let mut open = Vec::new();
+        let (mut open, mut handles) = (Vec::new(), Vec::new());
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
             open.push(listener.try_clone()?);
+            handles.push(listener.try_clone()?);
             shared.start(&runtimes.main, &Arc::new(listener));
         }
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
-        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, &watched, path));
-        let _admin = listeners.admin.map(start).transpose()?;
+        let shown = Shown { cache, runtimes: watched, listeners: handles, stalls, start: Instant::now() };
+        let start = |listener| Admin::start(listener, listeners.details, move |asked| shown.page(asked));
+        let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
         if let Some((listener, _)) = &listeners.unix {
@@ -94,6 +99,8 @@ impl Server {
         shared.cache.clients.end();
         drop(listeners.unix);
         let finished = runtimes.wait_idle(grace);
+        // A page in progress holds the runtimes.
+        drop(admin);
         if let Some(runtimes) = Arc::into_inner(runtimes) {
             runtimes.shutdown(CANCELLED);
         }

@@ -195,7 +195,7 @@ impl Default for Sums {
 }
 
 impl Sums {
-    #[cfg(test)]
+    /// Returns a count.
     pub(crate) fn get(&self, what: Count) -> u64 {
         self.counts[what as usize]
     }
@@ -230,6 +230,12 @@ impl Latency {
             seen >= rank
         });
         found.map_or(0.0, upper)
+    }
+
+    /// Returns how many took up to a time, in seconds, and longer than the time before it, of those that any took.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        buckets.map(|(bucket, count)| (upper(bucket) / 1e6, *count))
     }
 
     /// For each power of two in microseconds, how many took at most that long.

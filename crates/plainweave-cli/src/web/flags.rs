@@ -29,6 +29,7 @@ Examples:
   plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
   plainweave web --io epoll --workers 1             one worker, without io_uring
   plainweave web --header-timeout 5s --idle-timeout 2m
+  plainweave web --admin 9080                       a page on http://127.0.0.1:9080 shows how it is doing
 
 ",
     signals::help!()
@@ -94,8 +95,8 @@ pub(super) struct RuntimeFlags {
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
-    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error; finding
-    /// the names in the program takes some memory (30 MB in a debug build)
+    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error, and on
+    /// the page of --admin; finding the names in the program takes some memory (30 MB in a debug build)
     #[arg(long)]
     pub(super) report_stalls: bool,
 }
@@ -119,9 +120,15 @@ pub(super) struct ObservationFlags {
     #[arg(long, value_name = "FORMAT", default_value = "combined", requires = "access_log")]
     pub(super) log_format: Format,
 
-    /// Address and port, or a port on 127.0.0.1, for /metrics (Prometheus) and /health; not for the public
+    /// Address and port, or a port on 127.0.0.1, for a page that shows how the server is doing, /metrics (Prometheus)
+    /// and /health; not for the public
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
+
+    /// Show details on the admin address although it is not a loopback one: the slowest paths, and what stalled
+    /// workers were in
+    #[arg(long, requires = "admin")]
+    pub(super) admin_details: bool,
 }
 
 /// What of the files is kept in memory.

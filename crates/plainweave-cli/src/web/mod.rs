@@ -12,6 +12,8 @@ mod listen;
 mod memory_bound;
 mod observe;
 mod serve;
+mod slowest;
+mod status;
 
 use std::io;
 use std::net::TcpListener;
@@ -20,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use anyhow::Context;
+use plainweave::net;
 use plainweave_http::Server;
 use plainweave_http::accept::ConnectionLimit;
 use plainweave_http::files::StaticFiles;
@@ -30,20 +33,22 @@ use crate::architecture::Runtimes;
 use crate::console::say;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
+use crate::stalls::Stalls;
 use accept::Admission;
 use access::AccessLog;
 use faults::Faults;
 pub(crate) use flags::Flags;
 use in_progress::InProgress;
 use memory_bound::MemoryBound;
-use observe::Observers;
+use observe::{Observers, Shown};
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let engine = serve::Engine::choose(&flags.runtime)?;
+    let stalls = flags.runtime.report_stalls.then(Arc::<Stalls>::default);
+    let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref())?;
     let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
     let memory = MemoryBound::new(limit, flags.caching.cache, architecture.has_fiber_each());
@@ -81,7 +86,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
     let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
-    let observation = observers.open(&server, &admission, engine.runtimes())?;
+    let handles = listeners.iter().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
+    let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
+    let shown = Shown { admission: admission.clone(), runtimes, listeners: handles, stalls };
+    let observation = observers.open(&server, shown)?;
     let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
     drop(attention);
     drop(observation);

@@ -5,8 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use plainweave::Metrics;
+use plainweave::net;
 use plainweave_http::accept::{ConnectionLimit, MOST};
-use plainweave_http::{Handler, Server, StatusCode};
+use plainweave_http::{Exchange, Handler, Server, StatusCode};
+use serde_json::Value;
 
 use super::accept::Admission;
 use super::access::{AccessLog, Writer};
@@ -14,14 +16,42 @@ use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
-use crate::admin::{self, Admin, Figures, Page};
+use super::slowest::Slowest;
+use super::status::{own, queues};
+use crate::admin::{self, Admin, Asked, Figures, Page};
 use crate::architecture::Runtimes;
+use crate::stalls::Stalls;
+use crate::status::{self, Common};
 
 /// What is watched with, before the server is built.
 pub(super) struct Observers {
     log: Option<(Arc<AccessLog>, Writer)>,
-    counters: Option<Arc<Counters>>,
+    record: Option<Arc<Record>>,
     listener: Option<TcpListener>,
+    /// Whether the admin address shows details to other machines, too.
+    details: bool,
+}
+
+/// What exchanges are recorded in for the admin address.
+struct Record {
+    counters: Counters,
+    slowest: Slowest,
+}
+
+impl Record {
+    fn exchange(&self, exchange: &Exchange<'_>) {
+        let sample = self.counters.count(exchange);
+        self.slowest.pass(exchange, sample);
+    }
+}
+
+/// What the admin address shows.
+pub(super) struct Shown {
+    pub(super) admission: Admission,
+    pub(super) runtimes: Weak<Runtimes>,
+    /// Handles of the listeners, whose queues are read.
+    pub(super) listeners: Vec<net::TcpListener>,
+    pub(super) stalls: Option<Arc<Stalls>>,
 }
 
 /// Keeps log and admin address going until dropped.
@@ -36,29 +66,30 @@ impl Observers {
         let log = flags.access_log.as_deref();
         let log = log.map(|path| AccessLog::start(path, flags.log_format, faults.clone())).transpose()?;
         let listener = flags.admin.map(super::listen::bind).transpose()?;
-        Ok(Self { log, counters: listener.is_some().then(|| Arc::new(Counters::new())), listener })
+        let record = || Arc::new(Record { counters: Counters::new(), slowest: Slowest::new() });
+        Ok(Self { log, record: listener.is_some().then(record), listener, details: flags.admin_details })
     }
 
     /// Has the server tell of its errors, and of each exchange if anybody wants to know.
     pub(super) fn watch<H: Handler>(&self, server: Server<H>, faults: Arc<Faults>) -> Server<H> {
-        let counters = self.counters.clone();
+        let record = self.record.clone();
         let server = server.on_error(move |error| {
             faults.exchange(error);
-            if let Some(counters) = &counters {
-                counters.count_error(error);
+            if let Some(record) = &record {
+                record.counters.count_error(error);
             }
         });
         let log = self.log.as_ref().map(|(log, _)| log.clone());
-        match (log, self.counters.clone()) {
+        match (log, self.record.clone()) {
             (None, None) => server,
             (Some(log), None) => {
                 let server = if log.wants_times() { server } else { server.without_times() };
                 server.on_exchange(move |exchange| log.record(exchange))
             }
-            (None, Some(counters)) => server.on_exchange(move |exchange| counters.count(exchange)),
-            (Some(log), Some(counters)) => server.on_exchange(move |exchange| {
+            (None, Some(record)) => server.on_exchange(move |exchange| record.exchange(exchange)),
+            (Some(log), Some(record)) => server.on_exchange(move |exchange| {
                 log.record(exchange);
-                counters.count(exchange);
+                record.exchange(exchange);
             }),
         }
     }
@@ -75,27 +106,12 @@ impl Observers {
     }
 
     /// Opens the admin address.
-    pub(super) fn open<H: Handler>(
-        self,
-        server: &Arc<Server<H>>,
-        admission: &Admission,
-        runtimes: Weak<Runtimes>,
-    ) -> anyhow::Result<Observation> {
+    pub(super) fn open<H: Handler>(self, server: &Arc<Server<H>>, shown: Shown) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
-        let admin = match (self.listener, self.counters) {
-            (Some(listener), Some(counters)) => {
-                let (server, admission, start) = (server.clone(), admission.clone(), Instant::now());
-                let page = move |path: &str| match path {
-                    "/metrics" => {
-                        let figures = Figures::default();
-                        let figures = requests(figures, &counters);
-                        let figures = in_progress(figures, &admission.in_progress);
-                        let figures = connections(figures, &admission.connection_limit, log.as_deref());
-                        Ok((Figures::KIND, process(figures, &runtimes, start).into_text()))
-                    }
-                    path => health(path, server.is_stopping()),
-                };
-                Some(Admin::start(listener, page)?)
+        let admin = match (self.listener, self.record) {
+            (Some(listener), Some(record)) => {
+                let pages = Pages { server: server.clone(), record, shown, log, start: Instant::now() };
+                Some(Admin::start(listener, self.details, move |asked| pages.page(asked))?)
             }
             _ => None,
         };
@@ -103,13 +119,50 @@ impl Observers {
     }
 }
 
-fn health(path: &str, stopping: bool) -> Page {
-    match path {
-        "/health" if stopping => Err(StatusCode::SERVICE_UNAVAILABLE),
-        "/health" => Ok(("text/plain", "ok\n".to_owned())),
-        "/" => Ok(("text/plain", "/metrics  Prometheus\n/health   200, or 503 while the server stops\n".to_owned())),
-        _ => Err(StatusCode::NOT_FOUND),
+/// The pages of the admin address.
+struct Pages<H> {
+    server: Arc<Server<H>>,
+    record: Arc<Record>,
+    shown: Shown,
+    log: Option<Arc<AccessLog>>,
+    start: Instant,
+}
+
+impl<H: Handler> Pages<H> {
+    /// Returns a page by its path.
+    fn page(&self, asked: Asked<'_>) -> Page {
+        match asked.path {
+            "/" => status::page(),
+            "/status.json" => status::answer(&self.figures(asked.details)),
+            "/metrics" => metrics(&self.record.counters, &self.shown, self.log.as_deref(), self.start),
+            "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
+            "/health" => Ok(("text/plain", "ok\n".to_owned())),
+            _ => Err(StatusCode::NOT_FOUND.into()),
+        }
     }
+
+    fn figures(&self, details: bool) -> Value {
+        let common = Common {
+            server: "plainweave web",
+            start: self.start,
+            stopping: self.server.is_stopping(),
+            details,
+            runtimes: &self.shown.runtimes,
+            listeners: &self.shown.listeners,
+            stalls: self.shown.stalls.as_deref(),
+            links: &["/metrics", "/health"],
+        };
+        let (sums, slowest) = (self.record.counters.sums(), details.then_some(&self.record.slowest));
+        let own = own(&sums, slowest, &self.shown.admission, self.log.as_deref().map(AccessLog::dropped));
+        common.figures(own, queues(&self.shown.admission))
+    }
+}
+
+fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
+    let figures = requests(Figures::default(), counters);
+    let figures = in_progress(figures, &shown.admission.in_progress);
+    let figures = connections(figures, &shown.admission.connection_limit, log);
+    Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))
 }
 
 fn requests(mut figures: Figures, counters: &Counters) -> Figures {
@@ -126,12 +179,10 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let name = "plainweave_http_duration_seconds";
     let help = "From a request's complete head to its answer handed over.";
     figures.metric::<u64>(name, "histogram", help, []);
-    let mut count = 0;
-    for (bound, bucket) in BUCKETS.iter().zip(sums.latency) {
-        count += bucket;
+    for (bound, count) in BUCKETS.iter().zip(sums.cumulative()) {
         figures.sample(&format!("{name}_bucket"), &format!("le=\"{}\"", *bound as f64 / 1e6), count);
     }
-    count += sums.latency[BUCKETS.len()];
+    let count = sums.timed();
     figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
     figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
     figures.sample(&format!("{name}_count"), "", count);

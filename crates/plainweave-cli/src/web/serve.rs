@@ -22,6 +22,7 @@ use crate::architecture::{Architecture, Handling, Loops, Runtimes};
 use crate::bench_block::BenchBlock;
 use crate::engine::Setup;
 use crate::signals::Stop;
+use crate::stalls::Stalls;
 
 type WebServer = Server<Site>;
 
@@ -64,7 +65,7 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
+    pub(super) fn choose(flags: &RuntimeFlags, stalls: Option<&Arc<Stalls>>) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
         let setup = Setup {
             name: "web",
@@ -73,9 +74,9 @@ impl Engine {
             policy,
             mode: flags.mode(),
             waits: flags.bench.waits.as_deref(),
+            stalls,
         };
-        let start = |setup: Setup<'_>| if flags.report_stalls { setup.start_that_reports() } else { setup.start() };
-        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, start)?)))
+        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture)?)))
     }
 
     /// For the admin address, which does not keep them alive.

@@ -13,4 +13,5 @@ mod memory_limit;
 mod monitoring;
 mod privileges;
 mod running;
+mod status;
 mod telling;
