@@ -11,6 +11,7 @@ use signal_hook::{SigId, consts};
 
 use crate::io::op::Op;
 use crate::sched::io_call::{Descriptor, perform};
+use crate::sync::select::SignalBranch;
 
 /// "Terminate", as `kill` sends it.
 pub const SIGTERM: i32 = consts::SIGTERM;
@@ -90,6 +91,28 @@ impl Signals {
             // SAFETY: `perform` does not return while the kernel may write to the buffer.
             unsafe { perform(&self.pipe, op, limit) }?;
         }
+    }
+
+    /// Returns the number of a signal if one has come. Like a waiter it takes a byte before it looks: to poll for
+    /// another byte, with one left here, would not wait.
+    pub(crate) fn try_wait(&self) -> Option<i32> {
+        while matches!(rustix::io::read(&self.pipe, &mut [0_u8; 1]), Ok(1)) {
+            if let Some(signal) = self.pending() {
+                return Some(signal);
+            }
+        }
+        None
+    }
+
+    /// Returns what becomes readable when a signal comes.
+    pub(crate) fn pipe(&self) -> &Descriptor {
+        &self.pipe
+    }
+
+    /// Returns the signals as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&self) -> SignalBranch<'_> {
+        SignalBranch::new(self)
     }
 
     fn pending(&self) -> Option<i32> {

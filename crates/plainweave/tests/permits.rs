@@ -4,10 +4,10 @@ mod common;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::*;
-use plainweave::sync::{Mutex, Semaphore};
+use plainweave::sync::{Mutex, Semaphore, channel, select};
 use plainweave::time::with_timeout;
 use plainweave::{is_cancelled, spawn, yield_now};
 
@@ -21,6 +21,10 @@ on_every_driver!(
     a_closed_semaphore_refuses,
     permits_are_conserved_when_waiters_are_cancelled,
     closing_loses_no_permit,
+    a_permit_is_a_branch,
+    a_semaphore_that_closes_ends_selects,
+    neither_selects_nor_waiters_keep_the_others_out,
+    cancelled_selects_lose_no_permit,
 );
 
 fn an_owned_guard_outlives_the_borrow(setup: Setup) {
@@ -226,5 +230,135 @@ fn closing_loses_no_permit(setup: Setup) {
         releaser.join().unwrap();
         let served: usize = fibers.into_iter().map(|fiber| usize::from(fiber.join().unwrap())).sum();
         assert_eq!(served + permits.available(), 2);
+    }
+}
+
+fn a_permit_is_a_branch(setup: Setup) {
+    setup.runtime().run(|| {
+        let permits = Arc::new(Semaphore::new(1));
+        let (sender, receiver) = channel::bounded::<u8>(1);
+        let held = select! {
+            acquire(permits) -> permit => permit.unwrap(),
+            recv(receiver) -> _ => unreachable!("empty"),
+        };
+        let held = held.unwrap();
+        assert_eq!((held.count(), permits.available()), (1, 0));
+        sender.send(1).unwrap();
+        let lost = select! {
+            acquire(permits) -> _ => unreachable!("none is left"),
+            recv(receiver) -> result => result.unwrap(),
+        };
+        assert_eq!(lost.unwrap(), 1);
+        let theirs = permits.clone();
+        let waiter = spawn(move || {
+            let waited = select! {
+                acquire(theirs) -> permit => permit.unwrap().count(),
+                recv(receiver) -> _ => unreachable!("empty"),
+            };
+            waited.unwrap()
+        });
+        pause();
+        drop(held);
+        assert_eq!(waiter.join().unwrap(), 1);
+        assert_eq!(permits.available(), 1, "the branch that lost took none, and the one that won gave it back");
+        assert!(select! { acquire(permits) -> permit => permit.is_ok(), default => false }.unwrap());
+    });
+}
+
+fn a_semaphore_that_closes_ends_selects(setup: Setup) {
+    setup.runtime().run(|| {
+        let permits = Arc::new(Semaphore::new(0));
+        let select = |permits: Arc<Semaphore>| {
+            move || {
+                let result = select! { acquire(permits) -> permit => permit.map(|permit| permit.forget()) };
+                result.unwrap().unwrap_err().kind()
+            }
+        };
+        let waiters = [0, 1].map(|_| spawn(select(permits.clone())));
+        pause();
+        permits.close();
+        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), ErrorKind::BrokenPipe));
+        assert_eq!(select(permits)(), ErrorKind::BrokenPipe);
+    });
+}
+
+/// One permit, and fibers that come back for it at once, by a select or not: each is overtaken by a bounded number.
+fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
+    const EACH: usize = 200;
+    for selects in [1, 3, 5] {
+        let permits = Arc::new(Semaphore::new(1));
+        let served = Arc::new(AtomicUsize::new(0));
+        let worst = setup.workers(1).run(move || {
+            let fibers: Vec<_> = (0..6)
+                .map(|n| {
+                    let (permits, served) = (permits.clone(), served.clone());
+                    spawn(move || {
+                        let (_never, empty) = channel::bounded::<u8>(0);
+                        let mut worst = 0;
+                        for _ in 0..EACH {
+                            let before = served.load(Ordering::SeqCst);
+                            let permit = if n < selects {
+                                select! {
+                                    acquire(permits) -> permit => permit.unwrap(),
+                                    recv(empty) -> _ => unreachable!("nobody sends"),
+                                }
+                                .unwrap()
+                            } else {
+                                permits.acquire().unwrap()
+                            };
+                            worst = worst.max(served.fetch_add(1, Ordering::SeqCst) - before);
+                            yield_now();
+                            drop(permit);
+                        }
+                        worst
+                    })
+                })
+                .collect();
+            fibers.into_iter().map(|fiber| fiber.join().unwrap()).max().unwrap()
+        });
+        // Served alternately, one of five in its line waits for the other four and for as many of the other line.
+        assert!(worst <= 12, "{worst} were served before one that waited, with {selects} selects");
+    }
+}
+
+fn cancelled_selects_lose_no_permit(setup: Setup) {
+    const PERMITS: usize = 2;
+    for runtime in [setup.runtime(), setup.shared_workers(2)] {
+        let semaphores = Arc::new([Semaphore::new(PERMITS), Semaphore::new(PERMITS)]);
+        let holders = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let taken = Arc::new(AtomicUsize::new(0));
+        for round in 0..40 {
+            let mut random = Random::new(round + 1);
+            let fibers: Vec<_> = (0..8)
+                .map(|n| {
+                    let (semaphores, holders, taken) = (semaphores.clone(), holders.clone(), taken.clone());
+                    runtime.spawn(move || {
+                        for _ in 0..1000 {
+                            let chosen = match n {
+                                6 => semaphores[0].acquire().map(|permit| (0, permit)),
+                                7 => semaphores[1].acquire_many(2).map(|permit| (1, permit)),
+                                _ => select! {
+                                    acquire(semaphores[0]) -> permit => (0, permit.unwrap()),
+                                    acquire(semaphores[1]) -> permit => (1, permit.unwrap()),
+                                },
+                            };
+                            let Ok((which, permit)) = chosen else { return };
+                            let count = permit.count() as usize;
+                            taken.fetch_add(1, Ordering::SeqCst);
+                            assert!(holders[which].fetch_add(count, Ordering::SeqCst) + count <= PERMITS);
+                            yield_now();
+                            holders[which].fetch_sub(count, Ordering::SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            for fiber in &fibers {
+                random.spin(100);
+                fiber.cancel();
+            }
+            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+            assert!(semaphores.iter().all(|semaphore| semaphore.available() == PERMITS), "{semaphores:?}");
+        }
+        assert!(taken.load(Ordering::SeqCst) > 0);
     }
 }

@@ -31,6 +31,9 @@ on_every_setup!(
     bodies_return_break_and_panic,
     threads_select_too,
     a_panicking_fiber_selects_for_a_bounded_time,
+    a_disabled_branch_is_not_chosen,
+    conditions_come_before_arguments,
+    a_select_without_an_enabled_branch_is_refused,
 );
 
 fn a_ready_branch_is_chosen(setup: Setup) {
@@ -515,6 +518,82 @@ fn a_panicking_fiber_selects_for_a_bounded_time(setup: Setup) {
         assert!(fiber.join().is_err());
         assert_eq!(outcome.load(Ordering::SeqCst), 2, "the select gave up");
     });
+}
+
+/// Neither when it is ready nor when it becomes ready, and nobody meets it.
+fn a_disabled_branch_is_not_chosen(setup: Setup) {
+    setup.runtime().run(|| {
+        let (sender, receiver) = channel::bounded(1);
+        let (to_none, never) = channel::bounded::<u8>(0);
+        sender.send(1).unwrap();
+        for _ in 0..50 {
+            let chosen = select! {
+                recv(receiver) -> _, if false => "disabled",
+                after(Duration::ZERO), if receiver.is_empty() => "disabled",
+                recv(never) -> _, if true => "received",
+                after(ms(1)), if !receiver.is_empty() => "late",
+            };
+            assert_eq!(chosen.unwrap(), "late");
+        }
+        assert_eq!(select! { recv(receiver) -> n, if true => n.unwrap(), default => 0 }.unwrap(), 1);
+        // Also for one that waits.
+        let mut handle = spawn(|| 5);
+        let theirs = receiver.clone();
+        let waiter = spawn(move || {
+            select! {
+                recv(never) -> n => n.unwrap() + handle.join().unwrap(),
+                recv(theirs) -> _, if false => unreachable!("disabled"),
+                join(handle) -> _, if false => unreachable!("disabled"),
+            }
+            .unwrap()
+        });
+        sender.send(2).unwrap();
+        pause();
+        to_none.send(9).unwrap();
+        assert_eq!(waiter.join().unwrap(), 14, "a handle in a disabled branch is not used up");
+        assert_eq!(receiver.try_recv().unwrap(), 2);
+    });
+}
+
+fn conditions_come_before_arguments(setup: Setup) {
+    setup.runtime().run(|| {
+        let order = std::cell::RefCell::new(String::new());
+        let note = |what: &str| order.borrow_mut().push_str(what);
+        let (sender, receiver) = channel::bounded(1);
+        let mut slot = Some(3);
+        for _ in 0..2 {
+            // The conditions may use what the arguments borrow for writing.
+            let done = select! {
+                send(*{ note("a"); &sender }, &mut slot) -> result, if { note("1"); slot.is_some() } => {
+                    result.unwrap();
+                    "sent"
+                }
+                recv(*{ note("b"); &receiver }) -> result, if { note("2"); slot.is_none() } => {
+                    assert_eq!(result.unwrap(), 3);
+                    "received"
+                }
+            };
+            note(done.unwrap());
+        }
+        assert_eq!(order.into_inner(), "12absent12abreceived");
+    });
+}
+
+fn a_select_without_an_enabled_branch_is_refused(setup: Setup) {
+    let select = |enabled: bool| {
+        let (_sender, receiver) = channel::bounded::<u8>(1);
+        select! {
+            recv(receiver) -> _, if enabled => "received",
+            after(ms(1)), if enabled => "late",
+        }
+    };
+    let check = move || {
+        assert_eq!(select(false).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(select(true).unwrap(), "late");
+        assert_eq!(select! { after(ms(1)), if false => 1, default => 2 }.unwrap(), 2);
+    };
+    setup.runtime().run(check);
+    check();
 }
 
 /// What a select chooses among several that are ready is drawn from the runtime's seed.

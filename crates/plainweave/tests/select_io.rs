@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use plainweave::net::TcpStream;
+use plainweave::signal::{SIGUSR1, SIGUSR2, Signals};
 use plainweave::sync::{channel, select};
 use plainweave::time::with_timeout;
 use plainweave::{Io, Runtime, is_cancelled, spawn};
@@ -23,6 +24,8 @@ on_every_setup!(
     cancelled_selects_lose_no_byte,
     cancelled_selects_lose_no_connection,
     threads_select_sockets_too,
+    a_signal_is_chosen,
+    cancelled_selects_lose_no_signal,
 );
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -297,6 +300,105 @@ fn threads_select_sockets_too(setup: Setup) {
     });
 }
 
+fn raise(signal: i32) {
+    // SAFETY: a plain call; the signal is caught.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+fn a_signal_is_chosen(setup: Setup) {
+    let _alone = alone();
+    let signals = Signals::new([SIGUSR1, SIGUSR2]).expect("signals");
+    let check = move || {
+        let (sender, receiver) = channel::bounded(1);
+        assert!(select! { signal(signals) -> _ => false, default => true }.unwrap());
+        // One branch is taken, and the other keeps what it has.
+        raise(SIGUSR1);
+        raise(SIGUSR2);
+        sender.send(()).unwrap();
+        let mut caught = Vec::new();
+        for _ in 0..3 {
+            select! {
+                signal(signals) -> signal => caught.push(signal.unwrap()),
+                recv(receiver) -> result => result.unwrap(),
+            }
+            .unwrap();
+        }
+        caught.sort_unstable();
+        assert_eq!(caught, [SIGUSR1, SIGUSR2]);
+        assert!(receiver.is_empty());
+        // A byte that is left over from a plain wait ends no wait, and one that waits is woken.
+        raise(SIGUSR1);
+        assert_eq!(signals.wait().unwrap(), SIGUSR1);
+        let late = select! { signal(signals) -> _ => false, after(ms(2)) => true };
+        assert!(late.unwrap());
+        let killer = std::thread::spawn(|| {
+            std::thread::sleep(ms(3));
+            raise(SIGUSR2);
+        });
+        let signal = select! {
+            signal(signals) -> signal => signal.unwrap(),
+            recv(receiver) -> _ => unreachable!("empty"),
+        };
+        assert_eq!(signal.unwrap(), SIGUSR2);
+        plainweave::blocking(move || killer.join().unwrap()).unwrap();
+        signals
+    };
+    let signals = setup.runtime().run(check);
+    drop(signals);
+}
+
+/// Beside a plain waiter; each signal is caught once, by a select or afterwards.
+fn cancelled_selects_lose_no_signal(setup: Setup) {
+    let _alone = alone();
+    let signals = Arc::new(Signals::new([SIGUSR1, SIGUSR2]).expect("signals"));
+    for runtime in [setup.runtime(), setup.shared_workers(2)] {
+        for round in 0..40 {
+            let mut random = Random::new(round + 1);
+            let caught = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+            let count = |caught: &[AtomicU64; 2], signal: i32| {
+                caught[usize::from(signal == SIGUSR2)].fetch_add(1, Ordering::SeqCst);
+            };
+            let fibers: Vec<_> = (0..3)
+                .map(|n| {
+                    let (signals, caught) = (signals.clone(), caught.clone());
+                    runtime.spawn(move || {
+                        let (_never, empty) = channel::bounded::<u8>(0);
+                        loop {
+                            let signal = if n == 0 {
+                                signals.wait()
+                            } else {
+                                select! {
+                                    signal(signals) -> signal => signal.unwrap(),
+                                    recv(empty) -> _ => unreachable!("nobody sends"),
+                                }
+                            };
+                            match signal {
+                                Ok(signal) => count(&caught, signal),
+                                Err(_) => return,
+                            }
+                        }
+                    })
+                })
+                .collect();
+            random.spin(100);
+            raise(SIGUSR1);
+            raise(SIGUSR2);
+            random.spin(100);
+            for fiber in fibers {
+                fiber.cancel();
+                fiber.join().unwrap();
+            }
+            while let Ok(signal) = select! { signal(signals) -> signal => signal.unwrap(), default => 0 } {
+                if signal == 0 {
+                    break;
+                }
+                count(&caught, signal);
+            }
+            assert_eq!(caught.each_ref().map(|n| n.load(Ordering::SeqCst)), [1, 1]);
+        }
+    }
+}
+
 /// The simulated driver has no network: a wait for a socket there ends, and the call that follows says why.
 #[test]
 fn the_simulated_driver_refuses() {
@@ -306,6 +408,12 @@ fn the_simulated_driver_refuses() {
             let (ours, _theirs) = connected();
             let result = select! {
                 readable(ours) => (&ours).read(&mut [0; 1]),
+                after(LONG) => unreachable!(),
+            };
+            assert_eq!(result.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
+            let signals = Signals::new([SIGUSR2]).unwrap();
+            let result = select! {
+                signal(signals) -> result => result,
                 after(LONG) => unreachable!(),
             };
             assert_eq!(result.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);

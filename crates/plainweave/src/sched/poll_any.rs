@@ -21,7 +21,7 @@ use crate::fiber::cancel::Interrupt;
 use crate::fiber::{Header, NEVER, Reason};
 use crate::io::driver::Submitted;
 use crate::io::eventfd::Wakeup;
-use crate::io::op::{Interest, Op, OpOwner, Operation};
+use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult};
 use crate::io::source::Source;
 use crate::sched::wait::{self, Interrupts, Pin, WaitSpec};
 use crate::sys::{self, PollEntry, PollFlags};
@@ -30,8 +30,8 @@ use crate::sys::{self, PollEntry, PollFlags};
 pub(crate) struct Poll<'a> {
     pub(crate) source: &'a Source,
     pub(crate) interest: Interest,
-    /// Set when the descriptor has become ready.
-    pub(crate) ready: &'a Cell<bool>,
+    /// Set when the descriptor has become ready, or, to a negated errno, when it cannot be waited for.
+    pub(crate) result: &'a Cell<Option<RawResult>>,
 }
 
 /// Waits until one of the descriptors is ready, `over` gives something, or `limit` has passed. On a thread, what makes
@@ -77,10 +77,7 @@ fn on_fiber(
     });
     end_all(header, &operations);
     for (poll, operation) in polls.iter().zip(&operations) {
-        // Any other error is the descriptor's: the call that follows returns it.
-        if operation.result.get() != Some(-libc::ECANCELED) {
-            poll.ready.set(true);
-        }
+        poll.result.set(operation.result.get().filter(|result| *result != -libc::ECANCELED));
     }
     waited
 }
@@ -126,15 +123,17 @@ fn on_thread(
         let mut entries = vec![PollEntry::new(event, PollFlags::IN)];
         entries.extend(polls.iter().map(entry));
         // A signal, or a kernel out of memory: look again. Any other error lasts (there are more entries than
-        // descriptors are allowed): the calls that follow wait.
-        let lasts = sys::poll_all(&mut entries, left).is_err_and(|error| {
+        // descriptors are allowed).
+        let lasting = sys::poll_all(&mut entries, left).err().filter(|error| {
             !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)
         });
-        let found: Vec<_> = entries[1..].iter().map(|entry| lasts || !entry.revents().is_empty()).collect();
+        let error = lasting.map(|error| -error.raw_os_error().unwrap_or(libc::EIO));
+        let found = entries[1..].iter().map(|entry| error.or_else(|| (!entry.revents().is_empty()).then_some(0)));
+        let found: Vec<_> = found.collect();
         // Before `over` is asked again: what came earlier is seen then.
         event.clear();
-        if found.contains(&true) {
-            polls.iter().zip(found).for_each(|(poll, found)| poll.ready.set(found));
+        if found.iter().any(Option::is_some) {
+            polls.iter().zip(found).for_each(|(poll, found)| poll.result.set(found));
             return Ok(());
         }
     }

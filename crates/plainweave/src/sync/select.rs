@@ -32,8 +32,12 @@
 //! two watch each other, the one that entered second has seen the first, and tries
 //! (`loom_two_selects_meet`). A claim that came before a cancellation stands: the operation is done.
 //!
-//! *Descriptors* are polled by operations at the worker's driver (`sched/poll_any`), to which the fiber is pinned until
-//! they have all ended. They transfer nothing.
+//! *Permits* are claimed for selects too, by whoever releases them: a select that had to look again would find that
+//! those in the queue have been served, each time (`loom_permits_and_a_giving_up`).
+//!
+//! *Descriptors* are polled by operations of the fiber's own at its worker's driver (`sched/poll_any`), to which it is
+//! pinned until they have all ended; no helper waits in its place. They transfer nothing. A signal is a byte in a pipe,
+//! which an attempt reads.
 //!
 //! # Rejected
 //! A place in each wait queue with a claim on each grant, passed on by losers: nothing wakes more than one, but every
@@ -45,6 +49,7 @@ mod macros;
 #[cfg(all(test, loom))]
 mod models;
 mod readiness;
+mod signal;
 mod timer;
 mod watchers;
 
@@ -56,9 +61,11 @@ use std::time::{Duration, Instant};
 
 pub use self::join::JoinBranch;
 pub use self::readiness::ReadinessBranch;
+pub use self::signal::SignalBranch;
 pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
+pub use super::semaphore::AcquireBranch;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, Reason};
 use crate::io::eventfd::Wakeup;
@@ -122,10 +129,19 @@ impl fmt::Debug for Case<'_> {
     }
 }
 
-/// Waits until one of the cases has been performed; if `default` is set, only tries. One of the cases has an output
-/// afterwards, unless nothing was ready. An interrupt is returned.
-pub fn run(cases: &mut [Case<'_>], default: bool) -> Option<io::Error> {
-    cases.iter_mut().enumerate().for_each(|(branch, case)| case.branch = branch);
+/// Waits until one of the enabled cases has been performed; if `default` is set, only tries. One of the cases has an
+/// output afterwards, unless nothing was ready. An interrupt is returned, and an error if none is enabled.
+pub fn run(cases: &mut [Case<'_>], enabled: &[bool], default: bool) -> Option<io::Error> {
+    let mut count = 0;
+    for branch in (0..cases.len()).filter(|branch| enabled[*branch]) {
+        cases.swap(count, branch);
+        cases[count].branch = branch;
+        count += 1;
+    }
+    let cases = &mut cases[..count];
+    if cases.is_empty() && !default {
+        return Some(io::Error::new(io::ErrorKind::InvalidInput, "the conditions of all branches are false"));
+    }
     let mut random = random();
     if attempt(cases, &mut random) || default {
         return None;

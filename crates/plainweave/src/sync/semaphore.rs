@@ -3,11 +3,20 @@
 //! A waiter's tag is the number of permits that it wants. The first waiter is served as soon as there are that many,
 //! and nobody before it: so permits may lie idle while it waits for more of them, and one that wants many is not passed
 //! over for ever by those that want few. A caller that adds permits, or gives up its place, serves the next ones.
+//!
+//! *Selects* have no place in the wait queue: they watch (`sync/select`). While selects and others wait, they are
+//! served alternately, each kind in its own order. So neither keeps the other out, and one that wants many loses one
+//! permit at most before its turn. A select is served by a claim: its wait ends with the permit, or it has ended
+//! already and the next one is served. So no permit is ever given to a select that took another branch.
+
+mod branch;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+pub use self::branch::AcquireBranch;
+use super::select::{Selector, Watchers};
 use super::wait_queue::{self, Entry, Grant, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -18,6 +27,17 @@ const CLOSED: u32 = 0;
 struct State {
     permits: usize,
     closed: bool,
+    /// The last permit went to a waiter in the queue.
+    selects_next: bool,
+    /// `None` until a select waits: few semaphores are in one, and these few words fit a cache line.
+    watchers: Option<Box<Watchers>>,
+}
+
+/// A waiter or a select that has got what it wants, to be woken outside the section.
+#[must_use]
+enum Served {
+    Waiter(Grant),
+    Select(Arc<Selector>),
 }
 
 type Locked = wait_queue::Locked<State, 1>;
@@ -28,8 +48,9 @@ struct Closed;
 /// A number of permits to take and give back; taking waits while there are not enough.
 ///
 /// Strictly fair: a released permit goes to the longest waiter, and no later caller can take it. So it suits limits
-/// (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at once. Works
-/// between fibers and plain threads.
+/// (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at once. Callers of
+/// [`select!`](super::select!) are a line of their own, served alternately with the other. Works between fibers and
+/// plain threads.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -58,16 +79,22 @@ pub struct OwnedPermit {
     count: u32,
 }
 
+impl State {
+    const fn new(permits: usize) -> Self {
+        Self { permits, closed: false, selects_next: false, watchers: None }
+    }
+}
+
 impl Semaphore {
     /// Creates a semaphore with `permits` permits.
     #[must_use]
     pub const fn new(permits: usize) -> Self {
-        Self(WaitQueue::new(State { permits, closed: false }))
+        Self(WaitQueue::new(State::new(permits)))
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled(permits: usize) -> Self {
-        Self(WaitQueue::modelled(State { permits, closed: false }))
+        Self(WaitQueue::modelled(State::new(permits)))
     }
 
     /// Takes a permit; waits while there is none.
@@ -146,8 +173,8 @@ impl Semaphore {
             add(locked, 1);
             serve_first(locked)
         });
-        if let Some(grant) = first {
-            grant.give();
+        if let Some(served) = first {
+            served.wake();
         }
     }
 
@@ -162,11 +189,15 @@ impl Semaphore {
 
     /// Ends the semaphore: all who wait and all who come later get an error. Permits that are held stay valid.
     pub fn close(&self) {
-        let waiters = self.0.with(|locked| {
+        let (waiters, selects) = self.0.with(|locked| {
             locked.state.closed = true;
-            locked.take_all(0, Some(CLOSED))
+            let selects = locked.state.watchers.as_mut().map(|watchers| watchers.take());
+            (locked.take_all(0, Some(CLOSED)), selects)
         });
         waiters.give();
+        if let Some(selects) = selects {
+            selects.give();
+        }
     }
 
     /// Returns whether the semaphore was [closed](Self::close).
@@ -199,8 +230,8 @@ impl Semaphore {
     /// Serves waiters while there are enough permits for the first, one per critical section.
     #[cold]
     fn serve(&self) {
-        while let Some(grant) = self.0.with(serve_first) {
-            grant.give();
+        while let Some(served) = self.0.with(serve_first) {
+            served.wake();
         }
     }
 
@@ -227,12 +258,40 @@ fn try_take(locked: &mut Locked, count: u32) -> Option<Result<(), Closed>> {
     Some(Ok(()))
 }
 
-/// Takes the first waiter off if there are enough permits for it, and these with it.
+/// Serves the first waiter if there are enough permits for it.
 #[inline]
-fn serve_first(locked: &mut Locked) -> Option<Grant> {
+fn serve_first(locked: &mut Locked) -> Option<Served> {
+    if locked.state.watchers.is_some() {
+        return serve_either(locked);
+    }
+    serve_waiter(locked)
+}
+
+/// Takes the first waiter off the queue if there are enough permits for it, and these with it.
+#[inline]
+fn serve_waiter(locked: &mut Locked) -> Option<Served> {
     let wanted = locked.first_tag(0)?;
     locked.state.permits = locked.state.permits.checked_sub(wanted as usize)?;
-    locked.take_first(0)
+    locked.take_first(0).map(Served::Waiter)
+}
+
+/// Serves a waiter in the queue or a select: where both wait, whichever was not served last.
+#[cold]
+fn serve_either(locked: &mut Locked) -> Option<Served> {
+    let queued = locked.first_tag(0).is_some();
+    let state = &mut locked.state;
+    if state.permits > 0 && (state.selects_next || !queued) {
+        let watchers = state.watchers.as_mut()?;
+        // A select that looks for itself at this moment waits no more, and is passed over.
+        if let Some(select) = watchers.give(&mut Some(())) {
+            state.permits -= 1;
+            state.selects_next = false;
+            return Some(Served::Select(select));
+        }
+    }
+    let served = serve_waiter(locked)?;
+    locked.state.selects_next = true;
+    Some(served)
 }
 
 #[inline]
@@ -243,6 +302,17 @@ fn add(locked: &mut Locked, count: usize) {
 #[cold]
 fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the semaphore is closed")
+}
+
+impl Served {
+    /// Context: outside the section.
+    #[inline]
+    fn wake(self) {
+        match self {
+            Served::Waiter(grant) => grant.give(),
+            Served::Select(select) => select.wake(),
+        }
+    }
 }
 
 impl Permit<'_> {

@@ -31,6 +31,8 @@
 /// |---|---|---|
 /// | `recv(receiver) -> result` | a value was received, or the channel is closed | as `recv` |
 /// | `send(sender, value) -> result` | the value was sent, or the channel is closed | as `send` |
+/// | `acquire(semaphore) -> result` | there was a permit, or the semaphore is closed | as `acquire` |
+/// | `signal(signals) -> result` | a signal has come | as [`Signals::wait`](crate::signal::Signals::wait) |
 /// | `promise(promise) -> result` | the promise has ended | as [`Promise::wait`](crate::sync::Promise::wait) |
 /// | `join(handle) -> result` | the fiber has ended | as `join`; the handle is used up |
 /// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
@@ -40,6 +42,29 @@
 ///
 /// Where several can be done, one of them is chosen at random. Branches are separated by commas, which a block in
 /// braces may leave out; there may be one `default`, as the last.
+///
+/// # Conditions
+/// `, if condition` between a branch and its `=>` disables the branch where the condition is false: it is neither tried
+/// nor waited for. All conditions are evaluated, in order, before the branches' arguments; the arguments are evaluated
+/// in any case.
+///
+/// ```
+/// # use plainweave::sync::{channel, select};
+/// # plainweave::run(|| {
+/// let (requests, incoming) = channel::bounded(8);
+/// let (replies, outgoing) = channel::bounded(1);
+/// requests.send(20).unwrap();
+/// let mut reply = None;
+/// for _ in 0..2 {
+///     select! {
+///         recv(incoming) -> request, if reply.is_none() => reply = request.ok().map(|n| n + 1),
+///         send(replies, &mut reply) -> _, if reply.is_some() => (),
+///     }
+///     .unwrap();
+/// }
+/// assert_eq!(outgoing.recv().unwrap(), 21);
+/// # });
+/// ```
 ///
 /// # What losing branches keep
 /// A branch that is not chosen has done nothing: it has received no value, sent none, and used up no result. Arguments
@@ -52,7 +77,8 @@
 /// # Errors
 /// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing was chosen: the
 /// caller was cancelled ([`is_cancelled`](crate::is_cancelled)) or ran into its deadline
-/// ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done. With `default` it is never an error.
+/// ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done, or all conditions were false
+/// ([`InvalidInput`](std::io::ErrorKind::InvalidInput)). With `default` it is never an error.
 ///
 /// A socket that was readable may not be so any more when its body reads, if others read from it too: then the read
 /// waits. A fiber that waits for sockets is pinned to its worker meanwhile.
@@ -70,60 +96,58 @@ macro_rules! select {
     };
 }
 
-/// The parts of [`select!`]. `@branch` reads what is waited for and `@body` what is then done, into a list of
-/// `(names (initial value) (binding) (body))`; names that one step of a macro makes up differ from those of another.
+/// The parts of [`select!`]. `@branch` reads what is waited for, `@result` and `@plain` what follows it, and `@body`
+/// what is then done, into a list of `(names (initial value) (condition) (binding) (body))`; names that one step of a
+/// macro makes up differ from those of another.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
-    (@branch [$($done:tt)*] recv($receiver:expr) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($crate::sync::select::RecvBranch::new(&$receiver)) (let $result = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] recv($receiver:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value]
+            ($crate::sync::select::RecvBranch::new(&$receiver)) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] send($sender:expr, &mut $slot:expr) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($crate::sync::select::SendBranch::lent(&$sender, &mut $slot)) (let $result = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] send($sender:expr, &mut $slot:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value]
+            ($crate::sync::select::SendBranch::lent(&$sender, &mut $slot)) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] send($sender:expr, $value:expr) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($crate::sync::select::SendBranch::new(&$sender, $value)) (let $result = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] send($sender:expr, $value:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value]
+            ($crate::sync::select::SendBranch::new(&$sender, $value)) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] after($limit:expr) => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($crate::sync::select::TimerBranch::after($limit)) (let () = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] acquire($semaphore:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value]
+            ($crate::sync::select::AcquireBranch::new(&$semaphore)) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] at($time:expr) => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($crate::sync::select::TimerBranch::at($time)) (let () = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] signal($signals:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($signals.select_branch()) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] join($handle:ident) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($handle.select_branch()) (let () = value; let $result = $handle.join();)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] promise($promise:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($promise.select_branch()) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] join_next($set:expr) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($set.select_branch()) (let $result = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] join_next($set:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($set.select_branch()) (value) $($rest)+)
     };
-    (@branch [$($done:tt)*] readable($socket:expr) => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($socket.readable_branch()) (let () = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] join($handle:ident) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($handle.select_branch()) ({
+            let () = value;
+            $handle.join()
+        }) $($rest)+)
     };
-    (@branch [$($done:tt)*] writable($stream:expr) => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($stream.writable_branch()) (let () = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] after($limit:expr) $($rest:tt)+) => {
+        $crate::__select!(@plain [$($done)*] [branch output value]
+            ($crate::sync::select::TimerBranch::after($limit)) (let () = value;) $($rest)+)
     };
-    (@branch [$($done:tt)*] promise($promise:expr) -> $result:pat => $($rest:tt)+) => {
-        $crate::__select!(@body [$($done)*] [
-            (branch output value) ($promise.select_branch()) (let $result = value;)
-        ] $($rest)+)
+    (@branch [$($done:tt)*] at($time:expr) $($rest:tt)+) => {
+        $crate::__select!(@plain [$($done)*] [branch output value]
+            ($crate::sync::select::TimerBranch::at($time)) (let () = value;) $($rest)+)
+    };
+    (@branch [$($done:tt)*] readable($socket:expr) $($rest:tt)+) => {
+        $crate::__select!(@plain [$($done)*] [branch output value]
+            ($socket.readable_branch()) (let () = value;) $($rest)+)
+    };
+    (@branch [$($done:tt)*] writable($stream:expr) $($rest:tt)+) => {
+        $crate::__select!(@plain [$($done)*] [branch output value]
+            ($stream.writable_branch()) (let () = value;) $($rest)+)
     };
     (@branch [$($done:tt)*] default => $body:expr $(,)?) => {
         $crate::__select!(@run [$($done)*] [$body])
@@ -134,12 +158,36 @@ macro_rules! __select {
     (@branch [$($done:tt)*] $($wrong:tt)+) => {
         ::core::compile_error!(::core::concat!(
             "`select!` expects branches like `recv(receiver) -> result => body`, separated by commas: `recv`, `send`, ",
-            "`promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` and `at` without, and ",
+            "`acquire`, `signal`, `promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` ",
+            "and `at` without, `, if condition` before `=>` where one is to be disabled at times, and ",
             "`default => body` as the last; found: `",
             ::core::stringify!($($wrong)+),
             "`"
         ))
     };
+    (@result [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($outcome:expr)
+        $result:pat $(, if $condition:expr)? => $($rest:tt)+
+    ) => {
+        $crate::__select!(@body [$($done)*] [
+            ($($name)+) ($initial) ($crate::__select!(@is_enabled $($condition)?)) (let $result = $outcome;)
+        ] $($rest)+)
+    };
+    (@plain [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($($binding:tt)+)
+        $(, if $condition:expr)? => $($rest:tt)+
+    ) => {
+        $crate::__select!(@body [$($done)*] [
+            ($($name)+) ($initial) ($crate::__select!(@is_enabled $($condition)?)) ($($binding)+)
+        ] $($rest)+)
+    };
+    // What follows is not what should: the message above says what should.
+    (@result [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($outcome:expr) $($wrong:tt)+) => {
+        $crate::__select!(@branch [] $($wrong)+)
+    };
+    (@plain [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($($binding:tt)+) $($wrong:tt)+) => {
+        $crate::__select!(@branch [] $($wrong)+)
+    };
+    (@is_enabled) => { true };
+    (@is_enabled $condition:expr) => { $condition };
     (@body [$($done:tt)*] [$($branch:tt)+] $body:block, $($rest:tt)*) => {
         $crate::__select!(@branch [$($done)* ($($branch)+ ($body))] $($rest)*)
     };
@@ -156,13 +204,16 @@ macro_rules! __select {
         $crate::__select!(@ok $default)
     };
     (@run [$((
-        ($branch:ident $output:ident $value:ident) ($initial:expr) ($($binding:tt)*) ($body:expr)
+        ($branch:ident $output:ident $value:ident) ($initial:expr) ($condition:expr) ($($binding:tt)*) ($body:expr)
     ))+] [$($default:expr)?]) => {{
         // Temporaries in the branches' arguments live until all branches are gone, at the end of this statement.
-        let ($($output,)+ _interrupt) = match ($($initial,)+) {
-            ($(mut $branch,)+) => {
-                let interrupt =
-                    $crate::sync::select::run(&mut [$($branch.case()),+], $crate::__select!(@is_some $($default)?));
+        let ($($output,)+ _interrupt) = match ([$($condition),+], ($($initial,)+)) {
+            (enabled, ($(mut $branch,)+)) => {
+                let interrupt = $crate::sync::select::run(
+                    &mut [$($branch.case()),+],
+                    &enabled,
+                    $crate::__select!(@is_some $($default)?),
+                );
                 ($($branch.output(),)+ interrupt)
             }
         };

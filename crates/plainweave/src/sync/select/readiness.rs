@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::{Case, Selector, Source};
-use crate::io::op::{Interest, readable_or_writable};
+use crate::io::op::{Interest, RawResult, readable_or_writable};
 use crate::sched::io_call::Descriptor;
 use crate::sched::poll_any::Poll;
 
@@ -16,13 +16,13 @@ pub struct ReadinessBranch<'a> {
     source: &'a Descriptor,
     interest: Interest,
     /// What a driver has seen.
-    ready: Cell<bool>,
+    polled: Cell<Option<RawResult>>,
     chosen: bool,
 }
 
 impl<'a> ReadinessBranch<'a> {
     pub(crate) fn new(source: &'a Descriptor, interest: Interest) -> Self {
-        Self { source, interest, ready: Cell::new(false), chosen: false }
+        Self { source, interest, polled: Cell::new(None), chosen: false }
     }
 
     /// Returns it as one of the select's cases.
@@ -39,7 +39,8 @@ impl<'a> ReadinessBranch<'a> {
 impl Source for ReadinessBranch<'_> {
     fn attempt(&mut self) -> bool {
         let found = || readable_or_writable(self.source.as_fd(), self.interest);
-        self.chosen = self.ready.take() || self.source.is_closed() || found();
+        // An error is the descriptor's: the call that follows returns it.
+        self.chosen = self.polled.take().is_some() || self.source.is_closed() || found();
         if self.chosen && self.interest == Interest::Read {
             self.source.note_readable();
         }
@@ -53,7 +54,7 @@ impl Source for ReadinessBranch<'_> {
     fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
 
     fn poll(&self) -> Option<Poll<'_>> {
-        Some(Poll { source: self.source, interest: self.interest, ready: &self.ready })
+        Some(Poll { source: self.source, interest: self.interest, result: &self.polled })
     }
 }
 
