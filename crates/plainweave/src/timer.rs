@@ -16,12 +16,15 @@
 //! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and their own digit is
 //! greater. (2) So everything at a lower level is due before everything at a higher one, and the next event is the
 //! lowest bit of the lowest occupied level: two bit operations, no walk around the wheel. (3) Entries whose tick is not
-//! after `current` are in the `DUE` list.
+//! after `current` are in the `DUE` list or, once sorted, in `FIRING`.
 //!
 //! **Advance** to a time: repeat until the next event's start is beyond it:
 //! 1. set `current` to the start of the event's slot;
 //! 2. place each of the slot's entries again: it sinks to a lower level, or to `DUE` if this is its tick;
-//! 3. fire `DUE`, ordered by deadline, then by insertion.
+//! 3. sort `DUE` by deadline, then by insertion, into `FIRING`, and fire that.
+//!
+//! The caller may bound the timers that one call fires. The rest stays in `FIRING`, and the next call goes on there:
+//! 100,000 timers of one tick are sorted once, and what becomes due meanwhile waits in `DUE` until they have fired.
 //!
 //! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1
 //! passes over no entry (2), so (1) stays true when `current` moves. Lists are FIFO, and when a slot sinks all lower
@@ -41,8 +44,10 @@ const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 /// 8 levels of 6 bits hold the 47 bits of ticks and the one tick past the end of time.
 const LEVELS: usize = 8;
-/// The list of entries to fire now; it follows the lists of all slots.
+/// The list of entries that are due, in the order of their arrival; it follows the lists of all slots.
 const DUE: usize = LEVELS * SLOTS;
+/// The list of entries to fire first, in order.
+const FIRING: usize = DUE + 1;
 
 /// Names one inserted timer. The key of a timer that fired or was removed finds nothing, even when its place in the
 /// slab is reused (unless that happened 2^32 times meanwhile).
@@ -83,7 +88,7 @@ pub(crate) struct Wheel<T> {
     /// Bit `s` is set if slot `s` of the level has entries.
     occupied: [u64; LEVELS],
     /// The first entry of each list; its `prev` is the last.
-    heads: Box<[u32; DUE + 1]>,
+    heads: Box<[u32; FIRING + 1]>,
     entries: Slab<T>,
     /// A buffer to sort due entries: (deadline, place in the list, entry).
     scratch: Vec<(u64, u32, u32)>,
@@ -96,7 +101,7 @@ impl<T> Wheel<T> {
             current: 0,
             levels: 0,
             occupied: [0; LEVELS],
-            heads: Box::new([NIL; DUE + 1]),
+            heads: Box::new([NIL; FIRING + 1]),
             entries: Slab::new(),
             scratch: Vec::new(),
         }
@@ -140,25 +145,35 @@ impl<T> Wheel<T> {
     /// tick, perhaps earlier (then that call sinks a slot). Not after now if a timer is due. `None`: no timers.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<u64> {
-        let tick = if self.heads[DUE] != NIL { self.current } else { self.next_event()?.1 };
+        let due = self.heads[DUE] != NIL || self.is_behind();
+        let tick = if due { self.current } else { self.next_event()?.1 };
         // The tick past the end of time has no start.
         Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 { tick << TICK_SHIFT } else { u64::MAX })
     }
 
-    /// Passes every timer that is due at `now` to `fire`, by (deadline, insertion). Costs a few instructions when none
-    /// is. Time does not run backwards: a `now` before an earlier one counts as that one. If `fire` panics, its timer
-    /// is gone and the others stay.
-    pub(crate) fn advance(&mut self, now: u64, fire: &mut impl FnMut(T)) {
+    /// Returns whether the last `advance` has left timers that were due, because it was not to fire as many.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.heads[FIRING] != NIL
+    }
+
+    /// Passes the timers that are due at `now`, at most this many, to `fire`, by (deadline, insertion). Those that an
+    /// earlier call has left come first. Costs a few instructions when none is due. Time does not run backwards: a
+    /// `now` before an earlier one counts as that one. If `fire` panics, its timer is gone and the others stay.
+    pub(crate) fn advance(&mut self, now: u64, mut most: usize, fire: &mut impl FnMut(T)) {
         let target = now >> TICK_SHIFT;
-        self.fire_due(fire);
-        while let Some((list, start)) = self.next_event()
-            && start <= target
-        {
-            self.current = start;
-            self.sink(list);
-            self.fire_due(fire);
+        while self.fire_due(&mut most, fire) {
+            match self.next_event() {
+                Some((list, start)) if start <= target => {
+                    self.current = start;
+                    self.sink(list);
+                }
+                _ => {
+                    self.current = self.current.max(target);
+                    return;
+                }
+            }
         }
-        self.current = self.current.max(target);
     }
 
     /// Returns the earliest occupied slot, as its list, and the tick at which it starts.
@@ -190,15 +205,34 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Fires and frees the `DUE` list. Each entry leaves the list before its value goes to `fire`.
+    /// Fires and frees what is due, at most `most`, which it counts down. Each entry leaves its list before its value
+    /// goes to `fire`. Returns whether nothing is left.
     #[inline]
-    fn fire_due(&mut self, fire: &mut impl FnMut(T)) {
-        let first = self.heads[DUE];
-        if first == NIL {
-            return;
+    fn fire_due(&mut self, most: &mut usize, fire: &mut impl FnMut(T)) -> bool {
+        loop {
+            while self.is_behind() {
+                if *most == 0 {
+                    return false;
+                }
+                *most -= 1;
+                let index = self.heads[FIRING];
+                self.unlink(index);
+                if let Some(value) = self.entries.release(index) {
+                    fire(value);
+                }
+            }
+            if self.heads[DUE] == NIL {
+                return true;
+            }
+            self.sort_due();
         }
+    }
+
+    /// Moves the `DUE` list to `FIRING`, which is empty, in the order of firing.
+    fn sort_due(&mut self) {
         let mut batch = std::mem::take(&mut self.scratch);
         batch.clear();
+        let first = self.heads[DUE];
         let mut index = first;
         loop {
             let entry = &self.entries[index];
@@ -208,12 +242,10 @@ impl<T> Wheel<T> {
                 break;
             }
         }
+        self.clear(DUE);
         batch.sort_unstable();
         for &(_, _, index) in &batch {
-            self.unlink(index);
-            if let Some(value) = self.entries.release(index) {
-                fire(value);
-            }
+            self.append(index, FIRING);
         }
         self.scratch = batch;
     }
@@ -267,7 +299,7 @@ impl<T> Wheel<T> {
     #[inline]
     fn clear(&mut self, list: usize) {
         self.heads[list] = NIL;
-        if list != DUE {
+        if list < DUE {
             let level = list / SLOTS;
             self.occupied[level] &= !(1 << (list % SLOTS));
             self.levels &= !(u8::from(self.occupied[level] == 0) << level);

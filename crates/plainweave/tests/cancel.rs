@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use common::*;
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::signal::{SIGHUP, SIGUSR1, SIGUSR2, Signals};
-use plainweave::{CancelReason, Runtime, cancel_reason, is_cancelled, time};
+use plainweave::{CancelReason, cancel_reason, is_cancelled, time};
 
-on_every_setup!(
+in_pools_too!(
     every_blocked_call_is_cancelled,
     every_blocked_call_heeds_its_deadline,
     every_call_refuses_to_begin_when_cancelled,
@@ -55,7 +55,7 @@ fn read_into_two(mut stream: &TcpStream) -> io::Result<()> {
 }
 
 /// One of each kind, ready to block. What they need is kept in the second part.
-fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
+fn blocking_calls(runtime: &TestRuntime) -> (Vec<Call>, Box<dyn Send>) {
     let (reader, kept_reader) = connected();
     let (vectored, kept_vectored) = connected();
     let (poller, kept_poller) = connected();
@@ -126,7 +126,7 @@ fn blocking_calls(runtime: &Runtime) -> (Vec<Call>, Box<dyn Send>) {
 }
 
 fn every_blocked_call_is_cancelled(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
     let fibers: Vec<_> = calls.into_iter().map(|(what, call)| (what, runtime.spawn(call))).collect();
     std::thread::sleep(ms(30));
@@ -147,7 +147,7 @@ fn every_blocked_call_is_cancelled(setup: Setup) {
 }
 
 fn every_blocked_call_heeds_its_deadline(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
     let start = Instant::now();
     let late = |call: Box<dyn FnOnce() -> io::Result<()> + Send>| move || time::with_timeout(ms(30), call);
@@ -162,7 +162,7 @@ fn every_blocked_call_heeds_its_deadline(setup: Setup) {
 }
 
 fn every_call_refuses_to_begin_when_cancelled(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
     runtime
         .spawn(move || {
@@ -177,7 +177,7 @@ fn every_call_refuses_to_begin_when_cancelled(setup: Setup) {
 }
 
 fn every_call_refuses_to_begin_when_late(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
     runtime.run(|| {
         time::with_deadline(time::now(), || {
@@ -191,7 +191,7 @@ fn every_call_refuses_to_begin_when_late(setup: Setup) {
 }
 
 fn what_does_not_block_goes_on(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         plainweave::spawn(|| {
             plainweave::current().cancel();
             plainweave::yield_now();
@@ -210,7 +210,7 @@ fn what_does_not_block_goes_on(setup: Setup) {
 }
 
 fn a_cancelled_fiber_can_still_be_joined(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let counts = Arc::new(Counts::default());
         let theirs = counts.clone();
         let fiber = plainweave::spawn(move || {
@@ -227,7 +227,7 @@ fn a_cancelled_fiber_can_still_be_joined(setup: Setup) {
 
 /// Reads to the end, counting, whatever number of times it is cancelled: each time another fiber goes on.
 fn completion_against_cancel_loses_no_bytes(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut random = Random::new(11);
     let (ours, mut theirs) = connected();
     let total = 1_000_000u64;
@@ -270,7 +270,7 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
 }
 
 fn completion_against_deadline_loses_no_bytes(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     runtime.run(|| {
         let (mut ours, theirs) = stream_pair();
         let sender = plainweave::spawn(move || {
@@ -301,7 +301,7 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
     let _alone = alone();
     let before = descriptors();
     {
-        let runtime = setup.without_spares();
+        let runtime = setup.tested_with(setup.builder().max_workers(2));
         let idle = descriptors();
         let listener = Arc::new(listener());
         let address = listener.local_addr().expect("address");
@@ -344,7 +344,7 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
 }
 
 fn close_against_read(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut random = Random::new(31);
     for round in 0..300 {
         let (ours, mut theirs) = connected();
@@ -376,7 +376,7 @@ fn close_against_read(setup: Setup) {
 }
 
 fn close_against_accept(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut random = Random::new(41);
     for _ in 0..200 {
         let listener = listener();
@@ -395,7 +395,7 @@ fn close_against_accept(setup: Setup) {
 }
 
 fn close_wakes_every_user(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     for _ in 0..30 {
         let (ours, theirs) = connected();
         runtime.run(|| fill(&ours));
@@ -426,7 +426,7 @@ fn close_wakes_every_user(setup: Setup) {
 }
 
 fn deadline_against_connect(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let full = FullListener::new();
     runtime.run(|| {
         for n in 0..20 {
@@ -465,7 +465,7 @@ fn deadline_against_connect(setup: Setup) {
 
 fn cancel_against_connect(setup: Setup) {
     let _alone = alone();
-    let runtime = setup.without_spares();
+    let runtime = setup.tested_with(setup.builder().max_workers(2));
     let before = descriptors();
     let listener = listener();
     let address = listener.local_addr().expect("address");
@@ -486,7 +486,7 @@ fn cancel_against_connect(setup: Setup) {
 
 /// The receiver gets exactly what the writer was told that it has sent.
 fn a_cancelled_write_sends_a_prefix(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut random = Random::new(61);
     for _ in 0..60 {
         let (ours, mut theirs) = connected();
@@ -519,7 +519,7 @@ fn a_cancelled_write_sends_a_prefix(setup: Setup) {
 }
 
 fn cancel_during_blocking_detaches_the_job(setup: Setup) {
-    let runtime = setup.check(setup.builder().blocking_threads(2).build().expect("a runtime"));
+    let runtime = setup.tested_with(setup.builder().blocking_threads(2));
     let (counts, finished) = (Arc::new(Counts::default()), Arc::new(AtomicUsize::new(0)));
     let mut random = Random::new(71);
     let mut cancelled = 0;
@@ -561,7 +561,7 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
             panic!("dropped by the pool");
         }
     }
-    let runtime = setup.check(setup.builder().blocking_threads(1).build().expect("a runtime"));
+    let runtime = setup.tested_with(setup.builder().blocking_threads(1));
     for _ in 0..3 {
         let (finish, told) = mpsc::channel::<()>();
         let caller = runtime.spawn(move || {
@@ -581,7 +581,7 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
 }
 
 fn read_and_write_timeouts(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let (ours, theirs) = connected();
         assert_eq!((ours.read_timeout(), ours.write_timeout()), (None, None));
         assert_eq!(ours.set_read_timeout(Some(Duration::ZERO)).expect_err("zero").kind(), ErrorKind::InvalidInput);
@@ -612,7 +612,7 @@ fn read_and_write_timeouts(setup: Setup) {
 
 /// A park ends by the token or by the cancellation; a token is never lost to it.
 fn unpark_against_cancel(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut random = Random::new(81);
     for _ in 0..500 {
         let stop = Arc::new(AtomicBool::new(false));
@@ -645,7 +645,7 @@ fn unpark_against_cancel(setup: Setup) {
 
 fn signals_reach_those_who_wait(setup: Setup) {
     let _alone = alone();
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let signals = Arc::new(Signals::new([SIGUSR1, SIGUSR2]).expect("signals"));
     let raise = |signal: i32| {
         // SAFETY: a plain call; the signal is caught.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use plainweave::{Builder, Io, Movement, Runtime, time};
 
-on_every_setup!(
+in_pools_too!(
     a_destructor_does_its_io_on_the_thread,
     a_destructors_waits_are_bounded,
     a_destructor_may_join_what_runs_elsewhere,
@@ -33,7 +33,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 /// Runs `f` in a destructor while a fiber panics, and gives back what it returned.
-fn while_panicking<T: Send + 'static>(runtime: &Runtime, f: impl Fn() -> T + Send + 'static) -> T {
+fn while_panicking<T: Send + 'static>(runtime: &TestRuntime, f: impl Fn() -> T + Send + 'static) -> T {
     let result = Arc::new(Mutex::new(None));
     let theirs = result.clone();
     let fiber = runtime.spawn(move || {
@@ -49,7 +49,7 @@ fn while_panicking<T: Send + 'static>(runtime: &Runtime, f: impl Fn() -> T + Sen
 }
 
 fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
-    let runtime = setup.shared_workers(1);
+    let runtime = setup.tested_with(setup.shared_builder().workers(1));
     let (ours, mut theirs) = connected();
     let sender = std::thread::spawn(move || {
         std::thread::sleep(ms(20));
@@ -76,7 +76,7 @@ fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
 }
 
 fn a_destructors_waits_are_bounded(setup: Setup) {
-    let runtime = setup.shared_workers(1);
+    let runtime = setup.tested_with(setup.shared_builder().workers(1));
     let start = Instant::now();
     let (ours, _theirs) = connected();
     let kinds = while_panicking(&runtime, move || {
@@ -104,7 +104,8 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
 }
 
 fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
-    let (runtime, other) = (setup.shared_workers(1), setup.shared_workers(1));
+    let (runtime, other) =
+        (setup.tested_with(setup.shared_builder().workers(1)), setup.tested_with(setup.shared_builder().workers(1)));
     let handles: Vec<_> = (0..3)
         .map(|n| {
             other.spawn(move || {
@@ -133,7 +134,7 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
 
 /// Fibers that panic with blocking destructors, among others that look at their own panic count all the time.
 fn the_panic_count_stays_with_its_fiber(setup: Setup) {
-    let runtime = setup.shared_workers(2);
+    let runtime = setup.tested_with(setup.shared_builder().workers(2));
     let looks = AtomicUsize::new(0);
     runtime.scope(|s| {
         for n in 0..20u64 {
@@ -166,7 +167,7 @@ fn the_panic_count_stays_with_its_fiber(setup: Setup) {
 }
 
 fn a_destructor_may_use_the_runtime(setup: Setup) {
-    let runtime = setup.shared_workers(2);
+    let runtime = setup.tested_with(setup.shared_builder().workers(2));
     let spawned = while_panicking(&runtime, || {
         let detached = plainweave::spawn(|| 3);
         detached.cancel();

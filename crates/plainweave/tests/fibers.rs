@@ -699,7 +699,7 @@ fn many_runtimes_at_once() {
                     let io = if n % 2 == 0 { Io::Epoll } else { Io::Uring };
                     for round in 0..5 {
                         let policy = if round % 2 == 0 { "fifo" } else { "lifo-slot" };
-                        let runtime = Setup { io, policy }.runtime();
+                        let runtime = Setup { io, policy, pooled: false }.runtime();
                         let sum = runtime.scope(|s| {
                             let handles: Vec<_> = (0..50u64)
                                 .map(|k| {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use plainweave::{CancelReason, cancel_reason, is_cancelled, scope, time};
 
-on_every_setup!(
+in_pools_too!(
     children_borrow,
     children_spawn_into_their_scope,
     a_panicking_body_waits_for_its_children,
@@ -33,7 +33,7 @@ on_every_setup!(
 const LONG: Duration = Duration::from_secs(1000);
 
 fn children_borrow(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let mut numbers: Vec<u64> = (0..100).collect();
         let sum = AtomicUsize::new(0);
         let name = String::from("borrowed");
@@ -55,7 +55,7 @@ fn children_borrow(setup: Setup) {
 }
 
 fn children_spawn_into_their_scope(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let count = AtomicUsize::new(0);
         scope(|s| {
             for _ in 0..10 {
@@ -74,7 +74,7 @@ fn children_spawn_into_their_scope(setup: Setup) {
 }
 
 fn a_panicking_body_waits_for_its_children(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let ended = AtomicUsize::new(0);
         let reasons = Mutex::new(Vec::new());
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -101,7 +101,7 @@ fn a_panicking_body_waits_for_its_children(setup: Setup) {
 }
 
 fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let reasons = Mutex::new(Vec::new());
         let tell = |what: &'static str, result: std::io::Result<()>| {
             let error = result.expect_err("cancelled");
@@ -143,7 +143,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
 }
 
 fn the_first_panic_is_propagated(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
                 s.spawn(|| {
@@ -170,7 +170,7 @@ fn the_first_panic_is_propagated(setup: Setup) {
 }
 
 fn a_panic_taken_by_join_is_not_propagated(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let value = scope(|s| {
             let child = s.spawn(|| -> () { panic!("taken") });
             assert!(child.join().expect_err("it panicked").is_panic());
@@ -192,7 +192,7 @@ fn a_panic_taken_by_join_is_not_propagated(setup: Setup) {
 }
 
 fn scopes_nest(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let mut grid = vec![vec![1u32; 10]; 10];
         scope(|outer| {
             for row in &mut grid {
@@ -211,7 +211,7 @@ fn scopes_nest(setup: Setup) {
 }
 
 fn an_inner_panic_stays_inside(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let outer_went_on = AtomicBool::new(false);
         scope(|outer| {
             outer.spawn(|| {
@@ -227,7 +227,7 @@ fn an_inner_panic_stays_inside(setup: Setup) {
 }
 
 fn cancelling_the_owner_reaches_children(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     for body_blocks in [false, true] {
         let owner = runtime.spawn(move || {
             let reasons = Mutex::new(Vec::new());
@@ -251,7 +251,7 @@ fn cancelling_the_owner_reaches_children(setup: Setup) {
 }
 
 fn cancelling_the_owner_reaches_grandchildren(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let ended = std::sync::Arc::new(AtomicUsize::new(0));
     let count = ended.clone();
     let owner = runtime.spawn(move || {
@@ -283,7 +283,7 @@ fn cancelling_the_owner_reaches_grandchildren(setup: Setup) {
 }
 
 fn a_scope_can_be_cancelled(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         scope(|s| {
             let children: Vec<_> = (0..10).map(|_| s.spawn(|| time::sleep(LONG))).collect();
             let one = s.spawn(|| time::sleep(LONG));
@@ -303,7 +303,7 @@ fn a_scope_can_be_cancelled(setup: Setup) {
 }
 
 fn deadlines_are_inherited(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         let start = Instant::now();
         let kinds = time::with_timeout(ms(30), || {
             scope(|s| {
@@ -336,7 +336,7 @@ fn deadlines_are_inherited(setup: Setup) {
 }
 
 fn scopes_work_from_plain_threads(setup: Setup) {
-    let runtime = setup.runtime();
+    let runtime = setup.tested();
     let mut numbers = [1, 2, 3];
     let done = runtime.scope(|s| {
         let handles: Vec<_> = numbers
@@ -356,7 +356,7 @@ fn scopes_work_from_plain_threads(setup: Setup) {
 }
 
 fn children_born_into_a_cancelled_scope_are_cancelled(setup: Setup) {
-    setup.runtime().run(|| {
+    setup.tested().run(|| {
         scope(|s| {
             s.cancel();
             for _ in 0..10 {
@@ -381,7 +381,7 @@ fn panics_with_nasty_payloads(setup: Setup) {
             }
         }
     }
-    let runtime = setup.workers(1);
+    let runtime = setup.tested_with(setup.builder().workers(1));
     runtime.run(|| {
         for handles_are_kept in [false, true] {
             let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -426,7 +426,7 @@ fn deeply_nested_scopes_are_cancelled(setup: Setup) {
         scope(|s| drop(s.spawn(|| nest(depth - 1, innermost))));
     }
 
-    let runtime = setup.check(setup.builder().stack_size(128 << 10).build().expect("a runtime"));
+    let runtime = setup.tested_with(setup.builder().stack_size(128 << 10));
     runtime.run(|| {
         let innermost = AtomicBool::new(false);
         scope(|s| {

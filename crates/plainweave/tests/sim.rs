@@ -13,7 +13,7 @@ use plainweave::{Io, Runtime, time};
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn simulated(policy: &'static str, seed: u64) -> Runtime {
-    let setup = Setup { io: Io::Sim { seed }, policy };
+    let setup = Setup { io: Io::Sim { seed }, policy, pooled: false };
     setup.shared_workers(1)
 }
 

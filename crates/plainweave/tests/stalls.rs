@@ -257,7 +257,11 @@ fn without_membarrier_stalls_end_by_themselves_at_worst() {
     let name = "without_membarrier_stalls_end_by_themselves_at_worst";
     if is_child("never") {
         forbid(libc::SYS_membarrier, libc::EPERM);
-        parked_connections_of_a_stalled_worker_are_served_by_others(Setup { io: Io::Epoll, policy: "fifo" });
+        parked_connections_of_a_stalled_worker_are_served_by_others(Setup {
+            io: Io::Epoll,
+            policy: "fifo",
+            pooled: false,
+        });
     } else if is_child("no longer") {
         drop(runtime(Io::Epoll, Movement::BeforeStart, 2));
         forbid(libc::SYS_membarrier, libc::ENOMEM);

@@ -140,16 +140,16 @@ impl IoCx<'_> {
         if self.poll(Wait::No, || ()) {
             self.io.owed.set(true);
         }
-        self.expire(now);
+        self.expire(now, usize::MAX);
     }
 
-    /// Fires the timers that are due by `now`.
-    pub(crate) fn expire(self, now: u64) {
+    /// Fires the timers that are due by `now`, at most this many.
+    pub(crate) fn expire(self, now: u64, most: usize) {
         if self.io.timers.borrow().next_wake().is_some_and(|t| t <= now) {
             // Waking a fiber pushes and does not touch timers; an idle connection does, so it is handled after the
             // borrow.
             let mut expired = Vec::new();
-            self.io.timers.borrow_mut().advance(now, &mut |target| expired.push(target));
+            self.io.timers.borrow_mut().advance(now, most, &mut |target| expired.push(target));
             self.for_event(|| expired.into_iter().for_each(|target| self.expired(target)));
         }
     }

@@ -12,7 +12,7 @@ const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
 fn fired<T>(wheel: &mut Wheel<T>, now: u64) -> Vec<T> {
     let mut values = Vec::new();
-    wheel.advance(now, &mut |value| values.push(value));
+    wheel.advance(now, usize::MAX, &mut |value| values.push(value));
     values
 }
 
@@ -90,10 +90,37 @@ fn a_panic_in_fire_loses_only_its_own_timer() {
     for value in 0..4 {
         wheel.insert(10, value);
     }
-    let panics = std::panic::AssertUnwindSafe(|| wheel.advance(TICK, &mut |value| assert!(value < 1, "on purpose")));
+    let panics = std::panic::AssertUnwindSafe(|| {
+        wheel.advance(TICK, usize::MAX, &mut |value| assert!(value < 1, "on purpose"));
+    });
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(wheel.len(), 2);
     assert_eq!(fired(&mut wheel, TICK), [2, 3]);
+}
+
+/// What is left fires first, in order, with removed ones left out; what becomes due meanwhile fires afterwards.
+#[test]
+fn an_advance_goes_on_where_the_last_one_stopped() {
+    fn some(wheel: &mut Wheel<u64>, now: u64, most: usize) -> Vec<u64> {
+        let mut values = Vec::new();
+        wheel.advance(now, most, &mut |value| values.push(value));
+        values
+    }
+    let mut wheel = Wheel::new();
+    let keys: Vec<_> = (0..10).map(|value| wheel.insert(5 * TICK - value, value)).collect();
+    let later = wheel.insert(7 * TICK, 70);
+    assert_eq!(some(&mut wheel, 20 * TICK, 0), []);
+    assert_eq!(some(&mut wheel, 20 * TICK, 4), [9, 8, 7, 6]);
+    assert!(wheel.is_behind() && wheel.next_wake().unwrap() <= 5 * TICK, "the rest is due");
+    assert_eq!((wheel.remove(keys[4]), wheel.remove(keys[9])), (Some(4), None));
+    wheel.insert(1, 100);
+    wheel.insert(6 * TICK, 60);
+    assert_eq!(some(&mut wheel, 20 * TICK, 2), [5, 3]);
+    assert_eq!(some(&mut wheel, 20 * TICK, 4), [2, 1, 0, 100]);
+    assert!(wheel.is_behind() && wheel.next_wake().unwrap() <= 6 * TICK);
+    assert_eq!(wheel.remove(later), Some(70));
+    assert_eq!(some(&mut wheel, 20 * TICK, 4), [60]);
+    assert_eq!((wheel.is_behind(), wheel.len(), wheel.next_wake()), (false, 0, None));
 }
 
 #[derive(Clone, Debug)]
@@ -196,12 +223,12 @@ fn cost() {
         let renew = per(start);
         let start = Instant::now();
         for i in 0..N {
-            wheel.advance(std::hint::black_box(i % 1000), &mut drop);
+            wheel.advance(std::hint::black_box(i % 1000), usize::MAX, &mut drop);
         }
         let idle = per(start);
         let start = Instant::now();
         let mut count = 0u64;
-        wheel.advance(60_000_000_000 + TICK, &mut |_| count += 1);
+        wheel.advance(60_000_000_000 + TICK, usize::MAX, &mut |_| count += 1);
         let fire = start.elapsed().as_nanos() as f64 / count.max(1) as f64;
         eprintln!(
             "{waiting} waiting: insert+remove {pair:.1} ns, renewing a random one {renew:.1} ns, \

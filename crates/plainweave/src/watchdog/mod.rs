@@ -259,7 +259,7 @@ impl Watchdog {
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
             watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
         } else {
-            cx.expire(pool.nanos(now));
+            cx.expire(pool.nanos(now), usize::MAX);
         }
         cx.empty_inbox();
         if remote_io.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {

@@ -6,6 +6,7 @@
 mod gate;
 mod panics;
 mod seccomp;
+mod tested;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener as OsListener, TcpStream as OsStream};
@@ -19,6 +20,7 @@ use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, JoinHandle, Runtime, RuntimeBuilder};
 pub(crate) use seccomp::{forbid, forbid_everywhere};
+pub use tested::TestRuntime;
 
 /// A test that takes longer hangs.
 pub const HANG: Duration = Duration::from_secs(90);
@@ -28,6 +30,8 @@ pub const HANG: Duration = Duration::from_secs(90);
 pub struct Setup {
     pub io: Io,
     pub policy: &'static str,
+    /// Whether it is a pool beside another; see [`TestRuntime`].
+    pub pooled: bool,
 }
 
 impl Setup {
@@ -59,7 +63,21 @@ impl Setup {
         unsafe { self.builder().shared_storage() }
     }
 
+    /// What a test runs on that holds for pools too.
+    pub fn tested(self) -> TestRuntime {
+        self.tested_with(self.builder())
+    }
+
+    pub fn tested_with(self, builder: RuntimeBuilder) -> TestRuntime {
+        TestRuntime::new(self, builder)
+    }
+
     pub fn check(self, runtime: Runtime) -> Runtime {
+        self.check_names(&runtime);
+        runtime
+    }
+
+    pub fn check_names(self, runtime: &Runtime) {
         let driver = match self.io {
             Io::Epoll => "epoll",
             Io::Uring => "uring",
@@ -68,35 +86,44 @@ impl Setup {
         };
         assert_eq!(runtime.driver(), driver);
         assert_eq!(runtime.policy(), self.policy);
-        runtime
     }
 }
 
 /// Runs each test on both drivers under both policies: `on_every_setup!(a, b)` for `fn a(setup: Setup)`.
 macro_rules! on_every_setup {
     ($($test:ident),+ $(,)?) => {
-        crate::common::on_setup!(epoll_fifo, Epoll, "fifo", $($test),+);
-        crate::common::on_setup!(epoll_lifo, Epoll, "lifo-slot", $($test),+);
-        crate::common::on_setup!(uring_fifo, Uring, "fifo", $($test),+);
-        crate::common::on_setup!(uring_lifo, Uring, "lifo-slot", $($test),+);
+        crate::common::on_setup!(epoll_fifo, Epoll, "fifo", false, $($test),+);
+        crate::common::on_setup!(epoll_lifo, Epoll, "lifo-slot", false, $($test),+);
+        crate::common::on_setup!(uring_fifo, Uring, "fifo", false, $($test),+);
+        crate::common::on_setup!(uring_lifo, Uring, "lifo-slot", false, $($test),+);
+    };
+}
+
+/// As `on_every_setup`, and in pools of several policies: for `setup.tested()`.
+macro_rules! in_pools_too {
+    ($($test:ident),+ $(,)?) => {
+        crate::common::on_every_setup!($($test),+);
+        crate::common::on_setup!(pool_epoll_priority, Epoll, "priority", true, $($test),+);
+        crate::common::on_setup!(pool_uring_lifo, Uring, "lifo", true, $($test),+);
+        crate::common::on_setup!(pool_uring_helping, Uring, "helping", true, $($test),+);
     };
 }
 
 /// As `on_every_setup`, where the order of scheduling is of no concern.
 macro_rules! on_every_driver {
     ($($test:ident),+ $(,)?) => {
-        crate::common::on_setup!(epoll, Epoll, "fifo", $($test),+);
-        crate::common::on_setup!(uring, Uring, "fifo", $($test),+);
+        crate::common::on_setup!(epoll, Epoll, "fifo", false, $($test),+);
+        crate::common::on_setup!(uring, Uring, "fifo", false, $($test),+);
     };
 }
 
 macro_rules! on_setup {
-    ($module:ident, $io:ident, $policy:literal, $($test:ident),+) => {
+    ($module:ident, $io:ident, $policy:literal, $pooled:literal, $($test:ident),+) => {
         mod $module {
             $(
                 #[test]
                 fn $test() {
-                    let setup = crate::common::Setup { io: plainweave::Io::$io, policy: $policy };
+                    let setup = crate::common::Setup { io: plainweave::Io::$io, policy: $policy, pooled: $pooled };
                     crate::common::unless_it_hangs(concat!(stringify!($module), "::", stringify!($test)), move || {
                         super::$test(setup)
                     });
@@ -105,7 +132,7 @@ macro_rules! on_setup {
         }
     };
 }
-pub(crate) use {on_every_driver, on_every_setup, on_setup};
+pub(crate) use {in_pools_too, on_every_driver, on_every_setup, on_setup};
 
 /// Runs a test; if it takes too long, the process ends and says which it was. What fibers say when they panic is shown
 /// if the test fails. A child says everything, for its parent reads it.

@@ -1,0 +1,81 @@
+//! A storm of deadlines: fibers whose deadlines fall into one tick end among the other fibers, not before them.
+
+mod common;
+
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream as OsStream;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::*;
+use plainweave::net::TcpStream;
+use plainweave::sync::channel;
+use plainweave::{scope, time};
+
+on_every_driver!(sleepers_end_among_others, receivers_end_among_others, readers_end_among_others, idle_ones_end_too);
+
+const LONG: Duration = Duration::from_secs(1000);
+const STORM: usize = 3000;
+
+/// Runs fibers that wait by `wait` until their common deadline, beside one that yields. Returns how often that had its
+/// turn between the end of the first and that of the last of them.
+fn turns_during(setup: Setup, fibers: usize, wait: impl Fn(usize) -> io::Result<()> + Sync) -> usize {
+    let runtime = setup.check(setup.builder().workers(1).max_workers(1).build().expect("a runtime"));
+    let (turns, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (first, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let late = |n| {
+        assert_eq!(wait(n).expect_err("late").kind(), ErrorKind::TimedOut);
+        let turn = turns.load(SeqCst);
+        if ended.fetch_add(1, SeqCst) == 0 {
+            first.store(turn, SeqCst);
+        }
+        last.fetch_max(turn, SeqCst);
+    };
+    runtime.run(|| {
+        scope(|s| {
+            s.spawn(|| {
+                while ended.load(SeqCst) < fibers {
+                    turns.fetch_add(1, SeqCst);
+                    plainweave::yield_now();
+                }
+            });
+            time::with_timeout(ms(500), || {
+                scope(|storm| (0..fibers).for_each(|n| drop(storm.spawn(move || late(n)))));
+            });
+        });
+    });
+    assert_eq!(ended.into_inner(), fibers);
+    last.into_inner() - first.into_inner()
+}
+
+fn sleepers_end_among_others(setup: Setup) {
+    let turns = turns_during(setup, STORM, |_| time::sleep(LONG));
+    assert!(turns >= STORM / 8, "{turns} turns");
+}
+
+fn receivers_end_among_others(setup: Setup) {
+    let (_sender, receiver) = channel::bounded::<u8>(1);
+    let turns = turns_during(setup, STORM, |_| receiver.recv().map(drop).map_err(io::Error::from));
+    assert!(turns >= STORM / 8, "{turns} turns");
+}
+
+fn readers_end_among_others(setup: Setup) {
+    let _alone = alone();
+    let pairs: Vec<(TcpStream, OsStream)> = (0..200).map(|_| connected()).collect();
+    let turns = turns_during(setup, pairs.len(), |n| (&pairs[n].0).read(&mut [0; 8]).map(drop));
+    assert!(turns >= pairs.len() / 8, "{turns} turns");
+}
+
+/// With nothing else to run, the worker goes on from one part of the storm to the next.
+fn idle_ones_end_too(setup: Setup) {
+    let runtime = setup.without_spares();
+    let late = AtomicUsize::new(0);
+    let sleeper = || {
+        assert_eq!(time::sleep(LONG).expect_err("late").kind(), ErrorKind::TimedOut);
+        late.fetch_add(1, SeqCst);
+    };
+    runtime.run(|| {
+        time::with_timeout(ms(300), || scope(|storm| (0..STORM).for_each(|_| drop(storm.spawn(sleeper)))));
+    });
+    assert_eq!(late.into_inner(), STORM);
+}
