@@ -3,6 +3,7 @@
 mod bodies;
 mod cache;
 mod conn;
+mod examples;
 mod faults;
 mod files;
 mod fuzz;
