@@ -1,7 +1,7 @@
 //! What is claimed of any input: nothing panics or runs for ever, and how bytes are split into reads decides nothing.
 //!
 //! The first byte says how large the reads are, the rest is what the peer sends before it ends its direction. Used by
-//! the fuzz target and, with a fixed seed, by the tests (`tests/it/fuzz.rs`).
+//! the fuzz targets and, with a fixed seed, by the tests (`tests/it/fuzz.rs`).
 
 use std::io::{self, Read, Write};
 use std::sync::OnceLock;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use plainweave_http::body::{Decoder, Step};
 use plainweave_http::parse::{HeadScanner, Scan, header_slots, parse_head};
+use plainweave_http::proxy::{self, Proxied};
 use plainweave_http::{Framing, Limits, Request, Response, Server, StatusCode, Transport};
 
 /// Bytes of a body that are taken.
@@ -64,7 +65,7 @@ fn body(framing: Framing, mut rest: &[u8], step: usize) -> Option<(Vec<u8>, usiz
                 data.extend_from_slice(&rest[..len]);
                 (used, rest) = (used + len, &rest[len..]);
             }
-            Step::Framing(len) => (used, rest) = (used + len, &rest[len..]),
+            Step::Framing(len) | Step::Trailer(len) => (used, rest) = (used + len, &rest[len..]),
             Step::More => {
                 assert!(rest.is_empty(), "more is wanted, and there is more");
                 return Some((data, used, false));
@@ -72,6 +73,22 @@ fn body(framing: Framing, mut rest: &[u8], step: usize) -> Option<(Vec<u8>, usiz
             Step::Done => return Some((data, used, true)),
         }
         assert!(data.len() as u64 <= LIMIT, "more data than the limit");
+    }
+}
+
+/// Holds the claims on headers of the PROXY protocol against one input: how it is split decides nothing.
+pub(crate) fn proxy(data: &[u8]) {
+    let whole = proxy::parse(data);
+    for len in 0..data.len() {
+        match proxy::parse(&data[..len]) {
+            Ok(Proxied::More) => {}
+            Ok(found) => assert_eq!(Some(&found), whole.as_ref().ok(), "{len} bytes find another header"),
+            Err(_) => assert!(whole.is_err(), "{len} bytes are refused, and all are not"),
+        }
+    }
+    if let Ok(Proxied::Header { len, client }) = whole {
+        assert!((1..=4096).contains(&len) && len <= data.len(), "{len} of {}", data.len());
+        assert!(client.is_none() || len >= 28, "an address in {len} bytes");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Message bodies, sans I/O: a decoder for lengths and for strict chunked coding, an encoder for chunked.
 //!
 //! Chunked is where request smuggling lives, so the decoder takes the grammar of RFC 9112, 7.1 and nothing more:
-//! no blanks around a size, CRLF everywhere, sizes that fit 64 bits. Extensions and trailers are checked, bounded
-//! and dropped.
+//! no blanks around a size, CRLF everywhere, sizes that fit 64 bits. Extensions are checked, bounded and dropped;
+//! trailers are checked and bounded.
 
 use http::StatusCode;
 
@@ -23,6 +23,9 @@ pub enum Step {
     Data(usize),
     /// This many bytes (never 0) are framing: drop them and call again.
     Framing(usize),
+    /// This many bytes (never 0) are of the trailer section, which ends in an empty line: keep or drop them, and call
+    /// again.
+    Trailer(usize),
     /// More input is needed.
     More,
     /// The body is complete; what follows belongs to the next request.
@@ -33,6 +36,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
+    limit: u64,
     /// Data bytes that may still come before the limit is passed.
     allowed: u64,
     /// Framing bytes not paid for by data.
@@ -82,7 +86,18 @@ impl Decoder {
             Framing::Length(len) => State::Length(len),
             Framing::Chunked => State::Size { digits: 0, size: 0 },
         };
-        Ok(Self { state, allowed: limit, overhead: 0 })
+        Ok(Self { state, limit, allowed: limit, overhead: 0 })
+    }
+
+    /// Replaces the limit. Fails if what has come, or what is known to come, exceeds it.
+    pub fn set_limit(&mut self, limit: u64) -> Result<(), Error> {
+        let used = self.limit - self.allowed;
+        self.allowed = limit.checked_sub(used).ok_or_else(too_large)?;
+        self.limit = limit;
+        match self.state {
+            State::Length(left) if left > limit => Err(too_large()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether the whole body has passed.
@@ -118,15 +133,24 @@ impl Decoder {
             self.took(len);
             return Ok(if len == 0 { Step::More } else { Step::Data(len) });
         }
-        let mut used = 0;
+        let (mut used, in_trailers) = (0, self.in_trailers());
         for &byte in input {
             used += 1;
             self.state = self.framing(byte)?;
-            if self.is_done() || self.run() > 0 {
+            if self.is_done() || self.run() > 0 || self.in_trailers() != in_trailers {
                 break;
             }
         }
-        Ok(if used == 0 { Step::More } else { Step::Framing(used) })
+        Ok(match used {
+            0 => Step::More,
+            _ if in_trailers => Step::Trailer(used),
+            _ => Step::Framing(used),
+        })
+    }
+
+    fn in_trailers(&self) -> bool {
+        use State as S;
+        matches!(self.state, S::LineStart { .. } | S::Name { .. } | S::Value { .. } | S::LineLf { .. } | S::LastLf)
     }
 
     /// Accounts for data that the caller received elsewhere, at most [`Decoder::run`] bytes of it.

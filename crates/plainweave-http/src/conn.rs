@@ -16,10 +16,12 @@ use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
 use crate::idle::Added;
 use crate::incoming::{Incoming, Rest};
-use crate::link::{ConnState, Link, Pace};
+use crate::link::{ConnState, Link, Pace, millis};
 use crate::outgoing::Terms;
 use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
-use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport};
+use crate::proxy::{self, Proxied};
+use crate::response::TakeOver;
+use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded};
 
 /// What becomes of a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,8 @@ impl<H: Handler> Server<H> {
         if !self.admits(peer) {
             return Err(Error::refused());
         }
-        Ok(ConnState { served: 0, read_timeout_ms: 0, peer })
+        let (write_timeout_ms, awaits_proxy) = (millis(self.limits().write_timeout), self.is_behind_proxy());
+        Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer })
     }
 
     /// Serves a connection to its end, waiting for one request after the other.
@@ -70,9 +73,7 @@ impl<H: Handler> Server<H> {
     /// only in the middle of a request or of an answer.
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
         self.pool().with(|Buffers { input, encoder }| {
-            let pace = Pace::new(self.limits().write_timeout, self.limits().min_rate);
-            let (status, body_bytes) = (None, 0);
-            let link = Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
+            let link = Link::new(stream, encoder, state, self.limits());
             Conn { server: self, link, input, readable: true, reported: false }.run()
         })
     }
@@ -165,17 +166,48 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         if self.server.has_exchange_hook() {
             self.reported = true;
             let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
-            tell(self.server, &self.link, Some(&head), done.as_ref().err(), duration);
+            let panic = self.link.panicked.then(Error::panic);
+            tell(self.server, &self.link, Some(&head), done.as_ref().err().or(panic.as_ref()), duration);
         }
         let (rest, keep) = done?;
         self.reported = false;
 
         self.input.finish(len, rest.range);
+        if let Some(take_over) = self.link.take_over.take() {
+            // What was said last must not be lost to a reset, and nobody knows what the peer still sends.
+            return self.take_over(take_over).map(|()| Turn::Last { linger: true });
+        }
         if !keep {
             return Ok(Turn::Last { linger: rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty() });
         }
         self.drain(rest.decoder).map_err(|error| error.with_status(None))?;
         Ok(Turn::Again)
+    }
+
+    /// Hands the connection to what goes on with it after HTTP.
+    fn take_over(&mut self, take_over: TakeOver) -> Result<(), Error> {
+        self.link.flush()?;
+        let timeout = self.server.limits().idle_timeout;
+        let set = self.link.stream.set_read_timeout(timeout.max(Duration::from_millis(1)));
+        set.map_err(|error| Error::io(error, "the read timeout could not be set"))?;
+        let mut upgraded = Upgraded::new(self.link.stream, self.input.filled());
+        let done = catch_unwind(AssertUnwindSafe(|| take_over(&mut upgraded)));
+        self.link.state.read_timeout_ms = 0; // It may have been changed.
+        done.map_err(|_| Error::panic().with_status(None))
+    }
+
+    /// Takes the header of the PROXY protocol from what has come. Returns false if more of it is to come.
+    fn take_proxy_header(&mut self) -> Result<bool, Error> {
+        // Whatever this is, it need not speak HTTP.
+        match proxy::parse(self.input.filled()).map_err(|error| error.with_status(None))? {
+            Proxied::More => Ok(false),
+            Proxied::Header { len, client } => {
+                self.input.consume(len);
+                let state = &mut *self.link.state;
+                (state.awaits_proxy, state.peer) = (false, client.or(state.peer));
+                Ok(true)
+            }
+        }
     }
 
     /// Reads until a head is complete. Waits only for the rest of one that has begun.
@@ -184,7 +216,11 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut scanner = HeadScanner::default();
         let mut deadline = None;
         loop {
-            if !self.input.is_empty() {
+            if self.link.state.awaits_proxy && !self.input.is_empty() {
+                if self.take_proxy_header()? {
+                    continue;
+                }
+            } else if !self.input.is_empty() {
                 match scanner.scan(self.input.filled(), limits)? {
                     Scan::Head(len) => return Ok(Head::Complete(len)),
                     Scan::Blank(len) => {
@@ -216,10 +252,10 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
 
     /// Reads and drops what a handler left of a body that is short enough.
     fn drain(&mut self, mut decoder: Decoder) -> Result<(), Error> {
-        let mut pace = Pace::new(self.link.limits.body_timeout, self.link.limits.min_rate);
+        let mut pace = Pace::new(self.link.allowed.body_timeout, self.link.allowed.min_rate);
         loop {
             match decoder.step(self.input.filled(), usize::MAX)? {
-                Step::Data(len) | Step::Framing(len) => self.input.consume(len),
+                Step::Data(len) | Step::Framing(len) | Step::Trailer(len) => self.input.consume(len),
                 Step::Done => return Ok(()),
                 Step::More => {
                     let timeout = pace.left().ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
@@ -261,10 +297,20 @@ fn respond<S: Transport, H: Handler>(
     room: Room<'_>,
     head: &RequestHead<'_>,
 ) -> Result<(Rest, bool), Error> {
-    (link.status, link.body_bytes) = (None, 0);
+    (link.status, link.body_bytes, link.panicked) = (None, 0, false);
+    link.allowed = server.limits_of(head);
     let mut body = Incoming::new(link, room, head)?;
-    let response = answer(server, &mut Request::new(head, &mut body))?;
+    let answered = answer(server, &mut Request::new(head, &mut body));
+    let panicked = answered.is_err();
+    let mut response = answered.unwrap_or_else(|error| {
+        server.report(&error);
+        Response::plain(StatusCode::INTERNAL_SERVER_ERROR)
+    });
     let rest = body.finish()?;
+    link.panicked = panicked;
+    if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
+        response = Response::plain(StatusCode::BAD_REQUEST);
+    }
 
     link.state.served = link.state.served.saturating_add(1);
     let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
@@ -300,7 +346,7 @@ fn slow_head() -> Error {
     Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request head arrives too slowly")
 }
 
-/// Calls the handler; its panic becomes an error here, so that it costs one connection.
+/// Calls the handler; its panic becomes an error here, so that it costs one request.
 fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> Result<Response, Error> {
     catch_unwind(AssertUnwindSafe(|| server.handler().handle(request))).map_err(|_| Error::panic())
 }

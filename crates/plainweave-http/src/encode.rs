@@ -32,6 +32,8 @@ pub(crate) enum Connection {
     Default,
     KeepAlive,
     Close,
+    /// Another protocol follows.
+    Upgrade,
 }
 
 impl Encoder {
@@ -66,6 +68,7 @@ impl Encoder {
             Connection::Default => b"\r\n".as_slice(),
             Connection::KeepAlive => b"Connection: keep-alive\r\n\r\n",
             Connection::Close => b"Connection: close\r\n\r\n",
+            Connection::Upgrade => b"Connection: Upgrade\r\n\r\n",
         });
     }
 

@@ -22,6 +22,6 @@ pub struct Exchange<'a> {
     /// From the complete head to the last byte of the answer handed over; nothing for a head that cannot be read,
     /// nor where no times are taken ([`Server::without_times`](crate::Server::without_times)).
     pub duration: Duration,
-    /// Why the connection ended with this exchange, if it ended badly.
+    /// Why the connection ended with this exchange, if it ended badly; or that the handler panicked.
     pub error: Option<&'a Error>,
 }

@@ -1,6 +1,7 @@
 //! A request body as the handler reads it.
 
 use std::io::{self, Read};
+use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
 
@@ -8,7 +9,8 @@ use crate::body::{Decoder, Step};
 use crate::buffer::Room;
 use crate::head::{Framing, RequestHead};
 use crate::link::{Link, Pace};
-use crate::{Error, Transport};
+use crate::request::RequestBody;
+use crate::{Error, RequestLimits, Transport};
 
 /// Reads at least this long go past the connection's buffer, straight into the handler's.
 const DIRECT: usize = 4 << 10;
@@ -20,6 +22,8 @@ pub(crate) struct Incoming<'a, 'l, S> {
     source: Source<'a, 'l, S>,
     room: Room<'a>,
     decoder: Decoder,
+    /// The trailer section, as far as it has come.
+    trailers: Vec<u8>,
     /// What the handler leaves is read before the answer, if that is not known to be too long.
     awaited: bool,
     failed: Option<Error>,
@@ -43,13 +47,13 @@ pub(crate) struct Rest {
 
 impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
     pub(crate) fn new(link: &'a mut Link<'l, S>, room: Room<'a>, head: &RequestHead<'_>) -> Result<Self, Error> {
-        let decoder = Decoder::new(head.framing(), link.limits.body_bytes)?;
-        let pace = Pace::new(link.limits.body_timeout, link.limits.min_rate);
+        let decoder = Decoder::new(head.framing(), link.allowed.body_bytes)?;
+        let pace = Pace::new(link.allowed.body_timeout, link.allowed.min_rate);
         let source = Source { link, expects: head.expects_continue(), pace };
         // The body of such a request means nothing, so no client waits for an answer in the middle of it; and if it is
         // malformed, this is no request to be answered.
         let awaited = head.framing() == Framing::Chunked && matches!(*head.method(), Method::GET | Method::HEAD);
-        Ok(Self { source, room, decoder, awaited, failed: None })
+        Ok(Self { source, room, decoder, trailers: Vec::new(), awaited, failed: None })
     }
 
     fn next(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
@@ -62,6 +66,13 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
                     return Ok(len);
                 }
                 Step::Framing(len) => self.room.start += len,
+                Step::Trailer(len) => {
+                    // An empty section is one line end.
+                    if !self.trailers.is_empty() || !matches!(filled[0], b'\r' | b'\n') {
+                        self.trailers.extend_from_slice(&filled[..len]);
+                    }
+                    self.room.start += len;
+                }
                 Step::Done => return Ok(0),
                 Step::More if self.decoder.run() > 0 && buf.len() >= DIRECT => {
                     let max = usize::try_from(self.decoder.run()).unwrap_or(usize::MAX).min(buf.len());
@@ -92,7 +103,7 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
         let hopeless = loop {
             let filled = &self.room.bytes[self.room.start..self.room.end];
             match self.decoder.step(filled, usize::MAX)? {
-                Step::Data(len) | Step::Framing(len) => {
+                Step::Data(len) | Step::Framing(len) | Step::Trailer(len) => {
                     self.room.start += len;
                     dropped += len as u64;
                 }
@@ -126,6 +137,36 @@ impl<S: Transport> Source<'_, '_, S> {
             Err(error) if error.is_timeout() => Err(slow()),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl<S: Transport> RequestBody for Incoming<'_, '_, S> {
+    fn trailers(&self) -> &[u8] {
+        if self.decoder.is_done() { &self.trailers } else { &[] }
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.source.link.state.peer.or_else(|| self.source.link.stream.peer())
+    }
+
+    fn limits(&self) -> RequestLimits {
+        self.source.link.allowed
+    }
+
+    fn set_limits(&mut self, limits: RequestLimits) {
+        self.source.link.allowed = limits;
+        self.source.pace.change(limits.body_timeout, limits.min_rate);
+        if let Err(error) = self.decoder.set_limit(limits.body_bytes) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn pause(&mut self) {
+        self.source.pace.pause();
+    }
+
+    fn resume(&mut self) {
+        self.source.pace.resume();
     }
 }
 

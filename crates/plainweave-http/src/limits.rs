@@ -52,6 +52,27 @@ fn affordable() -> usize {
     usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX).max(1)
 }
 
+/// Those of the [`Limits`] that can be different for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// See [`Limits::body_bytes`].
+    pub body_bytes: u64,
+    /// See [`Limits::body_timeout`].
+    pub body_timeout: Duration,
+    /// See [`Limits::write_timeout`].
+    pub write_timeout: Duration,
+    /// See [`Limits::min_rate`].
+    pub min_rate: u32,
+}
+
+impl Limits {
+    /// Returns what holds for a request of which nothing else is said.
+    pub fn of_request(&self) -> RequestLimits {
+        let Self { body_bytes, body_timeout, write_timeout, min_rate, .. } = *self;
+        RequestLimits { body_bytes, body_timeout, write_timeout, min_rate }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

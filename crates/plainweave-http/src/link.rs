@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 
 use crate::encode::Encoder;
-use crate::{Error, Limits, Transport};
+use crate::response::TakeOver;
+use crate::{Error, Limits, RequestLimits, Transport};
 
 /// What a connection is while it has no request in hand, beside its stream. Made by
 /// [`Server::open`](crate::Server::open).
@@ -18,7 +19,10 @@ pub struct ConnState {
     pub(crate) served: u32,
     /// What the stream was last told.
     pub(crate) read_timeout_ms: u32,
-    /// Known only if a hook wants to know.
+    pub(crate) write_timeout_ms: u32,
+    /// A header of the PROXY protocol is to come.
+    pub(crate) awaits_proxy: bool,
+    /// Known only if a hook wants to know, or a proxy has said.
     pub(crate) peer: Option<SocketAddr>,
 }
 
@@ -28,6 +32,8 @@ pub(crate) struct Link<'a, S> {
     pub(crate) encoder: &'a mut Encoder,
     pub(crate) state: &'a mut ConnState,
     pub(crate) limits: &'a Limits,
+    /// Of the request at hand.
+    pub(crate) allowed: RequestLimits,
     /// Of the response that is being sent.
     pub(crate) pace: Pace,
     /// A write has failed: what the peer has of our bytes is not known, nothing more can be said.
@@ -36,9 +42,24 @@ pub(crate) struct Link<'a, S> {
     pub(crate) status: Option<StatusCode>,
     /// Of its body, handed over so far.
     pub(crate) body_bytes: u64,
+    /// The handler of the request at hand has panicked.
+    pub(crate) panicked: bool,
+    /// What takes the connection over once the response has been sent.
+    pub(crate) take_over: Option<TakeOver>,
 }
 
-impl<S: Transport> Link<'_, S> {
+impl<'a, S: Transport> Link<'a, S> {
+    pub(crate) fn new(
+        stream: &'a mut S,
+        encoder: &'a mut Encoder,
+        state: &'a mut ConnState,
+        limits: &'a Limits,
+    ) -> Self {
+        let (allowed, pace) = (limits.of_request(), Pace::new(limits.write_timeout, limits.min_rate));
+        let (broken, panicked, status, body_bytes, take_over) = (false, false, None, 0, None);
+        Self { stream, encoder, state, limits, allowed, pace, broken, status, body_bytes, panicked, take_over }
+    }
+
     /// Reads once, after sending everything gathered: a connection that waits for its peer owes it nothing.
     pub(crate) fn read(&mut self, buf: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         self.flush()?;
@@ -54,13 +75,24 @@ impl<S: Transport> Link<'_, S> {
 
     /// Tells the stream only what is new to it: this can be a system call.
     fn read_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
-        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        let millis = millis(timeout);
         if millis != self.state.read_timeout_ms {
             let timeout = Duration::from_millis(millis.into());
             self.stream
                 .set_read_timeout(timeout)
                 .map_err(|error| Error::io(error, "the read timeout could not be set"))?;
             self.state.read_timeout_ms = millis;
+        }
+        Ok(())
+    }
+
+    /// Tells the stream the request's own write timeout, if that is new to it.
+    pub(crate) fn write_timeout(&mut self) -> Result<(), Error> {
+        let millis = millis(self.allowed.write_timeout);
+        if millis != self.state.write_timeout_ms {
+            let set = self.stream.set_write_timeout(Duration::from_millis(millis.into()));
+            set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
+            self.state.write_timeout_ms = millis;
         }
         Ok(())
     }
@@ -163,6 +195,11 @@ impl<S: Transport> Link<'_, S> {
     }
 }
 
+/// Returns a timeout as a connection notes it: at least a millisecond, at most 49 days.
+pub(crate) fn millis(timeout: Duration) -> u32 {
+    u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
 pub(crate) fn slow_reader() -> Error {
     Error::timeout(None, "the peer reads the answer too slowly")
 }
@@ -174,12 +211,31 @@ pub(crate) struct Pace {
     base: Duration,
     rate: u32,
     started: Option<Instant>,
+    /// The clock stands still.
+    paused: Option<Instant>,
     bytes: u64,
 }
 
 impl Pace {
     pub(crate) fn new(base: Duration, rate: u32) -> Self {
-        Self { base, rate, started: None, bytes: 0 }
+        Self { base, rate, started: None, paused: None, bytes: 0 }
+    }
+
+    /// Goes on with other bounds, from the same start.
+    pub(crate) fn change(&mut self, base: Duration, rate: u32) {
+        (self.base, self.rate) = (base, rate);
+    }
+
+    /// Stops the clock: waits have no bound.
+    pub(crate) fn pause(&mut self) {
+        self.paused.get_or_insert_with(Instant::now);
+    }
+
+    /// Lets the clock go on where it was stopped.
+    pub(crate) fn resume(&mut self) {
+        if let (Some(paused), Some(started)) = (self.paused.take(), self.started.as_mut()) {
+            *started += paused.elapsed();
+        }
     }
 
     pub(crate) fn progress(&mut self, len: usize) {
@@ -189,6 +245,9 @@ impl Pace {
     /// Returns how long the next wait may be; `None` if the transfer is too slow. The clock starts at the first call.
     pub(crate) fn left(&mut self) -> Option<Duration> {
         let started = *self.started.get_or_insert_with(Instant::now);
+        if self.paused.is_some() {
+            return Some(Duration::MAX);
+        }
         if self.rate == 0 {
             return Some(self.base);
         }

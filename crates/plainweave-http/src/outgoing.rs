@@ -1,13 +1,16 @@
 //! A response on its way out: framing chosen, head and body sent together, small answers gathered.
 
 use std::io::{self, BufRead};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::{StatusCode, Version, header};
 
 use crate::body::{CHUNK_END, LAST_CHUNK, chunk_line};
 use crate::encode::{Connection, Delimiter};
+use crate::header_lines::append_field;
 use crate::link::{Link, Pace, slow_reader};
-use crate::response::{Body, FilePart, Response};
+use crate::response::{Body, FilePart, Response, WriteBody};
+use crate::writer::{BodyWriter, Sink, Written};
 use crate::{Error, Transport};
 
 /// Bodies up to this size are copied behind their head; longer ones are sent from where they are.
@@ -28,17 +31,25 @@ pub(crate) struct Terms<'a> {
 impl<S: Transport> Link<'_, S> {
     /// Sends a response, or gathers it to be sent with the next ones. Says whether the connection stays open.
     pub(crate) fn send(&mut self, mut response: Response, terms: Terms<'_>) -> Result<bool, Error> {
-        if response.status.is_informational() {
-            response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR);
+        match (&response.body, response.status) {
+            (Body::Upgrade(_), _) if terms.version == Version::HTTP_10 => {
+                response = Response::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
+            }
+            (Body::Upgrade(_), StatusCode::SWITCHING_PROTOCOLS) => {}
+            (_, status) if status.is_informational() => response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR),
+            _ => {}
         }
         let delimiter = delimiter(&response, terms);
         let keep = terms.keep_alive && delimiter != Delimiter::Close && !asks_to_close(&response);
         let connection = match (keep, terms.version) {
+            _ if response.status == StatusCode::SWITCHING_PROTOCOLS => Connection::Upgrade,
+            _ if matches!(response.body, Body::Upgrade(_)) => Connection::Default,
             (false, _) => Connection::Close,
             (true, Version::HTTP_10) => Connection::KeepAlive,
             (true, _) => Connection::Default,
         };
-        self.pace = Pace::new(self.limits.write_timeout, self.limits.min_rate);
+        self.write_timeout()?;
+        self.pace = Pace::new(self.allowed.write_timeout, self.allowed.min_rate);
         if self.encoder.out.len() >= GATHERED {
             self.flush()?;
         }
@@ -47,6 +58,7 @@ impl<S: Transport> Link<'_, S> {
         self.encoder.head(response.status, fields, delimiter, connection, terms.server);
         (self.status, self.body_bytes) = (Some(response.status), 0);
         match response.body {
+            Body::Upgrade(take_over) => self.take_over = Some(take_over),
             _ if terms.head_only || delimiter == Delimiter::None => {}
             Body::Empty | Body::Omitted(0) => {}
             Body::Omitted(_) => return Err(self.take_back(mark, Error::body("a body was left out", None))),
@@ -61,6 +73,7 @@ impl<S: Transport> Link<'_, S> {
             Body::Stream(mut source, Some(len)) => self.stream(&mut *source, len, mark)?,
             Body::File(mut part, len) => self.file(&mut *part, len, mark)?,
             Body::Stream(mut source, None) => self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?,
+            Body::Writer(write) => self.write_body(write, delimiter == Delimiter::Chunked, mark)?,
         }
         Ok(keep)
     }
@@ -131,7 +144,7 @@ impl<S: Transport> Link<'_, S> {
                 chunk_line(&mut self.encoder.out, len);
             }
             // The producer may pause as long as it likes: only the peer is timed.
-            self.pace = Pace::new(self.limits.write_timeout, self.limits.min_rate);
+            self.pace = Pace::new(self.allowed.write_timeout, self.allowed.min_rate);
             self.write([piece, if chunked { CHUNK_END } else { b"" }])?;
             self.body_bytes += len as u64;
             source.consume(len);
@@ -139,6 +152,38 @@ impl<S: Transport> Link<'_, S> {
         if chunked {
             self.encoder.out.extend_from_slice(LAST_CHUNK);
         }
+        Ok(())
+    }
+
+    /// Has a producer write the body of the response whose head begins at `mark`.
+    fn write_body(&mut self, write: WriteBody, chunked: bool, mark: usize) -> Result<(), Error> {
+        let mut sink = OpenEnded { link: &mut *self, chunked };
+        let mut writer = BodyWriter::new(&mut sink);
+        let done = catch_unwind(AssertUnwindSafe(|| write(&mut writer)));
+        let Written { gathered, trailers, failed } = writer.end();
+        let error = match (failed, done) {
+            (Some(error), _) => Some(error),
+            (None, Err(_)) => Some(Error::panic().with_status(None)),
+            (None, Ok(Err(error))) => Some(Error::body("the body could not be written", Some(error))),
+            (None, Ok(Ok(()))) => None,
+        };
+        if let Some(error) = error {
+            return Err(self.take_back(mark, error));
+        }
+        self.body_bytes += gathered.len() as u64;
+        let out = &mut self.encoder.out;
+        if !chunked {
+            out.extend_from_slice(&gathered);
+            return Ok(());
+        }
+        if !gathered.is_empty() {
+            chunk_line(out, gathered.len());
+            out.extend_from_slice(&gathered);
+            out.extend_from_slice(CHUNK_END);
+        }
+        out.extend_from_slice(b"0\r\n");
+        trailers.iter().for_each(|(name, value)| append_field(out, name, value.as_bytes()));
+        out.extend_from_slice(b"\r\n");
         Ok(())
     }
 
@@ -153,10 +198,33 @@ impl<S: Transport> Link<'_, S> {
     }
 }
 
+/// A body whose length nobody knows, on its link.
+struct OpenEnded<'a, 'l, S> {
+    link: &'a mut Link<'l, S>,
+    chunked: bool,
+}
+
+impl<S: Transport> Sink for OpenEnded<'_, '_, S> {
+    fn piece(&mut self, piece: &[u8]) -> Result<(), Error> {
+        // The producer may pause as long as it likes: only the peer is timed.
+        self.link.pace = Pace::new(self.link.allowed.write_timeout, self.link.allowed.min_rate);
+        if piece.is_empty() {
+            return self.link.flush();
+        }
+        if self.chunked {
+            chunk_line(&mut self.link.encoder.out, piece.len());
+        }
+        self.link.write([piece, if self.chunked { CHUNK_END } else { b"" }])?;
+        self.link.body_bytes += piece.len() as u64;
+        Ok(())
+    }
+}
+
 /// RFC 9112, 6.
 fn delimiter(response: &Response, terms: Terms<'_>) -> Delimiter {
     match (response.status, response.body.len()) {
         (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, _) => Delimiter::None,
+        _ if matches!(response.body, Body::Upgrade(_)) => Delimiter::None,
         (_, Some(len)) => Delimiter::Length(len),
         (_, None) if terms.head_only => Delimiter::None,
         (_, None) if terms.version == Version::HTTP_10 => Delimiter::Close,

@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode, Version, header};
 
 use crate::buffer::Buffers;
 use crate::conn::tell;
-use crate::link::{ConnState, Link, Pace};
+use crate::link::{ConnState, Link};
 use crate::outgoing::Terms;
 use crate::{Handler, Response, Server, Transport};
 
@@ -24,18 +24,15 @@ impl<H: Handler> Server<H> {
     /// Returns `false` if there was nothing to refuse, for the peer has left.
     pub fn refuse<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> bool {
         self.pool().with(|Buffers { input, encoder }| {
-            let pace = Pace::new(PATIENCE, 0);
-            let (status, body_bytes) = (None, 0);
-            let mut link =
-                Link { stream, encoder, state, limits: self.limits(), pace, broken: false, status, body_bytes };
+            let mut link = Link::new(stream, encoder, state, self.limits());
+            (link.allowed.write_timeout, link.allowed.min_rate) = (PATIENCE, 0);
             if !matches!(link.read(input.discard(), PATIENCE), Ok(1..)) {
                 return false;
             }
             let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
             let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
             let terms = Terms { version: Version::HTTP_11, head_only: false, keep_alive: false, server: self.name() };
-            let sent = link.stream.set_write_timeout(PATIENCE).is_ok()
-                && link.send(response, terms).and_then(|_| link.flush()).is_ok();
+            let sent = link.send(response, terms).and_then(|_| link.flush()).is_ok();
             if sent {
                 let _ = link.stream.shutdown_write();
             }

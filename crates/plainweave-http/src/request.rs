@@ -2,9 +2,15 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::ops::Deref;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
+
 use crate::head::RequestHead;
+use crate::limits::{MAX_HEADERS, RequestLimits};
+use crate::writer::may_trail;
+use crate::{Error, Response};
 
 /// One request: its head by [`Deref`], its body by [`Read`].
 ///
@@ -12,11 +18,22 @@ use crate::head::RequestHead;
 /// connection.
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
-    body: &'a mut dyn Read,
+    body: &'a mut dyn RequestBody,
+}
+
+/// A body, and what else a handler may ask of its connection, whatever the stream's type.
+pub(crate) trait RequestBody: Read {
+    /// Returns the trailer section as it came, its empty line included, or nothing.
+    fn trailers(&self) -> &[u8];
+    fn peer(&self) -> Option<SocketAddr>;
+    fn limits(&self) -> RequestLimits;
+    fn set_limits(&mut self, limits: RequestLimits);
+    fn pause(&mut self);
+    fn resume(&mut self);
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn Read) -> Self {
+    pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn RequestBody) -> Self {
         Self { head, body }
     }
 
@@ -33,6 +50,65 @@ impl<'a> Request<'a> {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the body is longer than the handler takes"));
         }
         Ok(body)
+    }
+}
+
+impl Request<'_> {
+    /// Returns the fields that came behind a chunked body. They are there once the body has been read to its end;
+    /// before that, and for most requests, there are none. Fields that belong to the head are left out (RFC 9110,
+    /// 6.5.1).
+    ///
+    /// # Errors
+    /// There are more than [`MAX_HEADERS`](crate::parse::MAX_HEADERS), or one is malformed.
+    pub fn trailers(&self) -> Result<HeaderMap, Error> {
+        let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut map = HeaderMap::new();
+        let malformed = || Error::bad("a malformed trailer section");
+        if self.body.trailers().is_empty() {
+            return Ok(map);
+        }
+        let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(self.body.trailers(), &mut slots)
+        else {
+            return Err(malformed());
+        };
+        for field in fields {
+            let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed())?;
+            let value = HeaderValue::from_bytes(field.value).map_err(|_| malformed())?;
+            if may_trail(&name) {
+                map.append(name, value);
+            }
+        }
+        Ok(map)
+    }
+
+    /// Returns the peer's address: the one that the PROXY protocol says, or the stream's. Unix sockets have none.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.body.peer()
+    }
+
+    /// Returns the limits of this request.
+    pub fn limits(&self) -> RequestLimits {
+        self.body.limits()
+    }
+
+    /// Replaces the limits of this request: of what is still to be read of its body, and of its answer. If the body is
+    /// known to exceed them, the next read fails and the answer is 413.
+    ///
+    /// A body that is longer than the limit by its own `Content-Length` never reaches a handler: use
+    /// [`Server::with_request_limits`](crate::Server::with_request_limits) to allow a route more.
+    pub fn set_limits(&mut self, limits: RequestLimits) {
+        self.body.set_limits(limits);
+    }
+
+    /// Stops the clock of the body's timeouts: for a handler that does something else between two reads, for which the
+    /// peer is not to blame. Reads wait without bound meanwhile.
+    pub fn pause_timeouts(&mut self) {
+        self.body.pause();
+    }
+
+    /// Lets the clock go on where [`Self::pause_timeouts`] stopped it.
+    pub fn resume_timeouts(&mut self) {
+        self.body.resume();
     }
 }
 
@@ -59,15 +135,16 @@ impl fmt::Debug for Request<'_> {
 /// Answers requests, in plain blocking code. Any `Fn(&mut Request<'_>) -> Response` is one; middleware is a handler
 /// that calls another.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. A panic is answered 500 and costs no more than the connection.
-    fn handle(&self, request: &mut Request<'_>) -> crate::Response;
+    /// Answers one request. A panic is answered 500, goes to [`Server::on_error`](crate::Server::on_error), and costs
+    /// no more than this request.
+    fn handle(&self, request: &mut Request<'_>) -> Response;
 }
 
 impl<F> Handler for F
 where
-    F: Fn(&mut Request<'_>) -> crate::Response + Send + Sync + 'static,
+    F: Fn(&mut Request<'_>) -> Response + Send + Sync + 'static,
 {
-    fn handle(&self, request: &mut Request<'_>) -> crate::Response {
+    fn handle(&self, request: &mut Request<'_>) -> Response {
         self(request)
     }
 }

@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 use http::{HeaderMap, StatusCode};
 
-use crate::HeaderLines;
+use crate::{BodyWriter, HeaderLines, Upgraded};
+
+/// Writes a body.
+pub(crate) type WriteBody = Box<dyn FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + Send>;
+/// Goes on with a connection after HTTP.
+pub(crate) type TakeOver = Box<dyn FnOnce(&mut Upgraded<'_>) + Send>;
 
 /// Bytes that a streamed body is read in.
 const PIECE: usize = 64 << 10;
@@ -42,6 +47,24 @@ impl Response {
     /// Makes a response that states its status in words, as plain text.
     pub fn plain(status: StatusCode) -> Self {
         Self::text(status, format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default()))
+    }
+
+    /// Makes a 101 that switches to `protocol`, as its `Upgrade` field names it: once it has been sent, `take_over` has
+    /// the connection, on the same fiber or thread; when it returns, the connection is closed. A request with a body
+    /// that the handler has not read is answered 400 instead, and one of HTTP/1.0 505.
+    ///
+    /// A server that stops does not end what took over: [`Server::shutdown`](crate::Server::shutdown) cuts it when the
+    /// time of grace has passed.
+    pub fn upgrade(protocol: HeaderValue, take_over: impl FnOnce(&mut Upgraded<'_>) + Send + 'static) -> Self {
+        Self::new(StatusCode::SWITCHING_PROTOCOLS)
+            .with_header(UPGRADE, protocol)
+            .with_body(Body::Upgrade(Box::new(take_over)))
+    }
+
+    /// Makes the 200 that a request CONNECT asks for, after which `take_over` has the connection, as in
+    /// [`Self::upgrade`].
+    pub fn tunnel(take_over: impl FnOnce(&mut Upgraded<'_>) + Send + 'static) -> Self {
+        Self::ok(Body::Upgrade(Box::new(take_over)))
     }
 
     /// Replaces the body.
@@ -115,6 +138,10 @@ pub enum Body {
     File(Box<dyn FilePart>, u64),
     /// For responses to HEAD: the length that the body would have.
     Omitted(u64),
+    /// Written by a function: see [`Body::writer`].
+    Writer(WriteBody),
+    /// None: another protocol follows. See [`Response::upgrade`].
+    Upgrade(TakeOver),
 }
 
 impl Body {
@@ -123,12 +150,32 @@ impl Body {
         Self::Stream(Box::new(BufReader::with_capacity(PIECE, reader)), len)
     }
 
+    /// Has a function write the body, after the handler has returned, as fast as the peer takes it: chunked (HTTP/1.1)
+    /// or ended by closing (1.0). Each flush sends what was written. If it fails before anything was sent, the peer
+    /// gets 500; later the connection is closed, so that the peer does not take what it has for the whole.
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use plainweave_http::{Body, Response};
+    ///
+    /// Response::ok(Body::writer(|out| {
+    ///     for n in 0..1000 {
+    ///         writeln!(out, "line {n}")?;
+    ///     }
+    ///     Ok(())
+    /// }));
+    /// ```
+    pub fn writer(write: impl FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + Send + 'static) -> Self {
+        Self::Writer(Box::new(write))
+    }
+
     /// Returns the length in bytes, where it is known.
     pub fn len(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::Stream(_, len) => *len,
+            Self::Writer(_) | Self::Upgrade(_) => None,
             Self::File(_, len) | Self::Omitted(len) => Some(*len),
         }
     }

@@ -46,10 +46,10 @@ impl<H: Handler> Server<H> {
         if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
     }
 
-    /// Accepts and serves a listener's connections until the server stops, each on a fiber or thread of its own: see
-    /// [`Listener`]. At [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended;
-    /// without descriptors or memory it tries again after a pause. Connections that are open when it returns are served
-    /// on; [`Server::shutdown`] waits for them.
+    /// Accepts and serves a listener's connections until the server stops or the listener is closed, each on a fiber or
+    /// thread of its own: see [`Listener`]. At [`Limits::connections`](crate::Limits::connections) it accepts no more
+    /// until one has ended; without descriptors or memory it tries again after a pause. Connections that are open when
+    /// it returns are served on; [`Server::shutdown`] waits for them.
     ///
     /// A server can serve any number of listeners at the same time, of any kind.
     ///

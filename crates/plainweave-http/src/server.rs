@@ -12,11 +12,12 @@ use crate::accept::{ConnectionLimit, Fault, FaultHook};
 use crate::buffer::Pool;
 use crate::idle::IdleConnections;
 use crate::listeners::Listeners;
-use crate::{Error, Exchange, Handler, Limits};
+use crate::{Error, Exchange, Handler, Limits, RequestHead, RequestLimits};
 
 type OpenHook = Box<dyn Fn(Option<SocketAddr>) -> bool + Send + Sync>;
 type CloseHook = Box<dyn Fn(&Closed) + Send + Sync>;
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
+type RequestLimitsHook = Box<dyn Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync>;
 type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
 /// A handler, its limits, the buffers its connections borrow, and what it listens on. [`Server::run`] is the shortest
@@ -26,6 +27,8 @@ pub struct Server<H> {
     limits: Limits,
     name: Option<String>,
     hooks: Hooks,
+    request_limits: Option<RequestLimitsHook>,
+    behind_proxy: bool,
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
@@ -65,6 +68,8 @@ impl<H: Handler> Server<H> {
             limits,
             name: None,
             hooks: Hooks::default(),
+            request_limits: None,
+            behind_proxy: false,
             timed: true,
             pool,
             stopping: AtomicBool::new(false),
@@ -78,6 +83,32 @@ impl<H: Handler> Server<H> {
     pub fn with_limits(self, limits: Limits) -> Self {
         let connection_limit = ConnectionLimit::new(limits.connections, limits.connections_per_address);
         Self { pool: Pool::new(limits.head_bytes), limits, connection_limit, ..self }
+    }
+
+    /// Has `choose` replace the limits of single requests, by their heads, before their bodies are read: more bytes for
+    /// uploads, more time for one route.
+    ///
+    /// ```
+    /// # use plainweave_http::{Request, Response, Server};
+    /// let server = Server::new(|_: &mut Request<'_>| Response::ok("taken"));
+    /// server.with_request_limits(|head, limits| {
+    ///     if head.path().starts_with("/upload/") {
+    ///         limits.body_bytes = 10 << 30;
+    ///     }
+    /// });
+    /// ```
+    pub fn with_request_limits(
+        self,
+        choose: impl Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync + 'static,
+    ) -> Self {
+        Self { request_limits: Some(Box::new(choose)), ..self }
+    }
+
+    /// Expects each connection to begin with a header of the PROXY protocol, version 1 or 2 (see [`crate::proxy`]), and
+    /// takes the client's address from it; one without is closed. Only for a server that clients reach through a proxy
+    /// alone: any other could claim to be anybody. [`Server::on_open`] still sees the proxy.
+    pub fn with_proxy_protocol(self) -> Self {
+        Self { behind_proxy: true, ..self }
     }
 
     /// Sends a `Server` field.
@@ -184,6 +215,19 @@ impl<H: Handler> Server<H> {
         if let Some(hook) = &self.hooks.close {
             hook(&Closed { peer, requests });
         }
+    }
+
+    pub(crate) fn is_behind_proxy(&self) -> bool {
+        self.behind_proxy
+    }
+
+    /// Returns the limits of a request.
+    pub(crate) fn limits_of(&self, head: &RequestHead<'_>) -> RequestLimits {
+        let mut limits = self.limits.of_request();
+        if let Some(choose) = &self.request_limits {
+            choose(head, &mut limits);
+        }
+        limits
     }
 
     pub(crate) fn pool(&self) -> &Pool {

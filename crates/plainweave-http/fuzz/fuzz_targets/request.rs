@@ -2,6 +2,8 @@
 
 #![no_main]
 
+// The other target has the rest.
+#[allow(dead_code)]
 #[path = "../entry.rs"]
 mod entry;
 

@@ -26,14 +26,33 @@ pub struct ConnectionLimit {
     /// For one address; 0: any number.
     max_each: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
-    /// Fibers that would accept, or that wait for the end.
-    waiting: Mutex<Vec<Fiber>>,
+    /// Fibers and threads that would accept, or that wait for the end.
+    waiting: Mutex<Waiting>,
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
     full: AtomicU64,
     /// By listener, how many the kernel may hold until they are accepted; see `backlog`.
     backlogs: Mutex<BTreeMap<Address, u32>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Each with a number of its own: all plain threads have the same `Fiber::id`.
+    list: Vec<(u64, Fiber)>,
+    next: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, fiber: Fiber) -> u64 {
+        self.next += 1;
+        self.list.push((self.next, fiber));
+        self.next
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.list.retain(|(other, _)| *other != number);
+    }
 }
 
 /// What has become of the connections that came.
@@ -128,12 +147,10 @@ impl ConnectionLimit {
 
     fn wait_until(&self, is_so: impl Fn() -> bool) -> io::Result<()> {
         while !is_so() {
-            let fiber = plainweave::current();
-            let id = fiber.id();
-            lock(&self.waiting).push(fiber);
+            let number = lock(&self.waiting).add(plainweave::current());
             // What is waited for may have come before this fiber was on the list.
             let parked = if is_so() { Ok(()) } else { plainweave::park() };
-            lock(&self.waiting).retain(|fiber| fiber.id() != id);
+            lock(&self.waiting).remove(number);
             parked?;
         }
         Ok(())
@@ -141,8 +158,8 @@ impl ConnectionLimit {
 
     /// Has those that wait look again.
     pub(crate) fn wake(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.iter().for_each(Fiber::unpark);
+        let waiting = std::mem::take(&mut lock(&self.waiting).list);
+        waiting.iter().for_each(|(_, fiber)| fiber.unpark());
     }
 
     pub(super) fn set_backlog(&self, listener: Address, connections: u32) {
@@ -243,12 +260,30 @@ mod tests {
         let first = limit.acquire();
         std::thread::scope(|scope| {
             let second = scope.spawn(|| limit.wait(|| false));
-            while lock(&limit.waiting).is_empty() {
+            while lock(&limit.waiting).list.is_empty() {
                 std::thread::yield_now();
             }
             drop(first);
             second.join().unwrap().unwrap();
         });
-        assert!(limit.connections() == 0 && lock(&limit.waiting).is_empty());
+        assert!(limit.connections() == 0 && lock(&limit.waiting).list.is_empty());
+    }
+
+    /// One thread that gives up takes nobody else off the list.
+    #[test]
+    fn several_threads_wait() {
+        let limit = ConnectionLimit::new(1, 0);
+        let only = limit.acquire();
+        std::thread::scope(|scope| {
+            let end = scope.spawn(|| limit.wait_ended(Duration::from_secs(60)));
+            while lock(&limit.waiting).list.is_empty() {
+                std::thread::yield_now();
+            }
+            let late = with_timeout(Duration::from_millis(1), || limit.wait(|| false));
+            assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(lock(&limit.waiting).list.len(), 1);
+            drop(only);
+            assert!(end.join().unwrap());
+        });
     }
 }

@@ -75,7 +75,8 @@ impl<L: Listener> Acceptor<L> {
         Self { on_fault, ..self }
     }
 
-    /// Waits for a connection and returns it. `None`: the server stops, or the caller was cancelled.
+    /// Waits for a connection and returns it. `None`: the server stops, the listener was closed, or the caller was
+    /// cancelled.
     pub fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(L::Stream, ConnectionPermit)> {
         while !stopping() {
             match self.wait(&stopping) {
@@ -93,6 +94,10 @@ impl<L: Listener> Acceptor<L> {
                 }
                 Err(error) if stopping() || plainweave::is_cancelled(&error) => break,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
+                // Closed by someone else: an error for ever.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::InvalidInput) => {
+                    break;
+                }
                 // That client has left.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if !self.failed(&error) => break,

@@ -20,7 +20,7 @@ fn decode(framing: Framing, pieces: &[&[u8]], limit: u64) -> Result<(Option<Vec<
                     body.extend_from_slice(&input[..len]);
                     input = &input[len..];
                 }
-                Step::Framing(len) => {
+                Step::Framing(len) | Step::Trailer(len) => {
                     assert!(len > 0);
                     input = &input[len..];
                 }

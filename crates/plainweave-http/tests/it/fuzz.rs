@@ -12,8 +12,8 @@ const MUTATIONS: usize = 20_000;
 /// Longest input.
 const LONGEST: usize = 4096;
 
-fn corpus() -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/request");
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
@@ -71,15 +71,23 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
 
 #[test]
 fn the_corpus_holds() {
-    let corpus = corpus();
-    assert!(corpus.len() >= 10, "{} inputs", corpus.len());
-    corpus.iter().for_each(|input| entry::request(input));
+    let requests = corpus("request");
+    assert!(requests.len() >= 10, "{} inputs", requests.len());
+    requests.iter().for_each(|input| entry::request(input));
+    let headers = corpus("proxy");
+    assert!(headers.len() >= 5, "{} inputs", headers.len());
+    headers.iter().for_each(|input| entry::proxy(input));
 }
 
 #[test]
 fn mutations_of_the_corpus_hold() {
+    mutations("request", entry::request);
+    mutations("proxy", entry::proxy);
+}
+
+fn mutations(target: &str, holds: fn(&[u8])) {
     let count = std::env::var("PLAINWEAVE_FUZZ").map_or(MUTATIONS, |count| count.parse().expect("a number"));
-    let corpus = corpus();
+    let corpus = corpus(target);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for n in 0..count {
         let mut input = corpus[n % corpus.len()].clone();
@@ -87,10 +95,10 @@ fn mutations_of_the_corpus_hold() {
             let other = random.below(corpus.len());
             mutate(&mut input, &corpus[other], &mut random);
         }
-        if let Err(panic) = std::panic::catch_unwind(|| entry::request(&input)) {
+        if let Err(panic) = std::panic::catch_unwind(|| holds(&input)) {
             let shown: String =
                 input.iter().flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
-            panic!("mutation {n} fails ({:?}): b\"{shown}\"", panic.downcast_ref::<String>());
+            panic!("{target}: mutation {n} fails ({:?}): b\"{shown}\"", panic.downcast_ref::<String>());
         }
     }
 }

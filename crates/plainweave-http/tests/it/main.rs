@@ -3,13 +3,16 @@
 mod bodies;
 mod cache;
 mod conn;
+mod examples;
 mod faults;
 mod files;
 mod fuzz;
+mod handlers;
 mod heads;
 mod listings;
 mod pages;
 mod preconditions;
+mod proxy;
 mod races;
 mod ranges;
 mod serve;

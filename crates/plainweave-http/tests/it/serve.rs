@@ -182,7 +182,7 @@ fn hello(_: &mut Request<'_>) -> Response {
 fn answers_and_counts(place: &impl Place) {
     let server = Arc::new(Server::new(hello));
     let address = place.start(&server);
-    assert_eq!(server.addresses(), [address.clone()]);
+    assert_eq!(server.addresses(), std::slice::from_ref(&address));
     for round in 1..=10 {
         let mut client = connect(&address).unwrap();
         for _ in 0..3 {
@@ -316,6 +316,22 @@ fn several_listeners_of_all_kinds() {
     }
     assert!(server.shutdown(HANG));
     assert!(addresses.iter().all(|address| connect(address).is_err()));
+}
+
+#[test]
+fn a_listener_that_is_closed_ends_its_loop() {
+    let server = Arc::new(Server::new(hello).on_fault(|fault| panic!("{fault:?}")));
+    let fibers = TcpListener::bind("127.0.0.1:0").unwrap();
+    let threads = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, other) = (fibers.try_clone().unwrap(), threads.try_clone().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(fibers).unwrap());
+        scope.spawn(|| server.serve(threads).unwrap());
+        eventually("both listen", || server.addresses().len() == 2);
+        Listener::close(&one);
+        Listener::close(&other);
+    });
+    assert!(server.addresses().is_empty());
 }
 
 #[test]

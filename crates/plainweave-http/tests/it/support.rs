@@ -30,6 +30,7 @@ pub(crate) struct Script {
     pub(crate) ended: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) timeouts_set: usize,
+    pub(crate) write_timeouts: Vec<Duration>,
 }
 
 impl Script {
@@ -44,6 +45,7 @@ impl Script {
             ended: false,
             timeout: None,
             timeouts_set: 0,
+            write_timeouts: Vec::new(),
         }
     }
 
@@ -106,7 +108,8 @@ impl Transport for Script {
         Ok(())
     }
 
-    fn set_write_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.write_timeouts.push(timeout);
         Ok(())
     }
 

@@ -1,0 +1,52 @@
+//! Uploads: `curl -T FILE http://127.0.0.1:8080/NAME` writes to a file as the bytes come in, up to 1 GiB.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plainweave::fs;
+use plainweave_http::{Handler, Method, Request, Response, Server, StatusCode};
+
+/// Names that stay in the directory, and are no hidden files.
+fn is_plain(name: &str) -> bool {
+    !name.starts_with('.') && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// Writes to a file beside the place, which then takes its name: nobody sees half of an upload.
+fn store(request: &mut Request<'_>, path: &Path) -> io::Result<u64> {
+    let part = path.with_extension("part");
+    let mut file = fs::File::create(&part)?;
+    let copied = io::copy(request, &mut file).and_then(|len| file.sync_all().map(|()| len));
+    match copied {
+        Ok(len) => plainweave::blocking({
+            let path = path.to_owned();
+            move || std::fs::rename(part, path).map(|()| len)
+        })?,
+        Err(error) => {
+            let _ = std::fs::remove_file(part);
+            Err(error)
+        }
+    }
+}
+
+pub(crate) fn server(directory: PathBuf) -> Server<impl Handler> {
+    let server = Server::new(move |request: &mut Request<'_>| {
+        let name = request.path().trim_start_matches('/');
+        if *request.method() != Method::PUT || !is_plain(name) {
+            return Response::text(StatusCode::BAD_REQUEST, "PUT /NAME, of letters, digits, '.', '_' and '-'\n");
+        }
+        match store(request, &directory.join(name)) {
+            Ok(len) => Response::text(StatusCode::CREATED, format!("{len} bytes\n")),
+            Err(error) => Response::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        }
+    });
+    server.with_request_limits(|head, limits| {
+        if *head.method() == Method::PUT {
+            limits.body_bytes = 1 << 30;
+        }
+    })
+}
+
+fn main() -> io::Result<()> {
+    let server = std::sync::Arc::new(server(std::env::temp_dir()));
+    plainweave::run(|| server.serve(plainweave::net::TcpListener::bind("127.0.0.1:8080")?))
+}

@@ -1,0 +1,10 @@
+//! cargo-fuzz's door to `entry::proxy`.
+
+#![no_main]
+
+// The other target has the rest.
+#[allow(dead_code)]
+#[path = "../entry.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::proxy(data));

@@ -1,0 +1,261 @@
+//! The examples, run: each is a module of this test, served on fibers, and where that is its point on threads.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener as OsListener;
+use std::time::Duration;
+
+use plainweave_http::testing::{TestServer, in_memory};
+use plainweave_http::{Listener, Server};
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::types::OwnedFrame;
+
+use crate::support::{Answer, read_answers};
+
+macro_rules! examples {
+    ($($name:ident: $path:literal),+ $(,)?) => {
+        $(#[path = $path]
+        #[allow(dead_code, reason = "its `main`")]
+        mod $name;)+
+    };
+}
+examples! {
+    database: "../../examples/database.rs",
+    events: "../../examples/events.rs",
+    hello: "../../examples/hello.rs",
+    json_api: "../../examples/json_api.rs",
+    pool: "../../examples/pool.rs",
+    reverse_proxy: "../../examples/reverse_proxy.rs",
+    streaming: "../../examples/streaming.rs",
+    upload: "../../examples/upload.rs",
+    websocket: "../../examples/websocket.rs",
+}
+
+/// What takes longer hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+fn request(method: &str, path: &str, body: &str) -> String {
+    let fields = format!("Host: h\r\nContent-Length: {}\r\nConnection: close", body.len());
+    format!("{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n{body}")
+}
+
+fn answer_of(bytes: &[u8]) -> Answer {
+    read_answers(bytes).pop().unwrap_or_else(|| panic!("no answer: {}", String::from_utf8_lossy(bytes)))
+}
+
+fn ask<H: plainweave_http::Handler>(server: &TestServer<H>, method: &str, path: &str, body: &str) -> (u16, String) {
+    let answer = answer_of(&server.exchange(request(method, path, body)).unwrap());
+    (answer.status, String::from_utf8(answer.body).unwrap())
+}
+
+#[test]
+fn hello_on_fibers_and_on_threads() {
+    fn get(address: std::net::SocketAddr) -> Vec<u8> {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.write_all(request("GET", "/x", "").as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        answer_of(&bytes).body
+    }
+    let expected = b"hello, you asked for /x\n";
+    std::thread::scope(|scope| {
+        let listener = OsListener::bind("127.0.0.1:0").unwrap();
+        let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        scope.spawn(move || hello::serve(listener).unwrap());
+        assert_eq!(get(address), expected);
+        Listener::close(&closing);
+    });
+    let runtime = plainweave::Runtime::builder().workers(2).report_stalls(false).build().unwrap();
+    let listener = plainweave::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+    let serving = runtime.spawn(move || hello::serve(listener).unwrap());
+    assert_eq!(get(address), expected);
+    closing.close();
+    serving.join().unwrap();
+}
+
+#[test]
+fn streams() {
+    let server = TestServer::start(Server::new(streaming::handle)).unwrap();
+    let zeros = answer_of(&server.exchange(request("GET", "/zeros/1000000", "")).unwrap());
+    assert_eq!(zeros.header("content-length"), Some("1000000"));
+    assert!(zeros.body.len() == 1_000_000 && zeros.body.iter().all(|byte| *byte == 0));
+    let numbers = server.exchange(request("GET", "/numbers/1000", "")).unwrap();
+    assert!(numbers.ends_with(b"0\r\nX-Sum: 500500\r\n\r\n"));
+    assert_eq!(ask(&server, "POST", "/", &"a line\n".repeat(5_000)), (200, "5000 lines\n".to_owned()));
+    assert_eq!(ask(&server, "GET", "/nothing", "").0, 404);
+}
+
+/// A directory that goes with the test.
+struct Directory(std::path::PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn uploads() {
+    let directory = Directory(std::env::temp_dir().join(format!("plainweave-upload-{}", std::process::id())));
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let server = TestServer::start(upload::server(directory.0.clone())).unwrap();
+    // More than the limit of other requests.
+    let body = "0123456789abcdef".repeat(2 << 20);
+    assert_eq!(ask(&server, "PUT", "/file.txt", &body), (201, format!("{} bytes\n", body.len())));
+    assert!(std::fs::read(directory.0.join("file.txt")).unwrap() == body.as_bytes());
+    for (method, path) in [("PUT", "/../file"), ("PUT", "/.hidden"), ("PUT", "/"), ("POST", "/file.txt")] {
+        assert_eq!(ask(&server, method, path, "x").0, 400, "{method} {path}");
+    }
+    // A client that leaves in the middle leaves nothing behind.
+    let cut = request("PUT", "/cut", "whole").replace("whole", "who");
+    let mut stream = server.connect().unwrap();
+    stream.write_all(cut.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    drop(stream.read_to_end(&mut Vec::new()));
+    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 1);
+}
+
+#[test]
+fn websockets() {
+    for threads in [false, true] {
+        let server = Server::new(websocket::handle);
+        let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
+        let url = format!("ws://{}/", server.address());
+        let (mut socket, answer) = tungstenite::client::client(url, server.connect().unwrap()).unwrap();
+        assert_eq!(answer.status().as_u16(), 101);
+        for n in 0..20 {
+            let message = tungstenite::Message::text("x".repeat(n * n * 100));
+            socket.send(message.clone()).unwrap();
+            assert_eq!(socket.read().unwrap(), message);
+        }
+        socket.close(None).unwrap();
+        while socket.read().is_ok() {}
+        assert_eq!(ask(&server, "GET", "/", "").0, 426);
+    }
+}
+
+#[test]
+fn a_json_api() {
+    let server = Server::new(json_api::handler());
+    let ask = |method, path, body| {
+        let answer = answer_of(&in_memory(&server, request(method, path, body)));
+        let value: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        (answer.status, value.to_string())
+    };
+    assert_eq!(ask("POST", "/notes", r#"{"text":"one"}"#), (201, r#"{"id":1}"#.to_owned()));
+    assert_eq!(ask("PUT", "/notes/1", r#"{"text":"two"}"#).0, 200);
+    assert_eq!(ask("GET", "/notes", ""), (200, r#"{"1":{"text":"two"}}"#.to_owned()));
+    assert_eq!(ask("DELETE", "/notes/1", "").1, r#"{"text":"two"}"#);
+    for (method, path, body, status) in [
+        ("GET", "/notes/1", "", 404),
+        ("GET", "/elsewhere", "", 404),
+        ("POST", "/notes", "{", 400),
+        ("PATCH", "/notes", "", 405),
+    ] {
+        assert_eq!(ask(method, path, body).0, status, "{method} {path}");
+    }
+}
+
+#[test]
+fn events_reach_those_who_listen() {
+    let server = TestServer::start(Server::new(events::handler())).unwrap();
+    let mut listeners: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = server.connect().unwrap();
+            stream.write_all(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+            // The head comes at once; after that nothing is missed.
+            let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+            assert!(head.iter().any(|line| line == "Content-Type: text/event-stream"), "{head:?}");
+            lines
+        })
+        .collect();
+    for message in ["hello", "two\nlines"] {
+        assert_eq!(ask(&server, "POST", "/publish", message), (200, "2 listeners\n".to_owned()));
+        for lines in &mut listeners {
+            let data = lines.by_ref().filter(|line| line.starts_with("data: "));
+            let data: Vec<_> = data.take(message.lines().count()).collect();
+            assert_eq!(data, message.lines().map(|line| format!("data: {line}")).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn handlers_in_a_pool_of_their_own() {
+    let pools = pool::pools().unwrap();
+    let server = Server::new(pool::in_pool(pools.get("compute").unwrap().clone(), pool::quick));
+    let server = TestServer::start(server).unwrap();
+    assert_eq!(ask(&server, "GET", "/primes/1000", ""), (200, "168\n".to_owned()));
+    assert_eq!(ask(&server, "GET", "/primes/many", "").0, 400);
+    drop(pools);
+    assert_eq!(ask(&server, "GET", "/primes/1000", "").0, 503);
+    assert_eq!(ask(&server, "GET", "/", ""), (200, "quick\n".to_owned()));
+}
+
+#[test]
+fn a_reverse_proxy() {
+    let upstream = TestServer::start(Server::new(streaming::handle)).unwrap();
+    let proxy = TestServer::start(Server::new(reverse_proxy::handler(upstream.address()))).unwrap();
+    let zeros = answer_of(&proxy.exchange(request("GET", "/zeros/300000", "")).unwrap());
+    assert_eq!((zeros.header("content-length"), zeros.body.len()), (Some("300000"), 300_000));
+    let numbers = ask(&proxy, "GET", "/numbers/2000", "");
+    assert_eq!((numbers.0, numbers.1.lines().count()), (200, 2000), "without a length");
+    assert_eq!(ask(&proxy, "POST", "/", &"line\n".repeat(50_000)).1, "50000 lines\n");
+    let chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+    let chunked = chunked.to_owned() + "4\r\na\nb\n\r\n0\r\n\r\n";
+    assert_eq!(answer_of(&proxy.exchange(chunked).unwrap()).body, b"2 lines\n");
+    let head = proxy.exchange(request("HEAD", "/zeros/7", "")).unwrap();
+    assert!(String::from_utf8(head).unwrap().contains("Content-Length: 7\r\n"));
+    assert_eq!(ask(&proxy, "GET", "/nothing", "").0, 404);
+    drop(upstream);
+    assert_eq!(ask(&proxy, "GET", "/zeros/1", "").0, 502);
+}
+
+/// Answers INCR with 1, 2 and so on, in two pieces; the connection that says `last` is closed in the middle.
+fn database_peer(listener: &OsListener) {
+    let mut count = 0;
+    while let Ok((mut stream, _)) = listener.accept() {
+        let (mut received, mut piece) = (Vec::new(), [0; 256]);
+        loop {
+            let Ok(Some((OwnedFrame::Array(words), len))) = decode(&received) else {
+                match stream.read(&mut piece) {
+                    Ok(len @ 1..) => received.extend_from_slice(&piece[..len]),
+                    _ => break,
+                }
+                continue;
+            };
+            received.drain(..len);
+            match &*words {
+                [OwnedFrame::BulkString(command), OwnedFrame::BulkString(key)] if command == b"INCR" => match &**key {
+                    b"visits:/last" => {
+                        stream.write_all(b":1").unwrap();
+                        break;
+                    }
+                    b"visits:/end" => return,
+                    _ => {
+                        count += 1;
+                        stream.write_all(b":").unwrap();
+                        stream.write_all(format!("{count}\r\n").as_bytes()).unwrap();
+                    }
+                },
+                _ => stream.write_all(b"-ERR what?\r\n").unwrap(),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_synchronous_database_client() {
+    let listener = OsListener::bind("127.0.0.1:0").unwrap();
+    let server = TestServer::start(Server::new(database::handler(listener.local_addr().unwrap()))).unwrap();
+    let peer = std::thread::spawn(move || database_peer(&listener));
+    for n in 1..=3 {
+        assert_eq!(ask(&server, "GET", "/x", ""), (200, format!("visit {n} of /x\n")));
+    }
+    assert_eq!(ask(&server, "GET", "/last", "").0, 502, "it leaves in the middle of an answer");
+    assert_eq!(ask(&server, "GET", "/x", ""), (200, "visit 4 of /x\n".to_owned()), "on a fresh connection");
+    assert_eq!(ask(&server, "GET", "/end", "").0, 502);
+    peer.join().unwrap();
+    assert_eq!(ask(&server, "GET", "/x", "").0, 502, "nobody listens");
+}

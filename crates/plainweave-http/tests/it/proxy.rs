@@ -1,0 +1,160 @@
+//! The PROXY protocol: headers of both versions, split anywhere, and what is refused.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use plainweave_http::proxy::{Proxied, parse};
+use plainweave_http::testing::in_memory;
+use plainweave_http::{Request, Response, Server};
+use proptest::prelude::*;
+
+use crate::support::{Script, play, read_answers};
+
+/// A header of version 2.
+fn binary(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [b"\r\n\r\n\0\r\nQUIT\n", &[0x20 | command, family][..], &len, body].concat()
+}
+
+fn binary_of(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let ports = [client.port().to_be_bytes(), server.port().to_be_bytes()].concat();
+    match (client, server) {
+        (SocketAddr::V4(a), SocketAddr::V4(b)) => {
+            binary(1, 0x11, &[&a.ip().octets()[..], &b.ip().octets(), &ports].concat())
+        }
+        (SocketAddr::V6(a), SocketAddr::V6(b)) => {
+            binary(1, 0x21, &[&a.ip().octets()[..], &b.ip().octets(), &ports].concat())
+        }
+        _ => panic!("of two families"),
+    }
+}
+
+fn line_of(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let family = if client.is_ipv4() { "TCP4" } else { "TCP6" };
+    let (a, b) = (client.ip(), server.ip());
+    format!("PROXY {family} {a} {b} {} {}\r\n", client.port(), server.port()).into_bytes()
+}
+
+/// A client, a server of the same family, and headers that say so.
+fn headers() -> Vec<(Option<SocketAddr>, Vec<u8>)> {
+    let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let mut headers = Vec::new();
+    for (client, server) in [("192.0.2.1:56324", "192.0.2.2:443"), ("[2001:db8::1]:1", "[2001:db8::2]:65535")] {
+        let (client, server) = (addr(client), addr(server));
+        headers.push((Some(client), line_of(client, server)));
+        headers.push((Some(client), binary_of(client, server)));
+        // With an option behind the addresses.
+        let mut longer = binary_of(client, server);
+        longer.extend_from_slice(&[4, 0, 2, 9, 9]);
+        longer[15] += 5;
+        headers.push((Some(client), longer));
+    }
+    headers.push((None, b"PROXY UNKNOWN\r\n".to_vec()));
+    headers.push((None, b"PROXY UNKNOWN ff::1 whatever it says 1 2\r\n".to_vec()));
+    headers.push((None, binary(0, 0, b"")));
+    headers.push((None, binary(0, 0x11, &[7; 12])));
+    headers.push((None, binary(1, 0x31, &[7; 216])));
+    headers
+}
+
+#[test]
+fn headers_are_read_and_every_beginning_wants_more() {
+    for (client, header) in headers() {
+        let whole = Proxied::Header { len: header.len(), client };
+        assert_eq!(parse(&header).unwrap(), whole);
+        assert_eq!(parse(&[&header[..], b"GET / HTTP/1.1"].concat()).unwrap(), whole);
+        for len in 0..header.len() {
+            assert_eq!(parse(&header[..len]).unwrap(), Proxied::More, "{len} bytes of {header:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_header_is_refused() {
+    let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(92));
+    let bad: &[&[u8]] = &[
+        b"GET / HTTP/1.1\r\n",
+        b"PROXy",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
+        b"PROXY TCP4 ::1 ::2 1 2\r\n",
+        b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
+        b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+        long.as_bytes(),
+        &binary(2, 0x11, &[0; 12]),
+        &binary(1, 0x11, &[0; 11]),
+        &binary(1, 0x21, &[0; 35]),
+        &binary(1, 0x11, &[0; 4081]),
+    ];
+    for header in bad {
+        assert!(parse(header).is_err_and(|error| error.is_parse()), "{:?}", String::from_utf8_lossy(header));
+    }
+    let mut version_3 = binary(1, 0x11, &[0; 12]);
+    version_3[12] = 0x31;
+    assert!(parse(&version_3).is_err());
+}
+
+proptest! {
+    #[test]
+    fn addresses_survive(client: SocketAddr, port: u16) {
+        let server = SocketAddr::new(client.ip(), port);
+        let client = SocketAddr::new(client.ip(), client.port());
+        for header in [line_of(client, server), binary_of(client, server)] {
+            prop_assert_eq!(parse(&header).unwrap(), Proxied::Header { len: header.len(), client: Some(client) });
+        }
+    }
+
+    #[test]
+    fn nothing_panics_and_more_bytes_change_no_answer(
+        start in prop::sample::select(vec![&b""[..], b"PROXY ", b"PROXY TCP4 ", b"\r\n\r\n\0\r\nQUIT\n\x21"]),
+        rest in prop::collection::vec(any::<u8>(), 0..200),
+        cut in 0usize..200,
+    ) {
+        let all = [start, &rest].concat();
+        let part = parse(&all[..cut.min(all.len())]);
+        match (part, parse(&all)) {
+            (Ok(Proxied::More), _) => {}
+            (Ok(found), Ok(whole)) => prop_assert_eq!(found, whole),
+            (Err(_), Err(_)) => {}
+            (part, whole) => prop_assert!(false, "{:?}, then {:?}", part, whole),
+        }
+    }
+}
+
+fn server() -> Server<impl plainweave_http::Handler> {
+    Server::new(|request: &mut Request<'_>| Response::ok(format!("{:?}", request.peer()))).with_proxy_protocol()
+}
+
+#[test]
+fn a_server_behind_a_proxy_knows_its_clients() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = told.clone();
+    let server = server().on_exchange(move |exchange| list.lock().unwrap().push(exchange.peer));
+    let get = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (client, header) in headers() {
+        for read_max in [1, 7, header.len(), header.len() + 1, usize::MAX] {
+            let mut script = Script { read_max, ..Script::of([&header[..], get, get].concat()) };
+            play(&server, &mut script);
+            let answers = read_answers(&script.out);
+            let expected = format!("{client:?}").into_bytes();
+            assert_eq!(answers.iter().map(|answer| &answer.body).collect::<Vec<_>>(), [&expected, &expected]);
+            assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [client; 2], "once for each request");
+        }
+    }
+}
+
+#[test]
+fn a_server_behind_a_proxy_answers_nobody_else() {
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let list = errors.clone();
+    let server = server().on_error(move |error| list.lock().unwrap().push(error.to_string()));
+    assert!(in_memory(&server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n").is_empty());
+    assert_eq!(*errors.lock().unwrap(), ["the connection does not begin with a header of the PROXY protocol"]);
+    // One that leaves in the middle of its header, and a health check that asks nothing.
+    assert!(in_memory(&server, "PROXY TCP4 192").is_empty());
+    assert!(in_memory(&server, binary(0, 0, b"")).is_empty());
+}
