@@ -69,6 +69,7 @@ fn figures_tell_how_the_server_is_doing() {
         assert_eq!(workers.iter().filter(|worker| worker["spare"] == false).count(), 2, "{now}");
         let counted = std::path::Path::new("/proc/self/schedstat").exists();
         assert!(workers.iter().all(|worker| worker["busy"].is_number() == counted), "{now}");
+        assert!(workers.iter().all(|worker| worker["switches"].is_u64() && worker["stolen"].is_u64()), "{now}");
         assert!(now["queues"].as_array().unwrap().iter().any(|queue| queue["name"] == "fibers"), "{now}");
         assert!(now["runtime"].as_str().unwrap().contains(io), "{now}");
     }

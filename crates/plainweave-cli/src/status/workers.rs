@@ -8,22 +8,24 @@ use crate::architecture::Runtimes;
 
 /// Returns the workers of all runtimes: for each its name and, since it started, the seconds that it had a processor
 /// and those that it waited for one; the page makes shares of them. The kernel counts both for each thread
-/// (`schedstat` in proc(5)); without it, as in some sandboxes, they are `null`.
-///
-/// What the scheduler counts for each worker belongs here too.
+/// (`schedstat` in proc(5)); without it, as in some sandboxes, they are `null`. The scheduler counts the rest.
 pub(super) fn workers(runtimes: &Runtimes) -> Vec<Value> {
     let mut workers = Vec::new();
     for (name, runtime) in runtimes.named() {
         let regular = runtime.workers();
+        let counts = runtime.metrics().workers;
         for (number, thread) in runtime.worker_threads() {
             let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
             let times = times(&text);
+            let counts = counts.iter().find(|counts| counts.worker == number);
             let name = [name.as_str(), &number.to_string()].join(" ");
             workers.push(json!({
                 "name": name.trim_start(),
                 "spare": number >= regular,
                 "busy": times.map(|(busy, _)| busy),
                 "waiting": times.map(|(_, waiting)| waiting),
+                "switches": counts.map(|counts| counts.switches),
+                "stolen": counts.map(|counts| counts.policy.stolen),
             }));
         }
     }

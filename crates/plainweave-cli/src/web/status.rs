@@ -1,7 +1,5 @@
 //! What the page in the browser shows of the web server besides what it shows of both (`crate::status`).
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use serde_json::{Value, json};
 
 use super::accept::Admission;
@@ -15,12 +13,13 @@ const PATHS: usize = 12;
 /// Returns the server's own figures. `slowest`: `None` if paths are not to be shown.
 pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission, lost_lines: Option<u64>) -> Value {
     let limit = &admission.connection_limit;
+    let clients = limit.counts();
     let problems = ERRORS.map(value).into_iter().zip(sums.errors);
     let problems = problems.map(|(name, count)| (format!("connections ended: {}", name.replace('_', " ")), count));
     let more = [
-        ("connections refused: their address had its share", limit.refused.load(Relaxed)),
-        ("connections that could not be accepted", limit.failed.load(Relaxed)),
-        ("times that the connection limit was reached", limit.full.load(Relaxed)),
+        ("connections refused: their address had its share", clients.refused),
+        ("connections that could not be accepted", clients.failed),
+        ("times that the connection limit was reached", clients.pauses),
         ("requests answered 503: there was memory for no more", admission.in_progress.shed()),
         ("lines of the access log lost", lost_lines.unwrap_or(0)),
     ];
@@ -29,9 +28,9 @@ pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission,
         "requests": sums.classes.iter().sum::<u64>(),
         "bytes": sums.body_bytes,
         "connections": {
-            "now": limit.connections(),
+            "now": clients.open,
             "max": limit.max(),
-            "accepted": limit.accepted.load(Relaxed),
+            "accepted": clients.accepted,
         },
         "outcomes": counts(CLASSES.map(value).into_iter().zip(sums.classes)),
         "problems": counts(problems.iter().map(|(name, count)| (name.as_str(), *count))),
