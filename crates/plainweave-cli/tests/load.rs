@@ -4,6 +4,7 @@ mod scripted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scripted::{Figures, drivers, load, server};
@@ -128,6 +129,54 @@ fn urls_and_fields_are_sent_as_given() {
     let args = ["http", &url, "--urls", list.to_str().unwrap(), "--header", "X-One: 1", "--header", "X-Two:2"];
     let result = Figures::of(0, &[&args[..], &["-c", "1", "-n", "3", "--json"]].concat());
     assert_eq!((result.figure("ok"), result.figure("errors")), (3.0, 0.0));
+}
+
+#[test]
+fn bodies_are_sent_whole() {
+    let body = "x".repeat(100_000);
+    let expected = body.clone();
+    let address = server(move |mut stream, _| {
+        while let Some(text) = request(&mut stream) {
+            let fields = "\r\nX-A: 1\r\nX-B: 2\r\nX-C: 3\r\nContent-Length: 100000\r\n\r\n";
+            assert!(text.starts_with("PATCH /item HTTP/1.1\r\n") && text.ends_with(fields), "{text}");
+            let mut got = vec![0; expected.len()];
+            stream.read_exact(&mut got).unwrap();
+            assert!(got == expected.as_bytes());
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (file, fields) = (dir.join("body"), dir.join("fields"));
+    std::fs::write(&file, body).unwrap();
+    std::fs::write(&fields, "# fields\nX-A: 1\n\nX-B:2\n").unwrap();
+    let url = format!("http://{address}/item");
+    let files = ["--body-file", file.to_str().unwrap(), "--header-file", fields.to_str().unwrap()];
+    let args = ["http", &url, "--method", "PATCH", "--header", "X-C: 3", "-c", "2", "-n", "6", "--json"];
+    let result = Figures::of(0, &[&args[..], &files].concat());
+    assert_eq!((result.figure("ok"), result.0["answers_by_status"]["200"].as_u64()), (6.0, Some(6)));
+}
+
+#[test]
+fn several_servers_get_their_own_urls() {
+    let seen: Vec<_> = (0..2).map(|_| Arc::new(Mutex::new(Vec::new()))).collect();
+    let servers = seen.iter().map(|seen| {
+        let seen = seen.clone();
+        server(move |mut stream, _| {
+            while let Some(text) = request(&mut stream) {
+                seen.lock().unwrap().push(text.split(' ').nth(1).unwrap().to_owned());
+                stream.write_all(OK.as_bytes()).unwrap();
+            }
+        })
+    });
+    let servers: Vec<_> = servers.collect();
+    let urls = [(0, "a"), (1, "b"), (0, "c")].map(|(server, path)| format!("http://{}/{path}", servers[server]));
+    let args = ["http", &urls[0], &urls[1], &urls[2], "-c", "2", "-n", "40", "--rate", "200", "--workers", "1"];
+    let result = Figures::of(0, &[&args[..], &["--json", "--min-rate", "0"]].concat());
+    assert_eq!(result.figure("ok"), 40.0);
+    let seen: Vec<_> = seen.iter().map(|seen| seen.lock().unwrap().clone()).collect();
+    assert!(seen[0].len() + seen[1].len() == 40 && !seen[1].is_empty());
+    assert!(seen[0].iter().enumerate().all(|(n, path)| path == if n % 2 == 0 { "/a" } else { "/c" }), "{seen:?}");
+    assert!(seen[1].iter().all(|path| path == "/b"), "{seen:?}");
 }
 
 #[test]

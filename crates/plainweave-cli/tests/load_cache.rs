@@ -1,5 +1,8 @@
 //! `plainweave load cache` against servers that do as a script says.
 
+#[allow(dead_code, reason = "each test program uses its part")]
+#[path = "cache/running.rs"]
+mod running;
 mod scripted;
 
 use std::collections::HashMap;
@@ -7,7 +10,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use scripted::{Figures, drivers, load, server};
+use running::Running;
+use scripted::{Figures, child, drivers, load, server};
 
 /// What a server was asked.
 #[derive(Debug, Default)]
@@ -150,4 +154,72 @@ fn a_load_phase_that_fails_is_said() {
     let address = server(|mut stream, _| drop(stream.write_all(b"SERVER_ERROR no\r\n")));
     let (code, _, error) = load(&["cache", &address.to_string(), "--timeout", "2s"]);
     assert!(code == Some(3) && error.contains("the load phase failed"), "{code:?} {error}");
+}
+
+#[test]
+fn a_cache_answers_classic_and_meta_commands() {
+    let server = Running::start(&["-t", "1"]);
+    let of = |args: &[&str]| on_drivers(server.address, 0, &[&["-c", "2", "-n", "600", "--keys", "40"], args].concat());
+    for protocol in ["classic", "meta"] {
+        for (many, depth) in [("1", "1"), ("10", "1"), ("7", "4")] {
+            let args = ["--protocol", protocol, "--multi-get", many, "--depth", depth, "--value-size", "uniform:3000"];
+            for result in of(&[&args[..], &["--set-ratio", "0.3", "--zipf", "1"]].concat()) {
+                let figures = ["ok", "errors", "misses"].map(|name| result.figure(name));
+                assert_eq!(figures, [600.0, 0.0, 0.0], "{args:?}: {}", result.0);
+            }
+            // What was deleted is missing.
+            for result in of(&[&args[..], &["--set-ratio", "0.1", "--delete-ratio", "0.2"]].concat()) {
+                let misses = result.figure("misses");
+                assert!(result.figure("ok") == 600.0 && misses > 60.0 && misses < 600.0, "{args:?}: {}", result.0);
+            }
+        }
+        for result in of(&["--protocol", protocol, "--delete-ratio", "1"]) {
+            assert_eq!((result.figure("ok"), result.figure("misses")), (600.0, 560.0), "each of 40 keys is there once");
+        }
+    }
+}
+
+#[test]
+fn values_of_another_key_or_length_are_noticed() {
+    for (answer, args, kind) in [
+        ("VALUE 0 0 1\r\nx\r\nEND\r\n", &["--multi-get", "2"][..], "wrong length"),
+        ("VALUE 2 0 200\r\n", &["--multi-get", "2"], "garbage"),
+        ("VA 1 k0\r\nx\r\n", &["--protocol", "meta"], "wrong length"),
+        ("VALUE 0 0 1\r\nx\r\n", &["--protocol", "meta"], "garbage"),
+        ("CLIENT_ERROR no\r\nMN\r\n", &["--protocol", "meta", "--multi-get", "2"], "error reply"),
+        ("STORED\r\n", &["--delete-ratio", "1"], "garbage"),
+    ] {
+        let last = if args.contains(&"meta") && args.contains(&"2") { "mn\r\n" } else { "\r\n" };
+        let address = server(move |stream: TcpStream, _| {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+                if line.ends_with(last) && stream.get_mut().write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+        // The only key is `0`.
+        let args = [&["-c", "1", "-n", "3", "--no-load", "--keys", "1", "--key-size", "1"], args].concat();
+        for result in on_drivers(address, 1, &args) {
+            assert_eq!((result.figure("ok"), result.errors(kind)), (0.0, 3), "{kind}: {answer:?}: {}", result.0);
+        }
+    }
+}
+
+#[test]
+fn servers_get_connections_by_weight() {
+    let servers = [cache(|_| false), cache(|_| false)];
+    let addresses = servers.each_ref().map(|(address, _)| address.to_string());
+    // Two workers: each goes on where the other's connections end.
+    let args = ["-c", "4", "-n", "400", "--keys", "20", "--workers", "2", "--weights", "3,1", "--no-load", "--json"];
+    let result = Figures::of(0, &[&["cache", &addresses[0], &addresses[1]], &args[..]].concat());
+    assert_eq!(result.figure("ok"), 400.0);
+    let gets = servers.each_ref().map(|(_, seen)| seen.lock().unwrap().gets);
+    assert!(gets[0] > gets[1] && gets[1] > 0, "{gets:?}");
+    for (args, said) in [(&["--weights", "1"][..], "--weights has 1"), (&["-c", "1"], "each server needs one")] {
+        let (code, _, error) = load(&[&["cache", &addresses[0], &addresses[1]], args].concat());
+        assert!(code == Some(2) && error.contains(said), "{error}");
+    }
 }

@@ -94,7 +94,7 @@ fn a_search_without_success_is_an_error() {
 fn a_sweep_may_go_beyond_what_can_be_kept() {
     let (address, _) = sleeper(Duration::from_millis(20), true);
     let url = format!("http://{address}/");
-    let args = ["http", &url, "-c", "1", "--rates", "10,1k", "-d", "300ms", "--timeout", "500ms", "--pause", "1ms"];
+    let args = ["http", &url, "-c", "1", "--rates", "10,1k", "-d", "300ms", "--timeout", "2s", "--pause", "1ms"];
     let (code, out, error) = load(&args);
     assert!(code == Some(0) && error.contains("at 1000 requests/s: the rate was not kept"), "{out}{error}");
     let (code, out, error) = load(&[&args[..], &["--fail-if", "rate<50%"]].concat());

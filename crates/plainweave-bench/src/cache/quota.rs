@@ -41,19 +41,8 @@ pub(super) fn run(
     let load = |server: &Server, more: &[&str]| -> anyhow::Result<String> {
         let mut command = Command::new(plainweave()?);
         let address = server.address.to_string();
-        command.args([
-            "load",
-            "cache",
-            &address,
-            "--set-ratio",
-            "0.03",
-            "--workers",
-            "1",
-            "--max-errors",
-            "1",
-            "--min-rate",
-            "0",
-        ]);
+        command.args(["load", "cache", &address, "--set-ratio", "0.03", "--workers", "1"]);
+        command.args(["--max-errors", "1", "--min-rate", "0"]);
         command.args(["--warm-up", &warm_up, "--duration", &length]).arg("--csv").arg(&csv).args(more);
         let output = command.output().context("cannot run plainweave load")?;
         ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,5 @@
-//! memcached's text protocol: `get` and `set` of keys whose sizes, and whose values' sizes, follow distributions.
+//! memcached's text protocol, by classic or meta commands: keys whose sizes, and whose values' sizes, follow
+//! distributions are got, several at a time if asked for, stored and deleted.
 //!
 //! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked,
 //! whichever worker stored the value. In the load phase each worker stores its share of the keys on every server.
@@ -16,9 +17,9 @@ use rand::{RngExt, SeedableRng};
 
 use super::distribution::Distribution;
 use super::engine::{Broken, Next, Protocol, Reply};
-use super::flags::CacheFlags;
+use super::flags::{CacheFlags, Dialect};
 use super::popularity::{Picker, Popularity};
-use super::reply::{self, Expected};
+use super::reply::{self, Commands, Expected, Part};
 use super::tally::Failure;
 use super::target::Target;
 
@@ -42,6 +43,10 @@ pub(super) struct Cache {
     /// A value is a beginning of this.
     value: Vec<u8>,
     set_ratio: f64,
+    delete_ratio: f64,
+    dialect: Dialect,
+    /// Keys of a get.
+    many: usize,
     depth: usize,
     zipf: Option<f64>,
     load: Option<Duration>,
@@ -50,6 +55,8 @@ pub(super) struct Cache {
 impl Cache {
     /// Makes the keys.
     pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
+        let updates = flags.set_ratio + flags.delete_ratio;
+        ensure!(updates <= 1.0, "--set-ratio and --delete-ratio are {updates} together, and 1 at most");
         let targets = flags.servers.iter().map(|server| target(server)).collect::<anyhow::Result<_>>()?;
         let mut random = SmallRng::seed_from_u64(flags.common.seed);
         let mut draw = |distribution: Distribution| distribution.at(random.random(), random.random()).max(0.0) as usize;
@@ -66,6 +73,9 @@ impl Cache {
             // Printable, and not the same over and over.
             value: (0..longest).map(|n| b'a' + (n * 7 % 26) as u8).collect(),
             set_ratio: flags.set_ratio,
+            delete_ratio: flags.delete_ratio,
+            dialect: flags.protocol,
+            many: usize::from(flags.multi_get),
             depth: flags.depth.get(),
             // Without a distribution of popularity all keys are alike.
             zipf: Some(flags.zipf.unwrap_or(0.0)),
@@ -83,58 +93,141 @@ impl Cache {
         self.keys[number].1 as usize
     }
 
-    fn write(&self, out: &mut Vec<u8>, Asked { number, set }: Asked) {
-        let (key, size) = (self.key(number), self.size(number));
-        out.extend_from_slice(if set { b"set " } else { b"get " });
-        out.extend_from_slice(key);
-        if set {
-            // Writing to memory does not fail.
-            let _ = write!(out, " 0 0 {size}\r\n");
-            out.extend_from_slice(&self.value[..size]);
+    /// Writes one request; writing to memory does not fail.
+    fn write(&self, out: &mut Vec<u8>, verb: Verb, numbers: &[usize]) {
+        match (self.dialect, verb) {
+            (Dialect::Classic, Verb::Get) => {
+                out.extend_from_slice(b"get");
+                for number in numbers {
+                    out.push(b' ');
+                    out.extend_from_slice(self.key(*number));
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            (Dialect::Meta, Verb::Get) => {
+                for number in numbers {
+                    self.line(out, b"mg ", *number, if numbers.len() > 1 { b" q k v" } else { b" k v" });
+                }
+                if numbers.len() > 1 {
+                    out.extend_from_slice(b"mn\r\n");
+                }
+            }
+            (dialect, Verb::Set) => {
+                let size = self.size(numbers[0]);
+                out.extend_from_slice(if dialect == Dialect::Classic { b"set " } else { b"ms " });
+                out.extend_from_slice(self.key(numbers[0]));
+                let _ = write!(out, "{} {size}\r\n", if dialect == Dialect::Classic { " 0 0" } else { "" });
+                out.extend_from_slice(&self.value[..size]);
+                out.extend_from_slice(b"\r\n");
+            }
+            (Dialect::Classic, Verb::Delete) => self.line(out, b"delete ", numbers[0], b""),
+            (Dialect::Meta, Verb::Delete) => self.line(out, b"md ", numbers[0], b""),
         }
-        out.extend_from_slice(b"\r\n");
+    }
+
+    fn line(&self, out: &mut Vec<u8>, command: &[u8], number: usize, rest: &[u8]) {
+        for part in [command, self.key(number), rest, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
     }
 
     /// Sends what is asked and reads the replies.
     fn ask(&self, connection: &mut Connection, done: &mut dyn FnMut(Reply)) -> Result<(), Broken> {
-        connection.out.clear();
-        for asked in &connection.asked {
-            self.write(&mut connection.out, *asked);
+        let Connection { stream, asked, numbers, out, buffer } = connection;
+        out.clear();
+        let mut first = 0;
+        for Asked { verb, count } in asked.iter() {
+            self.write(out, *verb, &numbers[first..first + count]);
+            first += count;
         }
-        connection.stream.write_all(&connection.out).map_err(Broken::before)?;
-        let Connection { stream, buffer, asked, .. } = connection;
-        let (mut start, mut filled) = (0, 0);
-        for (n, Asked { number, set }) in asked.iter().enumerate() {
-            let (key, len) = (self.key(*number), self.size(*number));
-            let expected = if *set { Expected::Stored } else { Expected::Value { key, len } };
-            let (used, outcome) = loop {
-                if start < filled
-                    && let Some(whole) = reply::parse(&buffer[start..filled], expected).map_err(Broken::within)?
-                {
-                    break whole;
-                }
-                if start > 0 {
-                    buffer.copy_within(start..filled, 0);
-                    (start, filled) = (0, filled - start);
-                }
-                if filled == buffer.len() {
-                    buffer.resize((len + BUFFER).max(buffer.len() * 2), 0);
-                }
-                let broken =
-                    |failure| if filled == 0 && n == 0 { Broken::silent(failure) } else { Broken::within(failure) };
-                match stream.read(&mut buffer[filled..]) {
-                    Ok(0) => return Err(broken(if filled == 0 { Failure::Closed } else { Failure::Short })),
-                    Ok(n) => filled += n,
-                    Err(error) => return Err(broken(error.into())),
-                }
+        stream.write_all(out).map_err(Broken::before)?;
+        let mut input = Input { stream, buffer, start: 0, filled: 0, silent: true };
+        first = 0;
+        for Asked { verb, count } in asked.iter() {
+            let (bytes, outcome) = self.reply(&mut input, *verb, &numbers[first..first + count])?;
+            first += count;
+            done(Reply { bytes, status: 0, outcome });
+        }
+        if input.start < input.filled { Err(Broken::within(Failure::Garbage)) } else { Ok(()) }
+    }
+
+    /// Reads the reply to one request: its bytes, and whether it brought all values.
+    fn reply(
+        &self,
+        input: &mut Input<'_>,
+        verb: Verb,
+        numbers: &[usize],
+    ) -> Result<(u64, Result<bool, Failure>), Broken> {
+        let commands = match self.dialect {
+            Dialect::Classic => Commands::Classic,
+            Dialect::Meta if numbers.len() > 1 => Commands::MetaMany,
+            Dialect::Meta => Commands::Meta,
+        };
+        let (mut bytes, mut outcome, mut found) = (0, Ok(true), 0);
+        loop {
+            // Values come in the order of the keys; those that are missing are left out.
+            let keys = |n: usize| numbers.get(found + n).map(|number| (self.key(*number), self.size(*number)));
+            let expected = match verb {
+                Verb::Get => Expected::Values(&keys),
+                Verb::Set => Expected::Stored,
+                Verb::Delete => Expected::Deleted,
             };
-            start += used;
-            done(Reply { bytes: used as u64, status: 0, outcome });
+            let (used, part) = input.part(commands, expected)?;
+            bytes += used as u64;
+            match part {
+                Part::Value { key, fits } => {
+                    found += key + 1;
+                    if !fits {
+                        outcome = Err(Failure::WrongLength);
+                    } else if key > 0 {
+                        outcome = outcome.map(|_| false);
+                    }
+                }
+                Part::Failed => outcome = Err(Failure::ErrorReply),
+                Part::End(end) => {
+                    let all = commands == Commands::Meta || verb != Verb::Get || found == numbers.len();
+                    return Ok((bytes, outcome.and_then(|before| end.map(|end| before && end && all))));
+                }
+            }
         }
-        if start < filled {
-            return Err(Broken::within(Failure::Garbage));
+    }
+}
+
+/// What has come of the replies.
+struct Input<'a> {
+    stream: &'a mut TcpStream,
+    buffer: &'a mut Vec<u8>,
+    /// What is filled and not yet used.
+    start: usize,
+    filled: usize,
+    /// Nothing has come yet.
+    silent: bool,
+}
+
+impl Input<'_> {
+    /// Reads the next part of a reply.
+    fn part(&mut self, commands: Commands, expected: Expected<'_>) -> Result<(usize, Part), Broken> {
+        loop {
+            let there = &self.buffer[self.start..self.filled];
+            if !there.is_empty()
+                && let Some((used, part)) = reply::parse(there, commands, expected).map_err(Broken::within)?
+            {
+                self.start += used;
+                return Ok((used, part));
+            }
+            self.buffer.copy_within(self.start..self.filled, 0);
+            (self.start, self.filled) = (0, self.filled - self.start);
+            if self.filled == self.buffer.len() {
+                self.buffer.resize(self.buffer.len() * 2, 0);
+            }
+            let broken = |failure| if self.silent { Broken::silent(failure) } else { Broken::within(failure) };
+            match self.stream.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => return Err(broken(if self.silent { Failure::Closed } else { Failure::Short })),
+                Ok(n) => self.filled += n,
+                Err(error) => return Err(broken(error.into())),
+            }
+            self.silent = false;
         }
-        Ok(())
     }
 }
 
@@ -150,11 +243,20 @@ fn target(server: &str) -> anyhow::Result<Target> {
     Ok(Target { name: server.to_owned(), host: host.to_owned(), port })
 }
 
+/// What is done with keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Get,
+    Set,
+    Delete,
+}
+
 /// One request.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    number: usize,
-    set: bool,
+    verb: Verb,
+    /// Keys.
+    count: usize,
 }
 
 /// A connection, what was asked on it, and the buffers for that.
@@ -162,30 +264,34 @@ struct Asked {
 pub(super) struct Connection {
     stream: TcpStream,
     asked: Vec<Asked>,
+    /// The keys of all that was asked, one request's behind the other's.
+    numbers: Vec<usize>,
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 impl Protocol for Cache {
     type Connection = Connection;
+    type Memory = ();
 
     fn depth(&self) -> usize {
         self.depth
     }
 
     fn picker(&self, _worker: usize, _workers: usize, seed: u64) -> Picker {
-        Picker::new(seed, Popularity::new(self.keys.len(), self.zipf, 0))
+        Picker::new(seed, vec![Popularity::new(self.keys.len(), self.zipf, 0)])
     }
 
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
         let Some(timeout) = self.load else { return Ok(()) };
         for address in addresses {
-            let mut connection = time::with_timeout(timeout, || self.connect(*address))?;
+            let mut connection = time::with_timeout(timeout, || self.connect(0, *address))?;
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
             while numbers.peek().is_some() {
-                let batch = numbers.by_ref().take(BATCH).map(|number| Asked { number, set: true });
+                connection.numbers.clear();
+                connection.numbers.extend(numbers.by_ref().take(BATCH));
                 connection.asked.clear();
-                connection.asked.extend(batch);
+                connection.asked.resize(connection.numbers.len(), Asked { verb: Verb::Set, count: 1 });
                 let mut refused = None;
                 let mut done = |reply: Reply| refused = refused.or(reply.outcome.err());
                 let asked = time::with_timeout(timeout, || self.ask(&mut connection, &mut done));
@@ -196,28 +302,48 @@ impl Protocol for Cache {
         Ok(())
     }
 
-    fn connect(&self, address: SocketAddr) -> Result<Connection, Failure> {
+    fn connect(&self, _server: usize, address: SocketAddr) -> Result<Connection, Failure> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, asked: Vec::new(), out: Vec::new(), buffer: vec![0; BUFFER] })
+        Ok(Connection { stream, asked: Vec::new(), numbers: Vec::new(), out: Vec::new(), buffer: vec![0; BUFFER] })
     }
 
     fn exchange(
         &self,
         connection: &mut Connection,
         picker: &RefCell<Picker>,
+        _memory: &mut (),
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
         connection.asked.clear();
+        connection.numbers.clear();
         {
-            let Picker { random, popularity } = &mut *picker.borrow_mut();
-            let picked = (0..depth).map(|_| {
-                let number = popularity.pick(random);
-                Asked { number, set: self.set_ratio > 0.0 && random.random::<f64>() < self.set_ratio }
-            });
-            connection.asked.extend(picked);
+            let picker = &mut *picker.borrow_mut();
+            for _ in 0..depth {
+                let verb = self.verb(picker);
+                let count = if verb == Verb::Get { self.many } else { 1 };
+                connection.numbers.extend((0..count).map(|_| picker.pick(0)));
+                connection.asked.push(Asked { verb, count });
+            }
         }
         self.ask(connection, done).map(|()| Next::Keep)
+    }
+}
+
+impl Cache {
+    /// Draws what is done next; without updates there is nothing to draw.
+    fn verb(&self, picker: &mut Picker) -> Verb {
+        if self.set_ratio + self.delete_ratio == 0.0 {
+            return Verb::Get;
+        }
+        let drawn = picker.random.random::<f64>();
+        if drawn < self.set_ratio {
+            Verb::Set
+        } else if drawn < self.set_ratio + self.delete_ratio {
+            Verb::Delete
+        } else {
+            Verb::Get
+        }
     }
 }

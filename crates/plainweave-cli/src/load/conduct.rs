@@ -1,84 +1,60 @@
-//! Carrying out runs: the workers, what they count, and signals that end them.
+//! Carrying out runs on this machine: the workers, and those that watch what they count.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use std::time::{Duration, SystemTime};
 
 use super::collect::Collector;
 use super::engine::{self, Protocol, Ran};
-use super::exit::Exit;
-use super::live::Live;
+use super::interrupt::Interrupt;
 use super::plan::{Plan, nanos};
+use super::series::Point;
 use super::summary::Outcome;
 use super::sweep::Runs;
 use super::tally::Tally;
-
-/// How soon a signal ends a pause.
-const TICK: Duration = Duration::from_millis(50);
+use super::watchers::Watchers;
 
 /// What all runs of a program have in common.
 pub(super) struct Conductor<P> {
-    protocol: Arc<P>,
-    addresses: Vec<SocketAddr>,
-    stop: Arc<AtomicBool>,
-    /// The signal that came, or 0.
-    signal: Arc<AtomicUsize>,
-}
-
-impl<P: Protocol> Conductor<P> {
-    /// Takes over SIGINT and SIGTERM: the first ends a run early, with a report; a second ends the process.
-    pub(super) fn new(protocol: Arc<P>, addresses: Vec<SocketAddr>) -> anyhow::Result<Self> {
-        let (stop, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        for number in [SIGINT, SIGTERM] {
-            let caught = || "cannot catch signals";
-            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&stop)).with_context(caught)?;
-            flag::register_usize(number, Arc::clone(&signal), number as usize).with_context(caught)?;
-            flag::register(number, Arc::clone(&stop)).with_context(caught)?;
-        }
-        Ok(Self { protocol, addresses, stop, signal })
-    }
-
-    /// Returns the exit after a signal, if one came.
-    pub(super) fn interrupted(&self) -> Option<Exit> {
-        let signal = self.signal.load(Ordering::Relaxed) as u8;
-        (signal != 0).then_some(Exit::Signal(signal))
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted().is_some()
-    }
+    pub(super) protocol: Arc<P>,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) interrupt: Interrupt,
+    pub(super) watchers: Watchers,
 }
 
 impl<P: Protocol> Runs for Conductor<P> {
     fn run(&mut self, plan: &Plan) -> anyhow::Result<Option<Outcome>> {
         let mut collector = Collector::new(plan.workers);
-        let mut watch = Live::new(plan);
+        let began = Cell::new(SystemTime::now());
+        let mut watch = self.watchers.for_run(plan, &began);
+        let mut gate = || {
+            began.set(SystemTime::now());
+            Ok(())
+        };
         let mut collect = |piece| collector.take(&piece, &mut watch);
-        let ran = engine::run(plan, &self.protocol, &self.addresses, &self.stop, &mut || Ok(()), &mut collect);
+        let stop = &self.interrupt.stop;
+        let ran = engine::run(plan, &self.protocol, &self.addresses, stop, &mut gate, &mut collect);
         let tally = collector.finish(&mut watch);
-        drop(watch);
+        let seconds = watch.end();
         match ran {
-            Err(_) if self.is_interrupted() => Ok(None),
+            Err(_) if self.interrupt.is_interrupted() => Ok(None),
             Err(error) => Err(error),
-            Ok(ran) => Ok(Some(outcome(plan, ran, tally, self.is_interrupted()))),
+            Ok(ran) => Ok(Some(outcome(plan, ran, tally, seconds, self.interrupt.is_interrupted()))),
         }
     }
 
     fn pause(&mut self, length: Duration) -> bool {
-        let end = Instant::now() + length;
-        while Instant::now() < end && !self.is_interrupted() {
-            std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
-        }
-        !self.is_interrupted()
+        self.interrupt.pause(length)
+    }
+
+    fn finish(self: Box<Self>) -> anyhow::Result<()> {
+        self.watchers.finish()
     }
 }
 
-fn outcome(plan: &Plan, ran: Ran, tally: Tally, interrupted: bool) -> Outcome {
+/// Puts together what a run came to.
+pub(super) fn outcome(plan: &Plan, ran: Ran, tally: Tally, seconds: Vec<Point>, interrupted: bool) -> Outcome {
     let measured = Duration::from_nanos(if interrupted { nanos(ran.wall) } else { tally.last });
     let measured = measured.saturating_sub(plan.warm_up);
     let elapsed = match plan.duration {
@@ -86,5 +62,5 @@ fn outcome(plan: &Plan, ran: Ran, tally: Tally, interrupted: bool) -> Outcome {
         duration => measured.min(duration.unwrap_or(Duration::MAX)),
     };
     let Ran { began, wall, cpu, driver } = ran;
-    Outcome { tally, began, elapsed, wall, cpu, driver: driver.to_owned(), interrupted }
+    Outcome { tally, seconds, began, elapsed, wall, cpu, driver, interrupted }
 }

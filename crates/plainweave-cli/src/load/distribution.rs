@@ -20,6 +20,8 @@ pub(super) enum Distribution {
     Pareto(f64, f64, f64),
     /// Generalised extreme value: location, scale, shape.
     Gev(f64, f64, f64),
+    /// Scale and shape.
+    Weibull(f64, f64),
     /// Sizes of values: listed below 15 bytes, generalised Pareto above.
     FacebookValue,
 }
@@ -34,7 +36,7 @@ const FACEBOOK_SMALL: [f64; 15] = [
 ];
 
 const NOTATION: &str = "write fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE, pareto:LOC,SCALE,SHAPE, \
-                        gev:LOC,SCALE,SHAPE, fb_key, fb_value or fb_ia";
+                        gev:LOC,SCALE,SHAPE, weibull:SCALE,SHAPE, fb_key, fb_value or fb_ia";
 
 /// Quantiles that a mean is computed from.
 const STEPS: usize = 100_000;
@@ -60,6 +62,7 @@ impl Distribution {
             ("exponential", [rate]) if *rate > 0.0 => Distribution::Exponential(*rate),
             ("pareto", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Distribution::Pareto(*at, *scale, *shape),
             ("gev", [at, scale, shape]) if *scale > 0.0 && *shape < 1.0 => Distribution::Gev(*at, *scale, *shape),
+            ("weibull", [scale, shape]) if *scale > 0.0 && *shape > 0.0 => Distribution::Weibull(*scale, *shape),
             ("fb_key", []) => FACEBOOK_KEY,
             ("fb_value", []) => Distribution::FacebookValue,
             ("fb_ia", []) => FACEBOOK_GAP,
@@ -84,6 +87,7 @@ impl Distribution {
             Distribution::Exponential(rate) => -(1.0 - u).ln() / rate,
             Distribution::Pareto(at, scale, shape) => stretched(at, scale, shape, 1.0 - u),
             Distribution::Gev(at, scale, shape) => stretched(at, scale, shape, -u.ln()),
+            Distribution::Weibull(scale, shape) => scale * (-(1.0 - u).ln()).powf(1.0 / shape),
             Distribution::FacebookValue => {
                 let mut left = u;
                 for (size, share) in FACEBOOK_SMALL.into_iter().enumerate() {
@@ -105,7 +109,7 @@ impl Distribution {
             Distribution::Normal(mean, _) => mean,
             Distribution::Exponential(rate) => 1.0 / rate,
             Distribution::Pareto(at, scale, shape) => at + scale / (1.0 - shape),
-            Distribution::Gev(..) | Distribution::FacebookValue => {
+            Distribution::Gev(..) | Distribution::Weibull(..) | Distribution::FacebookValue => {
                 (0..STEPS).map(|n| self.at((n as f64 + 0.5) / STEPS as f64, 0.0)).sum::<f64>() / STEPS as f64
             }
         }
@@ -133,6 +137,8 @@ mod tests {
         for (distribution, mean) in [
             (Distribution::Fixed(3.0), 3.0),
             (Distribution::Uniform(8.0), 4.0),
+            // scale gamma(1 + 1 / shape), gamma(1.5) = 0.886227.
+            (Distribution::Weibull(2.0, 2.0), 1.772454),
             (Distribution::Exponential(0.25), 4.0),
             (Distribution::Pareto(0.0, 16.0292, 0.154971), 18.9688),
             (Distribution::Pareto(1.0, 2.0, 0.0), 3.0),

@@ -2,8 +2,8 @@
 //!
 //! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens its connections,
 //!    some at a time so that no backlog overflows.
-//! 2. Each reports that it is ready and waits for the caller's word (`std`'s channels: nothing else is to be done); then
-//!    its clock starts.
+//! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing else is to be done);
+//!    then its clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
 //!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
 //!    request went out: then the request is made once more on a new one, and counts once, from its intended start.
@@ -90,6 +90,8 @@ impl Broken {
 /// What is asked, and how answers are read. On a worker's fibers; deadlines come from around it.
 pub(super) trait Protocol: Send + Sync + 'static {
     type Connection: 'static;
+    /// What a connection's fiber remembers from one exchange to the next.
+    type Memory: Default + 'static;
 
     /// Requests sent together, at most.
     fn depth(&self) -> usize {
@@ -101,6 +103,11 @@ pub(super) trait Protocol: Send + Sync + 'static {
         true
     }
 
+    /// Requests that one start of the schedule leads to, on average.
+    fn each(&self) -> f64 {
+        1.0
+    }
+
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker;
 
     /// Before the load, on each worker: puts its share of what the load needs on the servers.
@@ -108,13 +115,21 @@ pub(super) trait Protocol: Send + Sync + 'static {
         Ok(())
     }
 
-    fn connect(&self, address: SocketAddr) -> Result<Self::Connection, Failure>;
+    /// Connects to a server by its number, at its address.
+    fn connect(&self, server: usize, address: SocketAddr) -> Result<Self::Connection, Failure>;
+
+    /// After an exchange: returns how long the client waits before the next request of what it is about. `None`: that
+    /// was all, and the schedule says when it goes on.
+    fn pause(&self, _memory: &mut Self::Memory) -> Option<Duration> {
+        None
+    }
 
     /// Sends `depth` requests together and hands the reply of each, in order, to `done`, which does not suspend.
     fn exchange(
         &self,
         connection: &mut Self::Connection,
         picker: &RefCell<Picker>,
+        memory: &mut Self::Memory,
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken>;
@@ -129,7 +144,7 @@ pub(super) struct Ran {
     pub(super) wall: Duration,
     /// CPU time of the workers under load.
     pub(super) cpu: Duration,
-    pub(super) driver: &'static str,
+    pub(super) driver: String,
 }
 
 /// Runs the load on threads of its own. Calls `gate` when all connections are open, and the clock starts when it
@@ -143,7 +158,7 @@ pub(super) fn run<P: Protocol>(
     collect: &mut dyn FnMut(Piece),
 ) -> anyhow::Result<Ran> {
     let runtimes = (0..plan.workers).map(|_| plan.runtime()).collect::<anyhow::Result<Vec<_>>>()?;
-    let driver = runtimes[0].driver();
+    let driver = runtimes[0].driver().to_owned();
     let (pieces, received) = mpsc::channel();
     let (opened, results) = std::thread::scope(|threads| {
         let mut workers = Vec::with_capacity(runtimes.len());
@@ -214,11 +229,12 @@ impl<P: Protocol> Start<'_, P> {
 
     fn lane(&self) -> Lane<P> {
         let plan = self.plan;
-        let seed = plan.seed.wrapping_add(1 + self.worker as u64);
+        let seed = plan.worker_seed(self.worker);
         Lane {
             protocol: self.protocol.clone(),
             addresses: self.addresses.to_vec(),
-            made: Cell::new(0),
+            turns: plan.turns.clone(),
+            made: Cell::new(plan.first_connection(self.worker)),
             picker: RefCell::new(self.protocol.picker(self.worker, plan.workers, seed)),
             schedule: RefCell::new(plan.schedule(self.worker)),
             tally: RefCell::new(Tally::new()),
@@ -242,7 +258,7 @@ impl<P: Protocol> Start<'_, P> {
     fn load(&self, lane: &Rc<Lane<P>>) -> Result<Part, Failure> {
         let plan = self.plan;
         let (protocol, addresses) = (self.protocol.clone(), self.addresses.to_vec());
-        let (worker, workers) = (self.worker, plan.workers);
+        let (worker, workers) = plan.among_all(self.worker);
         if plan.loads {
             lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
         }
@@ -275,9 +291,10 @@ fn thread_cpu() -> Duration {
 /// One worker's share of the load.
 struct Lane<P: Protocol> {
     protocol: Arc<P>,
-    /// Connections go to them in turn.
     addresses: Vec<SocketAddr>,
-    /// Connections made or tried so far.
+    /// Which of them connections go to, one after the other.
+    turns: Vec<usize>,
+    /// Connections made or tried so far, from the number of the worker's first on.
     made: Cell<usize>,
     picker: RefCell<Picker>,
     schedule: RefCell<Schedule>,
@@ -300,6 +317,19 @@ struct Lane<P: Protocol> {
     worker: usize,
     pieces: mpsc::Sender<Piece>,
     stop: Arc<AtomicBool>,
+}
+
+/// What a connection's fiber works with.
+struct Driver<P: Protocol> {
+    connection: Option<P::Connection>,
+    memory: P::Memory,
+    /// Of the requests that are due.
+    starts: Vec<u64>,
+    now: u64,
+    /// Closed loop: before the next attempt to connect.
+    pause: Duration,
+    /// When this connection last worked.
+    worked: u64,
 }
 
 impl<P: Protocol> Lane<P> {
@@ -362,7 +392,8 @@ impl<P: Protocol> Lane<P> {
     fn connect(&self) -> Result<P::Connection, Failure> {
         let made = self.made.get();
         self.made.set(made + 1);
-        self.protocol.connect(self.addresses[made % self.addresses.len()])
+        let server = self.turns[made % self.turns.len()];
+        self.protocol.connect(server, self.addresses[server])
     }
 
     /// Opens the first connections. One that cannot be made is left to its fiber.
@@ -386,39 +417,68 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The life of a connection's fiber.
-    fn drive(&self, mut connection: Option<P::Connection>) {
-        let mut starts = Vec::with_capacity(self.depth);
-        let (mut now, mut pause) = (self.now(), PAUSE.0);
-        // When this connection last worked.
-        let mut worked = now;
-        while self.take(&mut starts, &mut now) {
-            let deadline = starts[0].saturating_add(self.timeout);
-            let result = if now >= deadline {
-                Err(Failure::TimedOut) // Its turn came too late; the connection is not to blame.
-            } else {
-                time::with_deadline(self.at(deadline), || self.ask(&mut connection, &mut starts, &mut now))
-            };
-            let Err(failure) = result else {
-                (worked, pause) = (now, PAUSE.0);
-                continue;
-            };
-            now = self.now();
-            if self.is_stopping() {
-                // Not the server's failure: it was given no time to answer.
-                let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
-                self.tally.borrow_mut().unanswered += measured;
-                return;
-            }
-            self.fail(&starts, failure, now);
-            if self.unbounded && now - worked > self.timeout {
-                self.schedule.borrow_mut().stop();
-            }
-            if !self.open_loop && connection.is_none() && failure != Failure::TimedOut {
-                let _ = time::sleep(pause);
-                pause = (pause * 2).min(PAUSE.1);
-                now = self.now();
+    fn drive(&self, connection: Option<P::Connection>) {
+        let now = self.now();
+        let starts = Vec::with_capacity(self.depth);
+        let mut driver = Driver { connection, memory: P::Memory::default(), starts, now, pause: PAUSE.0, worked: now };
+        while self.take(&mut driver.starts, &mut driver.now) {
+            let mut goes_on = self.request(&mut driver);
+            while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
+                goes_on = self.rest(&mut driver, pause) && self.request(&mut driver);
             }
         }
+    }
+
+    /// Waits until the next request of a session, which is due then. Returns false if it does not come to that.
+    fn rest(&self, driver: &mut Driver<P>, pause: Duration) -> bool {
+        let due = driver.now.saturating_add(nanos(pause));
+        if due >= self.end || self.is_stopping() {
+            driver.memory = P::Memory::default();
+            driver.connection = None;
+            return false;
+        }
+        if !pause.is_zero() && time::sleep_until(self.at(due)).is_err() {
+            return false;
+        }
+        driver.now = self.now();
+        if self.open_loop && !pause.is_zero() && due >= self.measured {
+            self.tally.borrow_mut().late(driver.now.saturating_sub(due));
+        }
+        driver.starts.clear();
+        driver.starts.push(due);
+        true
+    }
+
+    /// Makes the requests that are due and counts what comes of them. Returns false if one got no answer.
+    fn request(&self, driver: &mut Driver<P>) -> bool {
+        let deadline = driver.starts[0].saturating_add(self.timeout);
+        let result = if driver.now >= deadline {
+            Err(Failure::TimedOut) // Its turn came too late; the connection is not to blame.
+        } else {
+            time::with_deadline(self.at(deadline), || self.ask(driver))
+        };
+        let Err(failure) = result else {
+            (driver.worked, driver.pause) = (driver.now, PAUSE.0);
+            return true;
+        };
+        driver.memory = P::Memory::default();
+        driver.now = self.now();
+        if self.is_stopping() {
+            // Not the server's failure: it was given no time to answer.
+            let measured = driver.starts.iter().filter(|start| **start >= self.measured).count() as u64;
+            self.tally.borrow_mut().unanswered += measured;
+            return false;
+        }
+        self.fail(&driver.starts, failure, driver.now);
+        if self.unbounded && driver.now - driver.worked > self.timeout {
+            self.schedule.borrow_mut().stop();
+        }
+        if !self.open_loop && driver.connection.is_none() && failure != Failure::TimedOut {
+            let _ = time::sleep(driver.pause);
+            driver.pause = (driver.pause * 2).min(PAUSE.1);
+            driver.now = self.now();
+        }
+        false
     }
 
     /// Takes the next starts and waits for the first. False: there are no more.
@@ -448,7 +508,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Makes one exchange, on a new connection if need be. Leaves the starts that have no reply.
-    fn ask(&self, connection: &mut Option<P::Connection>, starts: &mut Vec<u64>, now: &mut u64) -> Result<(), Failure> {
+    fn ask(&self, driver: &mut Driver<P>) -> Result<(), Failure> {
+        let Driver { connection, memory, starts, now, .. } = driver;
         loop {
             let kept = connection.take();
             let reused = kept.is_some();
@@ -460,7 +521,7 @@ impl<P: Protocol> Lane<P> {
                 }
             };
             let mut answered = 0;
-            let result = self.protocol.exchange(&mut current, &self.picker, starts.len(), &mut |reply| {
+            let result = self.protocol.exchange(&mut current, &self.picker, memory, starts.len(), &mut |reply| {
                 *now = self.now();
                 self.count(starts[answered], reply, *now);
                 answered += 1;

@@ -1,5 +1,6 @@
 //! The flags of `plainweave load`, as data.
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::distribution::Distribution;
 use super::exit::exit_codes;
 use super::objective::{Condition, Conditions};
+use super::popularity::exponent;
 use super::rates::{Rate, Rates};
+use super::sessions::SessionFlags;
 use crate::engine::{self, Io};
 use crate::flag::time;
 use crate::mode::Mode;
@@ -21,6 +24,9 @@ Examples:
   plainweave load http --rate 5000 --arrivals poisson http://host/   open loop: 5,000 requests a second
   plainweave load http --urls list.txt --zipf 0.9 --connections 5000
   plainweave load http --no-keep-alive --requests 100000 --json=out.json http://host/
+  plainweave load http --method PUT --body-file item.json --header 'Content-Type: application/json' http://host/items
+  plainweave load sessions logs --paths paths.txt && plainweave load http --sessions logs --rate 500 http://host/
+  plainweave load http --agents 10.0.0.2:7411,10.0.0.3:7411 --agent-secret-file secret --rate 200k http://host/
   plainweave load http --rates 10k..70k/13 --duration 5m --pause 20s --csv=sweep.csv http://host/
   plainweave load http --search 'p99<=5ms,errors<=0.1%' http://host/
   plainweave load http --rate 2000 --fail-if 'p99>20ms' --fail-if 'errors>0.1%' http://host/
@@ -41,7 +47,7 @@ Examples:
   plainweave load cache host --keys 100000 --key-size fb_key --value-size fb_value --arrivals fb_ia --rate 20000
 
 A distribution is written as mutilate does: fixed:N (or N), uniform:MAX, normal:MEAN,SD, exponential:RATE,
-pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.
+pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, weibull:SCALE,SHAPE, or one of the fits fb_key, fb_value and fb_ia.
 
 ",
     exit_codes!()
@@ -59,19 +65,25 @@ pub(crate) struct Flags {
 pub(super) enum What {
     Http(Box<HttpFlags>),
     Cache(Box<CacheFlags>),
+    Sessions(Box<SessionFlags>),
+    Agent(AgentFlags),
 }
 
-/// Ask an HTTP/1.1 server for URLs.
+/// Ask HTTP/1.1 servers for URLs.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HttpFlags {
-    /// What to ask for, in turn; all on one server
+    /// What to ask for, in turn; connections go in turn to the servers that are named
     #[arg(value_name = "URL", required_unless_present = "list", help_heading = "What to ask for")]
     pub(super) urls: Vec<String>,
 
     /// File with a URL a line, after those given; lines that begin with # are left out
     #[arg(long = "urls", value_name = "FILE", help_heading = "What to ask for")]
     pub(super) list: Option<PathBuf>,
+
+    /// Replay session logs, of a file or of a folder's *.log; may be repeated. `load sessions` writes some
+    #[arg(long, value_name = "PATH", help_heading = "What to ask for")]
+    pub(super) sessions: Vec<PathBuf>,
 
     /// Choose URLs by a Zipf distribution of this exponent, the first most often; 0: all alike [default: in turn]
     #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
@@ -81,9 +93,21 @@ pub(super) struct HttpFlags {
     #[arg(long = "header", value_name = "NAME: VALUE", help_heading = "What to ask for")]
     pub(super) headers: Vec<String>,
 
-    /// Method without a body
-    #[arg(long, value_name = "METHOD", default_value = "GET", help_heading = "What to ask for")]
-    pub(super) method: Method,
+    /// File with a header field a line; may be repeated
+    #[arg(long = "header-file", value_name = "FILE", help_heading = "What to ask for")]
+    pub(super) header_files: Vec<PathBuf>,
+
+    /// Method [default: GET, with a body POST]
+    #[arg(long, value_name = "METHOD", help_heading = "What to ask for")]
+    pub(super) method: Option<String>,
+
+    /// Body of each request
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file", help_heading = "What to ask for")]
+    pub(super) body: Option<String>,
+
+    /// File with the body of each request
+    #[arg(long, value_name = "FILE", help_heading = "What to ask for")]
+    pub(super) body_file: Option<PathBuf>,
 
     /// A connection for each request
     #[arg(long, help_heading = "What to ask for")]
@@ -124,9 +148,22 @@ pub(super) struct CacheFlags {
     #[arg(help_heading = "What to ask for")]
     pub(super) value_size: Distribution,
 
-    /// Share of requests that store, 0 to 1; the others get
+    /// Share of requests that store, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share, help_heading = "What to ask for")]
     pub(super) set_ratio: f64,
+
+    /// Share of requests that delete, 0 to 1; those that neither store nor delete get
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share, help_heading = "What to ask for")]
+    pub(super) delete_ratio: f64,
+
+    /// Keys of a get
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(help_heading = "What to ask for")]
+    pub(super) multi_get: u16,
+
+    /// Commands: classic (get, set, delete) or meta (mg, ms, md)
+    #[arg(long, value_name = "COMMANDS", default_value = "classic", help_heading = "What to ask for")]
+    pub(super) protocol: Dialect,
 
     /// Choose keys by a Zipf distribution of this exponent [default: all alike]
     #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
@@ -144,24 +181,16 @@ pub(super) struct CacheFlags {
     pub(super) common: Common,
 }
 
-/// Methods that can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "UPPER")]
-pub(super) enum Method {
-    /// GET
-    Get,
-    /// HEAD
-    Head,
-    /// OPTIONS
-    Options,
-}
-
 /// What all load generators share.
 #[derive(Args, Debug)]
 pub(super) struct Common {
     /// Connections
     #[arg(long, short, value_name = "N", default_value = "64", help_heading = "How much")]
     pub(super) connections: NonZeroUsize,
+
+    /// How many connections go to each server, in proportion, as in 3,1 [default: as many to each]
+    #[arg(long, value_name = "N,N,...", value_parser = Weights::parse, help_heading = "How much")]
+    pub(super) weights: Option<Weights>,
 
     /// Open loop: requests a second over all connections, as in 500 or 10k; 1k..10k grows steadily [default: closed
     /// loop]
@@ -250,6 +279,26 @@ pub(super) struct Common {
     #[arg(help_heading = "Runtime")]
     pub(super) mode: Mode,
 
+    /// Make the load by these agents together, in equal parts; see `load agent`
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', help_heading = "Agents")]
+    pub(super) agents: Vec<String>,
+
+    /// File with the secret that the agents know
+    #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Agents")]
+    pub(super) agent_secret_file: Option<PathBuf>,
+
+    /// Show nothing while the load runs
+    #[arg(long, help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Write the result as a page with plots, which needs nothing beside it
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) html: Option<PathBuf>,
+
+    /// Write a histogram for each second, as an interval log that HdrHistogram's tools read
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) hdr_log: Option<PathBuf>,
+
     /// Write the result as CSV too
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) csv: Option<PathBuf>,
@@ -257,6 +306,44 @@ pub(super) struct Common {
     /// Write the result as JSON: into a file, or in place of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
     pub(super) json: Option<PathBuf>,
+}
+
+/// Wait for a coordinator (--agents), and carry out the part of a load that it sends.
+#[derive(Args, Debug)]
+#[command(after_help = AGENT_WARNING)]
+pub(super) struct AgentFlags {
+    /// Address to listen on; beyond this host's own a secret is needed
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7411")]
+    pub(super) listen: SocketAddr,
+
+    /// File with the secret that coordinators must know, 16 bytes at least
+    #[arg(long, value_name = "FILE")]
+    pub(super) secret_file: Option<PathBuf>,
+}
+
+const AGENT_WARNING: &str = "\
+An agent carries out whatever load it is asked for, against any address that it can reach. It reads no files of its own
+for that, and writes none. The secret proves who asks; it does not encrypt: use an agent on networks that you trust.";
+
+/// The commands that a cache is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Dialect {
+    /// get, set, delete
+    Classic,
+    /// mg, ms, md
+    Meta,
+}
+
+/// A whole number for each server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Weights(pub(super) Vec<u32>);
+
+impl Weights {
+    fn parse(text: &str) -> Result<Self, String> {
+        let weight = |text: &str| text.trim().parse().ok().filter(|weight| (1..=1000).contains(weight));
+        let weights: Option<Vec<u32>> = text.split(',').map(weight).collect();
+        weights.map(Self).ok_or_else(|| "write a whole number of 1 to 1000 for each server, as in 3,1".to_owned())
+    }
 }
 
 /// How requests of an open loop follow each other.
@@ -292,12 +379,6 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a share of 0 to 1, as in 0.03".to_owned())
 }
 
-/// Parses the exponent of a Zipf distribution.
-pub(super) fn exponent(text: &str) -> Result<f64, String> {
-    let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
-    exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,7 +390,5 @@ mod tests {
         assert!(["", "0", "-1s", "1.5s", "1d"].iter().all(|text| time(text).is_err()));
         assert_eq!(precision("0.01"), Ok(0.01));
         assert!(["", "0", "-1", "nan", "2"].iter().all(|text| precision(text).is_err()));
-        assert_eq!(exponent("0"), Ok(0.0));
-        assert!(["", "-1", "nan", "inf"].iter().all(|text| exponent(text).is_err()));
     }
 }

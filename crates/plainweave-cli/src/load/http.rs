@@ -1,18 +1,20 @@
-//! HTTP/1.1 requests: written out once, sent as they are; answers checked to their last byte.
+//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions; answers checked to their last byte.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use http::{HeaderName, HeaderValue, Uri};
+use anyhow::ensure;
 use plainweave::net::TcpStream;
 
 use super::engine::{Broken, Next, Protocol, Reply};
-use super::flags::{HttpFlags, Method};
+use super::files::Files;
+use super::flags::HttpFlags;
 use super::popularity::{Picker, Popularity};
+use super::request::{Request, Writer};
 use super::response::{self, Body, Head};
+use super::session_log;
 use super::tally::Failure;
 use super::target::Target;
 
@@ -24,52 +26,80 @@ const LARGE: usize = 64 * 1024;
 /// What is asked, and what is expected.
 #[derive(Debug)]
 pub(super) struct Http {
-    requests: Vec<Box<[u8]>>,
+    /// Of each server.
+    requests: Vec<Vec<Request>>,
+    /// Which requests follow each other, for how long the client is off after each; empty without session logs.
+    sessions: Vec<Vec<(usize, Duration)>>,
     zipf: Option<f64>,
-    no_body: bool,
     keep_alive: bool,
     status: Vec<u16>,
     body_length: Option<u64>,
 }
 
 impl Http {
-    /// Reads the URLs and writes the requests.
-    pub(super) fn prepare(flags: &HttpFlags) -> anyhow::Result<(Target, Self)> {
+    /// Reads the URLs or session logs, and writes the requests.
+    pub(super) fn prepare(flags: &HttpFlags, files: &Files) -> anyhow::Result<(Vec<Target>, Self)> {
         let mut urls = flags.urls.clone();
         if let Some(list) = &flags.list {
-            urls.extend(read_list(list)?);
+            let text = files.text(list)?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            urls.extend(lines.map(str::to_owned));
         }
-        let first = urls.first().context("no URL to ask for")?;
-        let authority = parse(first)?.authority().cloned().context("no host")?;
-        let fields = fields(flags)?;
-        let requests = urls.iter().map(|url| {
-            let uri = parse(url)?;
-            ensure!(
-                uri.authority() == Some(&authority),
-                "{url} is not on {authority}: all URLs are asked of one server"
-            );
-            let path = uri.path_and_query().map_or("/", |path| path.as_str());
-            let host = if fields.to_ascii_lowercase().contains("\r\nhost:") { "" } else { authority.as_str() };
-            let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
-            let method = match flags.method {
-                Method::Get => "GET",
-                Method::Head => "HEAD",
-                Method::Options => "OPTIONS",
-            };
-            let fields = fields.trim_start_matches("\r\n");
-            Ok(format!("{method} {path} HTTP/1.1\r\n{host}{fields}\r\n").into_bytes().into_boxed_slice())
-        });
-        let client = Self {
-            requests: requests.collect::<anyhow::Result<_>>()?,
+        let mut writer = Writer::new(flags, files)?;
+        let mut client = Self {
+            requests: Vec::new(),
+            sessions: Vec::new(),
             zipf: flags.zipf,
-            no_body: flags.method == Method::Head,
             keep_alive: !flags.no_keep_alive,
             status: flags.status.clone(),
             body_length: flags.body_length,
         };
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let target = Target { name: format!("http://{authority}"), host, port: authority.port_u16().unwrap_or(80) };
-        Ok((target, client))
+        if flags.sessions.is_empty() {
+            client.requests = writer.urls(&urls)?;
+        } else {
+            client.read_sessions(flags, files, &mut writer, &urls)?;
+        }
+        let bytes: usize = client.requests.iter().flatten().map(|request| request.bytes.len()).sum();
+        ensure!(bytes <= MEMORY, "{bytes} bytes of requests, and {MEMORY} at most: name fewer URLs or a shorter body");
+        Ok((writer.into_targets(), client))
+    }
+
+    fn read_sessions(
+        &mut self,
+        flags: &HttpFlags,
+        files: &Files,
+        writer: &mut Writer,
+        urls: &[String],
+    ) -> anyhow::Result<()> {
+        ensure!(flags.zipf.is_none(), "--zipf chooses among URLs; with --sessions the logs say what is asked for");
+        writer.servers(urls)?;
+        let mut logs = Vec::new();
+        for path in &flags.sessions {
+            for log in files.within(path, "log")? {
+                logs.push(session_log::parse(&log.display().to_string(), &files.text(&log)?)?.into_iter());
+            }
+        }
+        // One session of each log, then the next of each: logs are clients, and go on side by side.
+        while !logs.is_empty() {
+            logs.retain_mut(|log| {
+                let Some(session) = log.next() else { return false };
+                self.sessions.push(session.iter().map(|visit| (writer.number(visit), visit.think)).collect());
+                true
+            });
+        }
+        self.requests = writer.visits()?;
+        Ok(())
+    }
+
+    /// Returns the request that comes next on a connection to a server, and whether the connection ends with it.
+    fn choose(&self, picker: &RefCell<Picker>, server: usize, memory: &mut Memory) -> (&Request, bool) {
+        let requests = &self.requests[server];
+        if self.sessions.is_empty() {
+            return (&requests[picker.borrow_mut().pick(server)], false);
+        }
+        let at = *memory.at.get_or_insert_with(|| (picker.borrow_mut().pick(server), 0));
+        let session = &self.sessions[at.0];
+        (&requests[session[at.1].0], at.1 + 1 == session.len())
     }
 
     fn judge(&self, head: &Head, body: u64) -> Result<(), Failure> {
@@ -83,43 +113,19 @@ impl Http {
     }
 }
 
-fn read_list(path: &Path) -> anyhow::Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    Ok(lines.map(str::to_owned).collect())
-}
+/// Bytes of all requests, at most.
+const MEMORY: usize = 256 << 20;
 
-fn parse(url: &str) -> anyhow::Result<Uri> {
-    let uri: Uri = url.parse().with_context(|| format!("{url} is no URL; write http://HOST[:PORT]/PATH"))?;
-    match uri.scheme_str() {
-        Some("http") => Ok(uri),
-        Some("https") => bail!("{url}: there is no TLS here yet; write http://"),
-        _ => bail!("{url} is no URL; write http://HOST[:PORT]/PATH"),
-    }
-}
-
-/// Returns the header fields asked for, each line behind a line end.
-fn fields(flags: &HttpFlags) -> anyhow::Result<String> {
-    let mut text = "\r\n".to_owned();
-    for field in &flags.headers {
-        let (name, value) = field.split_once(':').with_context(|| format!("--header '{field}': write NAME: VALUE"))?;
-        let valid = name.parse::<HeaderName>().is_ok() && HeaderValue::from_str(value.trim()).is_ok();
-        ensure!(valid, "--header '{field}' is no valid header field");
-        ensure!(
-            !["content-length", "transfer-encoding", "connection"].contains(&name.to_ascii_lowercase().as_str()),
-            "--header '{field}': this program sets {name} itself"
-        );
-        text += &format!("{name}: {}\r\n", value.trim());
-    }
-    if flags.no_keep_alive {
-        text += "Connection: close\r\n";
-    }
-    Ok(text)
+/// Where a connection is in a session: which one, and which of its requests.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    at: Option<(usize, usize)>,
 }
 
 /// A connection and the buffer that answers are read into.
 #[derive(Debug)]
 pub(super) struct Connection {
+    server: usize,
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
@@ -127,40 +133,53 @@ pub(super) struct Connection {
 
 impl Protocol for Http {
     type Connection = Connection;
+    type Memory = Memory;
+
+    fn each(&self) -> f64 {
+        let requests: usize = self.sessions.iter().map(Vec::len).sum();
+        if self.sessions.is_empty() { 1.0 } else { requests as f64 / self.sessions.len() as f64 }
+    }
 
     fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker {
-        let first = self.requests.len() * worker / workers;
-        Picker::new(seed, Popularity::new(self.requests.len(), self.zipf, first))
+        let of = |requests: &Vec<Request>| {
+            let items = if self.sessions.is_empty() { requests.len() } else { self.sessions.len() };
+            Popularity::new(items, self.zipf, items * worker / workers)
+        };
+        Picker::new(seed, self.requests.iter().map(of).collect())
     }
 
-    fn connect(&self, address: SocketAddr) -> Result<Connection, Failure> {
+    fn connect(&self, server: usize, address: SocketAddr) -> Result<Connection, Failure> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, buffer: vec![0; BUFFER], filled: 0 })
+        Ok(Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 })
+    }
+
+    fn pause(&self, memory: &mut Memory) -> Option<Duration> {
+        let (session, at) = memory.at?;
+        let session_len = self.sessions[session].len();
+        memory.at = (at + 1 < session_len).then_some((session, at + 1));
+        memory.at.map(|_| self.sessions[session][at].1)
     }
 
     fn exchange(
         &self,
         connection: &mut Connection,
         picker: &RefCell<Picker>,
+        memory: &mut Memory,
         _depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
-        let chosen = {
-            let Picker { random, popularity } = &mut *picker.borrow_mut();
-            popularity.pick(random)
-        };
+        let (request, last) = self.choose(picker, connection.server, memory);
         connection.filled = 0;
-        connection.stream.write_all(&self.requests[chosen]).map_err(Broken::before)?;
-        let head = connection.head(self.no_body)?;
-        let (mut head, close) = (head, !self.keep_alive);
+        connection.stream.write_all(&request.bytes).map_err(Broken::before)?;
+        let mut head = connection.head(request.no_body)?;
         let (wire, body) = connection.body(&mut head)?;
         done(Reply { bytes: wire, status: head.status, outcome: self.judge(&head, body).map(|()| true) });
-        Ok(if head.close || close { Next::Close } else { Next::Keep })
+        Ok(if head.close || last || !self.keep_alive { Next::Close } else { Next::Keep })
     }
 }
 
@@ -247,19 +266,40 @@ mod tests {
         flags: HttpFlags,
     }
 
-    fn prepare(args: &[&str]) -> anyhow::Result<(Target, Http)> {
-        Http::prepare(&Cli::try_parse_from([&["load"], args].concat())?.flags)
+    fn prepare(args: &[&str]) -> anyhow::Result<(Vec<Target>, Http)> {
+        Http::prepare(&Cli::try_parse_from([&["load"], args].concat())?.flags, &Files::own())
     }
 
     #[test]
     fn requests_are_written_once() {
-        let (target, http) = prepare(&["http://h:81", "http://h:81/a?b=c", "--header", "X-Y: 1"]).unwrap();
+        let (targets, http) = prepare(&["http://h:81", "http://h:81/a?b=c", "--header", "X-Y: 1"]).unwrap();
+        let [target] = targets.as_slice() else { panic!("{targets:?}") };
         assert_eq!((target.host.as_str(), target.port, target.name.as_str()), ("h", 81, "http://h:81"));
-        assert_eq!(&*http.requests[0], b"GET / HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
-        assert_eq!(&*http.requests[1], b"GET /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
-        let (target, http) = prepare(&["http://[::1]/", "--no-keep-alive", "--header", "host: other"]).unwrap();
-        assert_eq!((target.host.as_str(), target.port), ("::1", 80));
-        assert_eq!(&*http.requests[0], b"GET / HTTP/1.1\r\nhost: other\r\nConnection: close\r\n\r\n");
+        assert_eq!(&*http.requests[0][0].bytes, b"GET / HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
+        assert_eq!(&*http.requests[0][1].bytes, b"GET /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
+        let (targets, http) = prepare(&["http://[::1]/", "--no-keep-alive", "--header", "host: other"]).unwrap();
+        assert_eq!((targets[0].host.as_str(), targets[0].port), ("::1", 80));
+        assert_eq!(&*http.requests[0][0].bytes, b"GET / HTTP/1.1\r\nhost: other\r\nConnection: close\r\n\r\n");
+    }
+
+    #[test]
+    fn servers_are_told_apart() {
+        let (targets, http) = prepare(&["http://h/1", "http://g/2", "http://h:80/3", "http://h:81/4"]).unwrap();
+        let names: Vec<_> = targets.iter().map(|target| (target.name.as_str(), target.port)).collect();
+        assert_eq!(names, [("http://h", 80), ("http://g", 80), ("http://h:81", 81)]);
+        assert_eq!(http.requests.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
+        assert!(http.requests[1][0].bytes.starts_with(b"GET /2 HTTP/1.1\r\nHost: g\r\n"));
+    }
+
+    #[test]
+    fn bodies_come_with_their_length() {
+        let (_, http) = prepare(&["http://h/", "--body", "hello"]).unwrap();
+        assert_eq!(&*http.requests[0][0].bytes, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+        let (_, http) = prepare(&["http://h/", "--method", "PUT", "--body", ""]).unwrap();
+        assert_eq!(&*http.requests[0][0].bytes, b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+        let (_, http) = prepare(&["http://h/", "--method", "DELETE"]).unwrap();
+        assert_eq!(&*http.requests[0][0].bytes, b"DELETE / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(prepare(&["http://h/", "--method", "HEAD"]).unwrap().1.requests[0][0].no_body);
     }
 
     #[test]
@@ -268,11 +308,17 @@ mod tests {
             (&["example"][..], "write http://"),
             (&["/x"], "write http://"),
             (&["https://h/"], "no TLS"),
-            (&["http://h/", "http://g/"], "one server"),
             (&["http://h/", "--header", "X"], "NAME: VALUE"),
             (&["http://h/", "--header", "X Y: 1"], "no valid header field"),
             (&["http://h/", "--header", "X: 1\r\nZ: 2"], "no valid header field"),
             (&["http://h/", "--header", "Content-Length: 1"], "itself"),
+            (&["http://h/", "--method", "GE T"], "no method"),
+            (&["http://h/", "--method", "CONNECT"], "no method"),
+            (&["http://h/", "--body-file", "/no/such/file"], "/no/such/file"),
+            (&["http://h/", "--header-file", "/no/such/file"], "/no/such/file"),
+            (&["http://h/", "--sessions", "/no/such/file"], "/no/such/file"),
+            (&["http://h/", "--sessions", "/no/such/file", "--zipf", "1"], "--zipf"),
+            (&["http://h/index", "--sessions", "/no/such/file"], "the logs name the paths"),
             (&["--urls", "/no/such/file"], "/no/such/file"),
             (&[], "URL"),
         ] {

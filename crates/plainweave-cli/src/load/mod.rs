@@ -4,18 +4,26 @@
 //! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
 //! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`cache`]). [`tally`]
 //! counts, [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges them by
-//! [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those.
+//! [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those. A run is made here
+//! ([`conduct`]) or by agents on other hosts ([`agents`], which speak with their [`agent`] by [`wire`]).
 
+mod agent;
+mod agents;
 mod cache;
+mod chart;
 mod collect;
 mod conduct;
 mod distribution;
 mod engine;
 mod exit;
+mod files;
 mod flags;
+mod hdr_log;
 mod http;
+mod interrupt;
 mod live;
 mod objective;
+mod page;
 mod plan;
 mod popularity;
 mod publish;
@@ -23,17 +31,24 @@ mod ramp;
 mod rates;
 mod reply;
 mod report;
+mod request;
 mod response;
 mod schedule;
+mod series;
+mod session_log;
+mod sessions;
 mod steps;
 mod summary;
 mod sweep;
 mod tally;
+mod tally_json;
 mod target;
 mod text;
 mod verdict;
+mod watchers;
+mod wire;
 
-use std::io::stderr;
+use std::io::{stderr, stdout};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -43,11 +58,14 @@ use clap::error::ErrorKind;
 
 use crate::arguments::Arguments;
 use crate::console::say;
+use agents::Agents;
 use conduct::Conductor;
 use engine::Protocol;
 use exit::Exit;
+use files::Files;
 pub(crate) use flags::Flags;
 use flags::{Common, What};
+use interrupt::Interrupt;
 use plan::Plan;
 use publish::{Forms, publish};
 use report::Report;
@@ -55,18 +73,28 @@ use steps::{Found, Steps};
 use summary::Summary;
 use sweep::{Course, Runs, Sweep};
 use target::Target;
-use verdict::{Objectives, Verdict};
+use verdict::Objectives;
+use watchers::Watchers;
 
 /// Runs the load and prints the result. The exit code tells whether objectives were met.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
+    let files = Files::own();
     let done = match &flags.what {
         What::Http(own) => {
-            let (target, client) = http::Http::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &[target], client)
+            let (targets, client) = http::Http::prepare(own, &files).unwrap_or_else(|error| wrong_usage(&error));
+            drive(&own.common, &targets, client, &files)
         }
         What::Cache(own) => {
             let (targets, client) = cache::Cache::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client)
+            drive(&own.common, &targets, client, &files)
+        }
+        What::Sessions(own) => sessions::write(own).map(|line| {
+            say(stdout(), &line);
+            Exit::Met
+        }),
+        What::Agent(own) => {
+            agent::check(own).unwrap_or_else(|error| wrong_usage(&error));
+            agent::serve(own).map(|()| Exit::Met)
         }
     };
     let exit = done.unwrap_or_else(|error| {
@@ -81,30 +109,52 @@ fn wrong_usage(error: &anyhow::Error) -> ! {
     Arguments::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
-fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P) -> anyhow::Result<Exit> {
-    let plan = Plan::new(common, protocol.depth()).unwrap_or_else(|error| wrong_usage(&error));
-    target::allow_descriptors(plan.connections, plan.workers)?;
-    let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
-    target::enough_ports(plan.connections, &addresses)?;
+fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P, files: &Files) -> anyhow::Result<Exit> {
+    let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len());
+    let mut plan = plan.unwrap_or_else(|error| wrong_usage(&error));
     let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
-    let mut conductor = Conductor::new(Arc::new(protocol), addresses.clone())?;
+    publish::check(common)?;
+    let watchers = Watchers::new(common)?;
+    let (mut runs, addresses, interrupt): (Box<dyn Runs>, Vec<_>, _) = if common.agents.is_empty() {
+        target::allow_descriptors(plan.connections, plan.workers)?;
+        let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
+        target::enough_ports(plan.connections, &addresses)?;
+        let texts = addresses.iter().map(SocketAddr::to_string).collect();
+        let interrupt = Interrupt::install()?;
+        let protocol = Arc::new(protocol);
+        (Box::new(Conductor { protocol, addresses, interrupt: interrupt.clone(), watchers }), texts, interrupt)
+    } else {
+        let part = plan.part(0, common.agents.len());
+        part.unwrap_or_else(|error| wrong_usage(&error));
+        let secret = wire::read_secret(common.agent_secret_file.as_deref())?;
+        let interrupt = Interrupt::install()?;
+        let engaged = Agents::engage(&common.agents, &secret, files, interrupt.clone(), watchers);
+        let agents = match (engaged, interrupt.exit()) {
+            (Err(_), Some(exit)) => return Ok(exit),
+            (engaged, _) => engaged?,
+        };
+        plan.workers = agents.workers();
+        let addresses = agents.addresses.iter().cloned().collect();
+        (Box::new(agents), addresses, interrupt)
+    };
     let objectives = Objectives::new(common);
     let target = Named { name: &name, addresses: &addresses };
     let exit = match Course::new(common) {
-        None => target.once(common, &plan, &objectives, &mut conductor)?,
+        None => target.once(common, &plan, &objectives, &mut *runs)?,
         Some(course) => {
             let (name, pause) = (name.as_str(), common.pause);
             let sweep = Sweep { name, plan: &plan, objectives: &objectives, pause, steps: Vec::new() };
-            target.steps(common, sweep, &course, &mut conductor)?
+            target.steps(common, sweep, &course, &mut *runs)?
         }
     };
-    Ok(conductor.interrupted().unwrap_or(exit))
+    runs.finish()?;
+    Ok(interrupt.exit().unwrap_or(exit))
 }
 
 /// What is loaded.
 struct Named<'a> {
     name: &'a str,
-    addresses: &'a [SocketAddr],
+    addresses: &'a [String],
 }
 
 impl Named<'_> {
@@ -114,8 +164,9 @@ impl Named<'_> {
         let summary = Summary::new(plan, &outcome);
         let verdict = held.judge(self.name, &summary);
         let report = Report { name: self.name, addresses: self.addresses, summary, verdict: &verdict };
-        publish(common, &Forms { table: report.table(), csv: report.csv(), json: report.json() })?;
-        tell("", &verdict);
+        let html = page::run(&report.head(), &verdict, &summary);
+        publish(common, &Forms { table: report.table(), csv: report.csv(), json: report.json(), html })?;
+        tell(&verdict.notes());
         Ok(verdict.exit())
     }
 
@@ -131,10 +182,14 @@ impl Named<'_> {
         let found = common.search.as_ref().map(|conditions| Found { objective: conditions.to_string(), rate });
         let (name, addresses) = (self.name, self.addresses);
         let steps = Steps { name, addresses, steps: &sweep.steps, search: found.as_ref() };
-        publish(common, &Forms { table: steps.table(), csv: steps.csv(), json: steps.json() })?;
-        for step in &sweep.steps {
-            tell(&format!("at {} requests/s: ", step.plan.rate.unwrap_or(0.0)), &step.verdict);
-        }
+        let notes = sweep.steps.iter().flat_map(|step| {
+            let rate = step.plan.rate.unwrap_or(0.0);
+            step.verdict.notes().into_iter().map(move |note| format!("at {rate} requests/s: {note}"))
+        });
+        let notes: Vec<_> = notes.collect();
+        let html = page::steps(name, &notes, &steps);
+        publish(common, &Forms { table: steps.table(), csv: steps.csv(), json: steps.json(), html })?;
+        tell(&notes);
         let any = |exit: Exit| sweep.steps.iter().any(|step| step.verdict.steps_exit() == exit);
         Ok(match found {
             Some(found) if found.rate.is_none() => Exit::Missed,
@@ -147,11 +202,8 @@ impl Named<'_> {
 }
 
 /// Says on standard error what was not met.
-fn tell(at: &str, verdict: &Verdict) {
-    for missed in &verdict.missed {
-        say(stderr(), &format!("plainweave: {at}{missed}"));
-    }
-    if let (Some(reason), false) = (&verdict.invalid, verdict.unjudged.is_empty()) {
-        say(stderr(), &format!("plainweave: {at}not judged: {}: {reason}", verdict.unjudged.join(", ")));
+fn tell(notes: &[String]) {
+    for note in notes {
+        say(stderr(), &format!("plainweave: {note}"));
     }
 }

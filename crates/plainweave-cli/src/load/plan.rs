@@ -25,6 +25,8 @@ pub(super) struct Plan {
     peak: Option<f64>,
     ramp: Option<Ramp>,
     arrivals: Arrivals,
+    /// The rate of this step, if it is one of several.
+    pub(super) step: Option<f64>,
     /// What the load needs is put on the servers first.
     pub(super) loads: bool,
     /// No starts after it, counted from the end of the warm-up.
@@ -33,6 +35,14 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
     pub(super) timeout: Duration,
     pub(super) depth: usize,
+    /// Requests of one start, on average: more than one in sessions.
+    each: f64,
+    /// Which server connections go to, one after the other.
+    pub(super) turns: Vec<usize>,
+    /// Which part of the load this is, and of how many.
+    part: (usize, usize),
+    /// Connections of the parts before it.
+    connections_before: usize,
     pub(super) seed: u64,
     io: Option<Io>,
     policy: Option<String>,
@@ -40,7 +50,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(given: &Common, depth: usize) -> anyhow::Result<Self> {
+    /// Makes the plan for a protocol that sends this many requests together, and makes this many of one start.
+    pub(super) fn new(given: &Common, depth: usize, each: f64, servers: usize) -> anyhow::Result<Self> {
         let requests = given.requests.map(|n| n.get());
         let duration = given.duration.or(requests.is_none().then_some(Duration::from_secs(10)));
         let connections = given.connections.get();
@@ -60,13 +71,13 @@ impl Plan {
         let lead_in = (!lead.is_zero()).then(|| Ramp::new(0.0, 0, nanos(lead)));
         let (pace, peak, rate, ramp) = match given.rate {
             None => (Pace::OnAnswer, None, None, lead_in),
-            Some(Rate { from, to }) if from == to => (pace(given.arrivals, to)?, Some(to), Some(to), lead_in),
+            Some(Rate { from, to }) if from == to => (pace(given.arrivals, to / each)?, Some(to), Some(to), lead_in),
             Some(Rate { from, to }) => {
                 ensure!(duration.is_some(), "--rate {from}..{to} with --requests alone: give --duration too");
                 ensure!(lead.is_zero(), "--rate {from}..{to} is a ramp itself: leave out --ramp");
                 let ramp = Ramp::new(from / to, measured.start, measured.end);
                 let mean = to * ramp.mean(measured.start, measured.end);
-                (pace(given.arrivals, to)?, Some(to), Some(mean), Some(ramp))
+                (pace(given.arrivals, to / each)?, Some(to), Some(mean), Some(ramp))
             }
         };
         Ok(Self {
@@ -77,12 +88,17 @@ impl Plan {
             peak,
             ramp,
             arrivals: given.arrivals,
+            step: None,
             loads: true,
             duration,
             requests,
             warm_up,
             timeout: given.timeout,
             depth,
+            each,
+            turns: turns(given, connections, servers)?,
+            part: (0, 1),
+            connections_before: 0,
             seed: given.seed,
             io: given.io,
             policy: given.policy.clone(),
@@ -96,16 +112,59 @@ impl Plan {
         total / workers + u64::from(worker < total % workers)
     }
 
+    /// Returns the number of a worker's first connection, among those of all.
+    pub(super) fn first_connection(&self, worker: usize) -> usize {
+        let before: usize = (0..worker).map(|worker| self.share(self.connections as u64, worker) as usize).sum();
+        self.connections_before + before
+    }
+
+    /// Returns the part of the load that falls to one of several hosts.
+    pub(super) fn part(&self, part: usize, parts: usize) -> anyhow::Result<Self> {
+        ensure!(self.connections >= parts, "{parts} agents and {} connections: each agent needs one", self.connections);
+        let share = |total: u64, part: usize| {
+            let (part, parts) = (part as u64, parts as u64);
+            total / parts + u64::from(part < total % parts)
+        };
+        let connections = share(self.connections as u64, part) as usize;
+        let before: u64 = (0..part).map(|part| share(self.connections as u64, part)).sum();
+        Ok(Self {
+            connections,
+            workers: self.workers.min(connections),
+            connections_before: before as usize,
+            requests: self.requests.map(|requests| share(requests, part)),
+            part: (part, parts),
+            ..self.clone()
+        })
+    }
+
+    /// Returns a worker's number among those of all hosts, and how many there are if each host has as many.
+    pub(super) fn among_all(&self, worker: usize) -> (usize, usize) {
+        let (part, parts) = self.part;
+        (part + parts * worker, parts * self.workers)
+    }
+
+    /// Returns the seed of what a worker draws.
+    pub(super) fn worker_seed(&self, worker: usize) -> u64 {
+        self.seed.wrapping_add(1 + worker as u64).wrapping_add((self.part.0 as u64) << 40)
+    }
+
     /// Returns the plan of another step: at another rate, on servers that have what the load needs.
     pub(super) fn at_rate(&self, rate: f64, loads: bool) -> anyhow::Result<Self> {
-        Ok(Self { pace: pace(self.arrivals, rate)?, rate: Some(rate), peak: Some(rate), loads, ..self.clone() })
+        Ok(Self {
+            pace: pace(self.arrivals, rate / self.each)?,
+            rate: Some(rate),
+            peak: Some(rate),
+            step: Some(rate),
+            loads,
+            ..self.clone()
+        })
     }
 
     /// Returns when the last request is due, in nanoseconds since the start of load; of random gaps, on average.
     pub(super) fn due_end(&self) -> u64 {
         let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
         let all = self.requests.zip(self.peak).map_or(u64::MAX, |(requests, peak)| {
-            let steady = requests as f64 / peak * 1e9;
+            let steady = requests as f64 * self.each / peak * 1e9;
             self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
         });
         end.min(all)
@@ -114,15 +173,34 @@ impl Plan {
     pub(super) fn schedule(&self, worker: usize) -> Schedule {
         let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
         let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
-        let phase = worker as f64 / self.workers as f64;
-        let seed = self.seed ^ (worker as u64) << 32;
-        Schedule::new(self.pace.share(self.workers), end, count, phase, seed).with_ramp(self.ramp)
+        let (number, all) = self.among_all(worker);
+        let (phase, seed) = (number as f64 / all as f64, self.seed ^ (number as u64) << 32);
+        Schedule::new(self.pace.share(all), end, count, phase, seed).with_ramp(self.ramp)
     }
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
         let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
         Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None, stalls: None }.start()
     }
+}
+
+/// Returns the servers in the order in which connections go to them: each as often as its weight says, and spread out.
+fn turns(given: &Common, connections: usize, servers: usize) -> anyhow::Result<Vec<usize>> {
+    ensure!(connections >= servers, "{servers} servers and {connections} connections: each server needs one");
+    let weights = given.weights.as_ref().map_or_else(|| vec![1; servers], |weights| weights.0.clone());
+    ensure!(weights.len() == servers, "--weights has {} numbers for {servers} servers", weights.len());
+    let total: u32 = weights.iter().sum();
+    // Always the server that is furthest behind its share.
+    let mut given = vec![0; servers];
+    Ok((1..=total)
+        .map(|turn| {
+            let behind =
+                |server: &usize| i64::from(weights[*server]) * i64::from(turn) - given[*server] * i64::from(total);
+            let next = (0..servers).rev().max_by_key(behind).unwrap_or(0);
+            given[next] += 1;
+            next
+        })
+        .collect())
 }
 
 fn pace(arrivals: Arrivals, rate: f64) -> anyhow::Result<Pace> {
@@ -136,4 +214,57 @@ fn pace(arrivals: Arrivals, rate: f64) -> anyhow::Result<Pace> {
 
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    fn plan(args: &[&str], servers: usize) -> anyhow::Result<Plan> {
+        Plan::new(&Cli::try_parse_from([&["load"], args].concat())?.common, 1, 1.0, servers)
+    }
+
+    #[test]
+    fn servers_have_turns_by_weight() {
+        assert_eq!(plan(&[], 3).unwrap().turns, [0, 1, 2]);
+        assert_eq!(plan(&["--weights", "3,1"], 2).unwrap().turns, [0, 0, 1, 0]);
+        assert_eq!(plan(&["--weights", "1,4,1"], 3).unwrap().turns, [1, 0, 1, 1, 2, 1]);
+        assert!(plan(&["--weights", "3,1"], 3).is_err());
+        assert!(plan(&["-c", "2"], 3).is_err());
+    }
+
+    #[test]
+    fn parts_make_the_whole() {
+        let whole = plan(&["-c", "7", "-n", "10", "--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
+        let parts: Vec<_> = (0..3).map(|part| whole.part(part, 3).unwrap()).collect();
+        let of = |get: fn(&Plan) -> usize| parts.iter().map(get).collect::<Vec<_>>();
+        assert_eq!(of(|part| part.connections), [3, 2, 2]);
+        assert_eq!(of(|part| part.requests.unwrap() as usize), [4, 3, 3]);
+        assert_eq!(of(|part| part.first_connection(1)), [2, 4, 6]);
+        let unbounded = plan(&["--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
+        let mut starts = Vec::new();
+        for (part, worker) in (0..3).flat_map(|part| [(part, 0), (part, 1)]) {
+            let mut schedule = unbounded.part(part, 3).unwrap().schedule(worker);
+            starts.extend(std::iter::from_fn(|| schedule.take(0)));
+        }
+        starts.sort_unstable();
+        // Evenly spaced over all hosts and workers.
+        assert!(starts.windows(2).all(|pair| (1_666_000..1_667_500).contains(&(pair[1] - pair[0]))), "{starts:?}");
+        assert!(whole.part(0, 8).is_err());
+    }
+
+    #[test]
+    fn workers_share_connections() {
+        let plan = plan(&["-c", "7", "--workers", "3"], 1).unwrap();
+        let firsts = [0, 1, 2].map(|worker| plan.first_connection(worker));
+        assert_eq!((firsts, plan.share(7, 2)), ([0, 3, 5], 2));
+    }
 }

@@ -38,13 +38,25 @@ impl Popularity {
 #[derive(Debug)]
 pub(super) struct Picker {
     pub(super) random: SmallRng,
-    pub(super) popularity: Popularity,
+    /// Of each server's items.
+    popularity: Vec<Popularity>,
 }
 
 impl Picker {
-    pub(super) fn new(seed: u64, popularity: Popularity) -> Self {
+    pub(super) fn new(seed: u64, popularity: Vec<Popularity>) -> Self {
         Self { random: SmallRng::seed_from_u64(seed), popularity }
     }
+
+    /// Returns the number of a server's next item.
+    pub(super) fn pick(&mut self, server: usize) -> usize {
+        self.popularity[server].pick(&mut self.random)
+    }
+}
+
+/// Parses the exponent of a Zipf distribution.
+pub(super) fn exponent(text: &str) -> Result<f64, String> {
+    let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
+    exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())
 }
 
 #[cfg(test)]
@@ -54,6 +66,12 @@ mod tests {
     fn picks(mut popularity: Popularity, count: usize) -> Vec<usize> {
         let mut random = SmallRng::seed_from_u64(1);
         (0..count).map(|_| popularity.pick(&mut random)).collect()
+    }
+
+    #[test]
+    fn exponents() {
+        assert_eq!(exponent("0"), Ok(0.0));
+        assert!(["", "-1", "nan", "inf"].iter().all(|text| exponent(text).is_err()));
     }
 
     #[test]

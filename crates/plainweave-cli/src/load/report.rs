@@ -1,11 +1,11 @@
 //! The result of a run: a table, a CSV, a JSON document.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
 use super::schedule::Pace;
+use super::series::Point;
 use super::summary::{Figure, Outcome, PERCENTILES, Summary};
 use super::text::time;
 use super::verdict::Verdict;
@@ -13,7 +13,7 @@ use super::verdict::Verdict;
 /// All figures of a run, and what they are of.
 pub(super) struct Report<'a> {
     pub(super) name: &'a str,
-    pub(super) addresses: &'a [SocketAddr],
+    pub(super) addresses: &'a [String],
     pub(super) summary: Summary<'a>,
     pub(super) verdict: &'a Verdict,
 }
@@ -36,7 +36,7 @@ impl Report<'_> {
         format!(
             "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {}, mode {}, seed {}\n",
             self.name,
-            self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", "),
+            self.addresses.join(", "),
             self.loop_kind(),
             plan.connections,
             plural(plan.connections),
@@ -120,7 +120,7 @@ impl Report<'_> {
         });
         json!({
             "target": self.name,
-            "addresses": self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
+            "addresses": self.addresses,
             "loop": self.loop_kind(),
             "connections": plan.connections,
             "depth": plan.depth,
@@ -135,6 +135,7 @@ impl Report<'_> {
             "invalid_because": self.verdict.invalid,
             "missed": self.verdict.missed,
             "not_judged": self.verdict.unjudged,
+            "seconds": outcome.seconds.iter().map(Point::json).collect::<Vec<_>>(),
             "figures": figures.collect::<serde_json::Map<String, Value>>(),
         })
     }

@@ -1,7 +1,6 @@
 //! The result of several runs: a row each.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
@@ -20,7 +19,7 @@ pub(super) struct Found {
 /// All steps, and what they are of.
 pub(super) struct Steps<'a> {
     pub(super) name: &'a str,
-    pub(super) addresses: &'a [SocketAddr],
+    pub(super) addresses: &'a [String],
     pub(super) steps: &'a [Step],
     pub(super) search: Option<&'a Found>,
 }

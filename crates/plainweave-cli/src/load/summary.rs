@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::objective::{Bound, Condition, Metric};
 use super::plan::{Plan, nanos};
+use super::series::Point;
 use super::tally::Tally;
 
 /// Percentiles shown, by name.
@@ -17,6 +18,7 @@ const SATURATED: f64 = 0.9;
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) tally: Tally,
+    pub(super) seconds: Vec<Point>,
     /// When the first requests could be sent: all connections were there.
     pub(super) began: SystemTime,
     /// What rates are counted over.

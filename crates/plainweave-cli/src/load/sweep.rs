@@ -48,6 +48,9 @@ pub(super) trait Runs {
 
     /// Waits between two. Returns false if a signal came.
     fn pause(&mut self, length: Duration) -> bool;
+
+    /// Closes what watched.
+    fn finish(self: Box<Self>) -> anyhow::Result<()>;
 }
 
 /// What is common to all steps.

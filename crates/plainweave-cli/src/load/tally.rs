@@ -41,6 +41,36 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// All kinds but the statuses.
+    pub(super) const ALL: [Failure; 12] = [
+        Failure::Refused,
+        Failure::Unreachable,
+        Failure::Reset,
+        Failure::Closed,
+        Failure::Short,
+        Failure::TimedOut,
+        Failure::ErrorReply,
+        Failure::Garbage,
+        Failure::WrongLength,
+        Failure::Descriptors,
+        Failure::Ports,
+        Failure::Other,
+    ];
+
+    /// Returns a number that stands for it between an agent and its coordinator: a status's own, or a small one.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            Failure::Status(status) => u64::from(status) + Self::ALL.len() as u64,
+            _ => Self::ALL.iter().position(|failure| *failure == self).unwrap_or_default() as u64,
+        }
+    }
+
+    /// Returns what a number stands for.
+    pub(super) fn of_code(code: u64) -> Option<Self> {
+        let status = || u16::try_from(code - Self::ALL.len() as u64).ok().filter(|status| *status < 1000);
+        Self::ALL.get(code as usize).copied().or_else(|| status().map(Failure::Status))
+    }
+
     /// Returns its name in tables and files.
     pub(super) fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {

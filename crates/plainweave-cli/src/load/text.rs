@@ -21,6 +21,12 @@ pub(super) fn figure(condition: &Condition, figure: f64) -> String {
     }
 }
 
+/// Writes a number with at most three decimals, and none that are 0.
+pub(super) fn trimmed(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Writes a rate in few characters: `950`, `12.5k`, `3.1M`.
 pub(super) fn short_rate(rate: f64) -> String {
     let scaled = |value: f64, unit| {
@@ -41,6 +47,7 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         assert_eq!([12.4, 1234.5, 2e6].map(time), ["12 us", "1.23 ms", "2.000 s"]);
+        assert_eq!([0.0, 99.9, 99.99, 100.0].map(trimmed), ["0", "99.9", "99.99", "100"]);
         assert_eq!([950.0, 0.5, 12_500.0, 70_000.0, 3.14e6].map(short_rate), ["950", "0.5", "12.5k", "70k", "3.1M"]);
     }
 }

@@ -195,4 +195,4 @@ pub(crate) const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Where a word of [`WORDS`] belongs to somebody else.
-pub(crate) const QUOTED: &[&str] = &["proptest::prelude"];
+pub(crate) const QUOTED: &[&str] = &["proptest::prelude", "text-anchor"];

@@ -1,0 +1,174 @@
+//! HTTP requests as bytes, by server.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, bail, ensure};
+use http::{HeaderName, HeaderValue, Method, Uri};
+
+use super::files::Files;
+use super::flags::HttpFlags;
+use super::session_log::Visit;
+use super::target::Target;
+
+/// One request, whole.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) bytes: Box<[u8]>,
+    /// Its answer has no body, whatever the head says.
+    pub(super) no_body: bool,
+}
+
+/// Writes requests, and notes which servers they go to.
+pub(super) struct Writer {
+    method: Method,
+    /// Lines, each with its end.
+    fields: String,
+    /// The fields name a host.
+    has_host: bool,
+    body: Option<Vec<u8>>,
+    /// By authority, in the order in which they came.
+    servers: Vec<(String, Target)>,
+    /// Of sessions: path and method, and their number.
+    visits: HashMap<(String, Method), usize>,
+    /// The same, in order.
+    order: Vec<(String, Method)>,
+    /// The first method that is none.
+    wrong: Option<String>,
+}
+
+impl Writer {
+    /// Reads what all requests have in common.
+    pub(super) fn new(flags: &HttpFlags, files: &Files) -> anyhow::Result<Self> {
+        let mut given: Vec<(String, String)> = Vec::new();
+        for path in &flags.header_files {
+            let text = files.text(path)?;
+            let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+            given.extend(lines.map(|(n, line)| (line.to_owned(), format!("{}:{}", path.display(), n + 1))));
+        }
+        given.extend(flags.headers.iter().map(|field| (field.clone(), "--header".to_owned())));
+        let body = match (&flags.body, &flags.body_file) {
+            (Some(text), _) => Some(text.clone().into_bytes()),
+            (None, Some(path)) => Some(files.read(path)?),
+            (None, None) => None,
+        };
+        let usual = if body.is_some() { "POST" } else { "GET" };
+        let mut fields = String::new();
+        for (field, place) in &given {
+            fields += &line(field, place)?;
+        }
+        if flags.no_keep_alive {
+            fields += "Connection: close\r\n";
+        }
+        Ok(Self {
+            method: method(flags.method.as_deref().unwrap_or(usual))?,
+            has_host: fields.lines().any(|line| line.to_ascii_lowercase().starts_with("host:")),
+            fields,
+            body,
+            servers: Vec::new(),
+            visits: HashMap::new(),
+            order: Vec::new(),
+            wrong: None,
+        })
+    }
+
+    /// Returns the number of a URL's server.
+    fn server(&mut self, uri: &Uri) -> anyhow::Result<usize> {
+        let authority = uri.authority().with_context(|| format!("{uri}: no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(80);
+        let known = self.servers.iter().position(|(_, target)| target.host == host && target.port == port);
+        Ok(known.unwrap_or_else(|| {
+            let target = Target { name: format!("http://{authority}"), host, port };
+            self.servers.push((authority.to_string(), target));
+            self.servers.len() - 1
+        }))
+    }
+
+    /// Writes a request for each URL, by server.
+    pub(super) fn urls(&mut self, urls: &[String]) -> anyhow::Result<Vec<Vec<Request>>> {
+        ensure!(!urls.is_empty(), "no URL to ask for");
+        let mut requests: Vec<Vec<Request>> = Vec::new();
+        for url in urls {
+            let uri = parse(url)?;
+            let server = self.server(&uri)?;
+            requests.resize_with(self.servers.len(), Vec::new);
+            let path = uri.path_and_query().map_or("/", |path| path.as_str());
+            requests[server].push(self.request(server, &self.method, path));
+        }
+        Ok(requests)
+    }
+
+    /// Notes the servers that sessions are replayed to.
+    pub(super) fn servers(&mut self, urls: &[String]) -> anyhow::Result<()> {
+        ensure!(!urls.is_empty(), "no URL to ask for");
+        for url in urls {
+            let uri = parse(url)?;
+            let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+            ensure!(bare, "{url}: with --sessions a URL names a server, and the logs name the paths");
+            self.server(&uri)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a visit's request.
+    pub(super) fn number(&mut self, visit: &Visit) -> usize {
+        let method = visit.method.as_deref().map_or(Ok(self.method.clone()), method);
+        let method = method.unwrap_or_else(|error| {
+            self.wrong.get_or_insert_with(|| error.to_string());
+            Method::GET
+        });
+        let key = (visit.path.clone(), method);
+        *self.visits.entry(key.clone()).or_insert_with(|| {
+            self.order.push(key);
+            self.order.len() - 1
+        })
+    }
+
+    /// Writes the requests of sessions, by server.
+    pub(super) fn visits(&self) -> anyhow::Result<Vec<Vec<Request>>> {
+        if let Some(wrong) = &self.wrong {
+            bail!("in a session log: {wrong}");
+        }
+        let all = |server| self.order.iter().map(move |(path, method)| self.request(server, method, path)).collect();
+        Ok((0..self.servers.len()).map(all).collect())
+    }
+
+    fn request(&self, server: usize, method: &Method, path: &str) -> Request {
+        let host = if self.has_host { String::new() } else { format!("Host: {}\r\n", self.servers[server].0) };
+        // GET and the like have no body, if others have one.
+        let body = self.body.as_ref().filter(|_| *method == self.method || !method.is_safe());
+        let length = body.map(|body| format!("Content-Length: {}\r\n", body.len())).unwrap_or_default();
+        let head = format!("{method} {path} HTTP/1.1\r\n{host}{}{length}\r\n", self.fields);
+        let bytes = [head.as_bytes(), body.map_or(&[], Vec::as_slice)].concat().into_boxed_slice();
+        Request { bytes, no_body: method == Method::HEAD }
+    }
+
+    pub(super) fn into_targets(self) -> Vec<Target> {
+        self.servers.into_iter().map(|(_, target)| target).collect()
+    }
+}
+
+fn method(name: &str) -> anyhow::Result<Method> {
+    let method = name.parse::<Method>().ok().filter(|method| *method != Method::CONNECT);
+    method.with_context(|| format!("'{name}' is no method that can be asked for, as GET or POST can"))
+}
+
+fn parse(url: &str) -> anyhow::Result<Uri> {
+    let uri: Uri = url.parse().with_context(|| format!("{url} is no URL; write http://HOST[:PORT]/PATH"))?;
+    match uri.scheme_str() {
+        Some("http") => Ok(uri),
+        Some("https") => bail!("{url}: there is no TLS here yet; write http://"),
+        _ => bail!("{url} is no URL; write http://HOST[:PORT]/PATH"),
+    }
+}
+
+/// Checks a header field, and writes its line.
+fn line(field: &str, place: &str) -> anyhow::Result<String> {
+    let (name, value) = field.split_once(':').with_context(|| format!("{place} '{field}': write NAME: VALUE"))?;
+    let valid = name.parse::<HeaderName>().is_ok() && HeaderValue::from_str(value.trim()).is_ok();
+    ensure!(valid, "{place} '{field}' is no valid header field");
+    let own = ["content-length", "transfer-encoding", "connection"];
+    let own = own.contains(&name.to_ascii_lowercase().as_str());
+    ensure!(!own, "{place} '{field}': this program sets {name} itself");
+    Ok(format!("{name}: {}\r\n", value.trim()))
+}

@@ -1,0 +1,44 @@
+//! The seconds of a run, one after the other, as figures.
+
+use serde_json::{Value, json};
+
+use super::collect::Second;
+
+/// What happened in one second. Times are in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// Seconds since the start of load, at its end.
+    pub(super) at: f64,
+    /// Successful answers a second, with those of the warm-up.
+    pub(super) rate: f64,
+    /// Failed requests a second.
+    pub(super) errors: f64,
+    /// p50, p90, p99, p99.9 and greatest; `None` without an answer that counts.
+    pub(super) latency: Option<[f64; 5]>,
+}
+
+/// Names of a point's latencies.
+pub(super) const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
+
+impl Point {
+    pub(super) fn of(second: &Second<'_>) -> Self {
+        let (tally, length) = (second.tally, second.length as f64 / 1e9);
+        let latency = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1e3;
+        Self {
+            at: second.number as f64 + length,
+            rate: (tally.ok + tally.warming) as f64 / length,
+            errors: tally.failures.total() as f64 / length,
+            latency: (!tally.latency.is_empty()).then(|| PERCENTILES.map(latency)),
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let mut point =
+            json!({ "at_seconds": self.at, "rate_per_second": self.rate, "errors_per_second": self.errors });
+        for (name, us) in self.latency.iter().flat_map(|latency| NAMES.iter().zip(latency)) {
+            point[format!("latency_{name}_us")] = json!(us);
+        }
+        point
+    }
+}

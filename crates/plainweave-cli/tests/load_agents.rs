@@ -1,0 +1,319 @@
+//! `plainweave load --agents`: several processes make a load together; what happens when one of them fails.
+
+#[allow(dead_code, reason = "each test program uses its part")]
+#[path = "cache/running.rs"]
+mod running;
+mod scripted;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use scripted::child::Kept;
+use scripted::{Figures, child, load, server};
+use serde_json::{Value, json};
+
+/// How long anything may take before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running agent.
+struct Agent {
+    child: Kept,
+    address: String,
+}
+
+impl Agent {
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+        Self::spawn(command.args(["load", "agent", "--listen", "127.0.0.1:0"]).args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("plainweave load agent: ").expect(&line).split(';').next().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// A connection that has greeted, without a secret.
+    fn greet(&self) -> BufReader<TcpStream> {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = BufReader::new(stream);
+        assert_eq!(line(&mut stream)["plainweave_agent"], 1);
+        stream.get_mut().write_all(b"{\"challenge\":\"x\",\"proof\":null}\n").unwrap();
+        assert!(line(&mut stream)["proof"].is_null());
+        stream
+    }
+}
+
+fn line(stream: &mut BufReader<TcpStream>) -> Value {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+/// A server, and how many requests it has seen.
+fn hello() -> (SocketAddr, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let address = server(move |stream, _| {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if line == "\r\n" {
+                counted.fetch_add(1, Ordering::Relaxed);
+                if stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                    return;
+                }
+            }
+            line.clear();
+        }
+    });
+    (address, seen)
+}
+
+fn file(name: &str) -> PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn two_agents_make_a_load_together() {
+    let agents = [Agent::start(&[]), Agent::start(&[])];
+    let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
+    let (address, seen) = hello();
+    // What the list names is on this machine alone; the agents get it sent.
+    let list = file("agents-urls");
+    std::fs::write(&list, format!("http://{address}/a\nhttp://{address}/b\n")).unwrap();
+    let urls = ["http", "--urls", list.to_str().unwrap(), "--agents", &names, "--workers", "1"];
+    let args = ["-c", "3", "--rate", "200", "-d", "1s", "--json", "--max-lateness", "1"];
+    let result = Figures::of(0, &[&urls[..], &args].concat());
+    let ok = result.figure("ok");
+    assert!((200.0..=202.0).contains(&ok) && result.figure("errors") == 0.0, "{}", result.0);
+    assert_eq!((seen.load(Ordering::Relaxed) as f64, &result.0["workers"]), (ok, &json!(2)), "one worker each");
+    assert_eq!(result.figure("intended_rate_per_second"), 200.0);
+    assert!(result.figure("latency_p50_us") > 0.0 && !result.0["seconds"].as_array().unwrap().is_empty());
+    // Agents serve one coordinator after the other, and several runs of each.
+    let sweep = ["--rates", "50,100", "-d", "200ms", "--pause", "1ms", "-c", "2", "--json"];
+    let (code, out, error) = load(&[&urls[..], &sweep].concat());
+    assert_eq!(code, Some(0), "{out}{error}");
+    let sweep: Value = serde_json::from_str(&out).unwrap();
+    for (step, expected) in [(0, 10), (1, 20)] {
+        let ok = sweep["steps"][step]["figures"]["ok"].as_u64().unwrap();
+        assert!((expected..=expected + 2).contains(&ok), "{out}");
+    }
+    let closed = Figures::of(0, &[&urls[..], &["-c", "4", "-n", "101", "--json"]].concat());
+    assert_eq!(closed.figure("ok"), 101.0, "each has its share of the requests");
+    let (code, _, error) = load(&[&urls[..], &["-c", "1"]].concat());
+    assert!(code == Some(2) && error.contains("each agent needs one"), "{error}");
+}
+
+#[test]
+fn agents_make_a_cache_load_together() {
+    // All keys are stored, each by one of them: with a single key missing, some get would miss.
+    let agents = [Agent::start(&[]), Agent::start(&[])];
+    let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
+    let cache = running::Running::start(&["-t", "1"]);
+    let args = ["--keys", "101", "-c", "4", "-n", "2000", "--zipf", "0", "--json"];
+    let result = Figures::of(0, &[&["cache", &cache.address.to_string(), "--agents", &names], &args[..]].concat());
+    assert_eq!(["ok", "errors", "misses"].map(|name| result.figure(name)), [2000.0, 0.0, 0.0]);
+}
+
+#[test]
+fn other_hosts_need_the_secret() {
+    let (code, _, error) = load(&["agent", "--listen", "0.0.0.0:0"]);
+    assert!(code == Some(2) && error.contains("give --secret-file"), "{error}");
+    let [right, wrong, short] = ["right", "wrong", "short"].map(|name| file(&format!("{name}-secret")));
+    std::fs::write(&right, "a secret of 16 bytes and more\n").unwrap();
+    std::fs::write(&wrong, "another secret of 16 bytes and more\n").unwrap();
+    std::fs::write(&short, "short\n").unwrap();
+    let (code, _, error) = load(&["agent", "--listen", "127.0.0.1:0", "--secret-file", short.to_str().unwrap()]);
+    assert!(code == Some(3) && error.contains("at least 16 bytes"), "{error}");
+    let agent = Agent::start(&["--secret-file", right.to_str().unwrap()]);
+    let url = format!("http://{}/", hello().0);
+    let args = ["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address];
+    for (secret, code, said) in
+        [(None, 3, "give --agent-secret-file"), (Some(&wrong), 3, "another secret"), (Some(&right), 0, "")]
+    {
+        let flags = secret.map(|path| ["--agent-secret-file", path.to_str().unwrap()]);
+        let (got, out, error) = load(&[&args[..], flags.as_ref().map_or(&[], |flags| flags)].concat());
+        assert!(got == Some(code) && error.contains(said), "{secret:?}: {out}{error}");
+    }
+    let open = Agent::start(&[]);
+    let flags = ["--agents", &open.address, "--agent-secret-file", right.to_str().unwrap()];
+    let (code, _, error) = load(&[&["http", &url, "-n", "1"], &flags[..]].concat());
+    assert!(code == Some(3) && error.contains("it has no secret"), "{error}");
+}
+
+#[test]
+fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
+    let agent = Agent::start(&[]);
+    let secret = file("not-sent");
+    std::fs::write(&secret, "it must stay here").unwrap();
+    for (message, said) in [
+        (
+            json!({ "args": ["http", "http://h/", "--body-file", secret.to_str().unwrap()] }),
+            "did not come with the load",
+        ),
+        (json!({ "args": ["http", "http://h/", "--frobnicate"] }), "--frobnicate"),
+        (json!({ "args": ["agent"] }), "this is no load"),
+        (json!({ "args": [1] }), "no text"),
+        (json!({}), "no arguments"),
+    ] {
+        let mut stream = agent.greet();
+        let mut prepare = message.clone();
+        (prepare["files"], prepare["part"], prepare["parts"]) = (json!({}), json!(0), json!(1));
+        stream.get_mut().write_all(format!("{}\n", json!({ "prepare": prepare })).as_bytes()).unwrap();
+        let answer = line(&mut stream);
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains(said)), "{message}: {answer}");
+    }
+    for garbage in ["GET / HTTP/1.1\r\nHost: h\r\n\r\n", "{}\n", "", "\n", &"x".repeat(100_000)] {
+        let mut stream = TcpStream::connect(&agent.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(garbage.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut rest = Vec::new();
+        // It may reset what it has not read.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!String::from_utf8_lossy(&rest).contains("prepared"));
+    }
+    let url = format!("http://{}/", hello().0);
+    let result = Figures::of(0, &["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address, "--json"]);
+    assert_eq!(result.figure("ok"), 5.0, "it lives");
+}
+
+/// Starts a load of an hour by these agents, and returns when the server has seen something of it.
+fn long(names: &str) -> Kept {
+    let (address, seen) = hello();
+    let url = format!("http://{address}/");
+    let args = ["http", &url, "-c", "2", "--rate", "100", "-d", "1h", "--agents", names];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command.arg("load").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = Kept::spawn(&mut command).unwrap();
+    let start = Instant::now();
+    while seen.load(Ordering::Relaxed) < 10 {
+        assert!(start.elapsed() < PATIENCE, "no request came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+fn end(mut child: Kept) -> (Option<i32>, String, String) {
+    let (mut out, mut error) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    (child.wait().unwrap().code(), out, error)
+}
+
+#[test]
+fn a_signal_ends_the_agents_too() {
+    let agents = [Agent::start(&[]), Agent::start(&[])];
+    let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
+    let coordinator = long(&names);
+    // One coordinator at a time.
+    let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "-n", "2", "--agents", &agents[1].address]);
+    assert!(code == Some(3) && error.contains("at work for another coordinator"), "{error}");
+    kill_process(Pid::from_child(&coordinator), Signal::INT).unwrap();
+    let (code, out, error) = end(coordinator);
+    assert!(code == Some(130) && out.contains("statuses  200 OK: "), "{out}{error}");
+    let url = format!("http://{}/", hello().0);
+    let result = Figures::of(0, &["http", &url, "-c", "2", "-n", "20", "--agents", &names, "--json"]);
+    assert_eq!(result.figure("ok"), 20.0, "they are free again");
+}
+
+#[test]
+fn an_agent_that_is_lost_ends_the_load() {
+    let mut agents = [Agent::start(&[]), Agent::start(&[])];
+    let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
+    let coordinator = long(&names);
+    agents[1].child.kill().unwrap();
+    let (code, out, error) = end(coordinator);
+    assert!(code == Some(3) && error.contains("is lost"), "{out}{error}");
+    let url = format!("http://{}/", hello().0);
+    // The one that is left notices, and serves the next.
+    let start = Instant::now();
+    let again = ["http", &url, "-c", "1", "-n", "5", "--agents", &agents[0].address];
+    while load(&again).0 != Some(0) {
+        assert!(start.elapsed() < PATIENCE, "it is still at work");
+    }
+    let (code, _, error) = load(&["http", &url, "-n", "2", "--agents", &agents[1].address]);
+    assert!(code == Some(3) && error.contains("is `plainweave load agent` running?"), "{error}");
+}
+
+/// Two network namespaces, joined by a pair of virtual devices; gone with the value.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    /// `None`: this process may not make them.
+    fn make() -> Option<Self> {
+        let id = std::process::id();
+        let names = Self(["a", "b"].map(|side| format!("plainweave-{id}-{side}")));
+        let [a, b] = &names.0;
+        let (left, right) = (format!("pwa{id}"), format!("pwb{id}"));
+        let steps = [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("-n {a} link add {left} type veth peer name {right} netns {b}"),
+            format!("-n {a} addr add 10.77.0.1/24 dev {left}"),
+            format!("-n {b} addr add 10.77.0.2/24 dev {right}"),
+            format!("-n {a} link set {left} up"),
+            format!("-n {b} link set {right} up"),
+            format!("-n {a} link set lo up"),
+            format!("-n {b} link set lo up"),
+        ];
+        let ip = |step: &String| {
+            let done = Command::new("ip").args(step.split(' ')).stderr(Stdio::null()).status();
+            done.is_ok_and(|status| status.success())
+        };
+        steps.iter().all(ip).then_some(names)
+    }
+
+    fn command(&self, side: usize) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0[side], env!("CARGO_BIN_EXE_plainweave")]);
+        command
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+#[test]
+fn agents_on_hosts_of_their_own() {
+    let Some(hosts) = Namespaces::make() else {
+        eprintln!("skipped: no network namespaces may be made here");
+        return;
+    };
+    let secret = file("hosts-secret");
+    std::fs::write(&secret, "known to both of the hosts").unwrap();
+    let secret = secret.to_str().unwrap();
+    let agent = |side: usize, address: &str| {
+        let listen = format!("{address}:0");
+        Agent::spawn(hosts.command(side).args(["load", "agent", "--listen", &listen, "--secret-file", secret]))
+    };
+    let mut web = hosts.command(0);
+    web.args(["web", env!("CARGO_MANIFEST_DIR"), "--listen", "10.77.0.1:0"]).stdout(Stdio::piped());
+    let mut web = Kept::spawn(web.stderr(Stdio::null())).unwrap();
+    let mut line = String::new();
+    BufReader::new(web.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split_once("http://").expect(&line).1.split(' ').next().unwrap();
+    let agents = [agent(0, "10.77.0.1"), agent(1, "10.77.0.2")];
+    let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
+    let (url, flags) = (format!("http://{address}/Cargo.toml"), ["--agent-secret-file", secret, "--json"]);
+    let args = ["load", "http", &url, "-c", "4", "-n", "200", "--agents", &names];
+    let output = hosts.command(1).args(args).args(flags).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["figures"]["ok"], 200);
+}
