@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plainweave::fs;
 use plainweave_http::{Handler, Method, Request, Response, Server, StatusCode};
@@ -13,7 +15,8 @@ fn is_plain(name: &str) -> bool {
 
 /// Writes to a file beside the place, which then takes its name: nobody sees half of an upload.
 fn store(request: &mut Request<'_>, path: &Path) -> io::Result<u64> {
-    let part = path.with_extension("part");
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let part = path.with_file_name(format!(".upload-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut file = fs::File::create(&part)?;
     let copied = io::copy(request, &mut file).and_then(|len| file.sync_all().map(|()| len));
     match copied {
@@ -47,6 +50,6 @@ pub(crate) fn server(directory: PathBuf) -> Server<impl Handler> {
 }
 
 fn main() -> io::Result<()> {
-    let server = std::sync::Arc::new(server(std::env::temp_dir()));
+    let server = Arc::new(server(std::env::temp_dir()));
     plainweave::run(|| server.serve(plainweave::net::TcpListener::bind("127.0.0.1:8080")?))
 }

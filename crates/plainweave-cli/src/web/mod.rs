@@ -23,9 +23,9 @@ use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 use plainweave::net;
-use plainweave_http::Server;
-use plainweave_http::accept::ConnectionLimit;
+use plainweave_http::accept::{ConnectionLimit, MOST};
 use plainweave_http::files::StaticFiles;
+use plainweave_http::{Address, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
@@ -72,6 +72,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         if let Some(bytes) = memory.receive_buffer {
             SockRef::from(listener).set_recv_buffer_size(bytes)?;
         }
+        // Until it accepts, for whoever reads the metrics sooner.
+        connection_limit.set_backlog(Address::Tcp(listener.local_addr()?), MOST);
     }
     let stop = Stop::install().context("the signals could not be caught")?;
     if let Some(warning) = memory.warning() {

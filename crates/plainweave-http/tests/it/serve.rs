@@ -318,6 +318,25 @@ fn several_listeners_of_all_kinds() {
     assert!(addresses.iter().all(|address| connect(address).is_err()));
 }
 
+/// What the overload control asks of every listener.
+#[test]
+fn the_patience_of_an_accept_ends() {
+    fn late(listener: &impl Listener) {
+        let patience = Some(Duration::from_millis(3));
+        assert_eq!(listener.accept(patience).err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+        let address = listener.address().unwrap();
+        let _client = connect(&address).unwrap();
+        assert!(listener.accept(Some(HANG)).is_ok());
+        listener.set_backlog(7).unwrap();
+        listener.close();
+        assert!(listener.accept(Some(HANG)).is_err() && listener.accept(None).is_err());
+    }
+    late(&TcpListener::bind("127.0.0.1:0").unwrap());
+    late(&std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    late(&UnixListener::bind_addr(&name()).unwrap());
+    late(&OsUnixListener::bind_addr(&name()).unwrap());
+}
+
 #[test]
 fn a_listener_that_is_closed_ends_its_loop() {
     let server = Arc::new(Server::new(hello).on_fault(|fault| panic!("{fault:?}")));
