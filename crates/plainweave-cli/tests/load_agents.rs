@@ -1,5 +1,7 @@
 //! `plainweave load --agents`: several processes make a load together; what happens when one of them fails.
 
+#![allow(clippy::print_stderr, reason = "says what is skipped")]
+
 #[allow(dead_code, reason = "each test program uses its part")]
 #[path = "cache/running.rs"]
 mod running;

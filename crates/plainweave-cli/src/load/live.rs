@@ -56,7 +56,7 @@ impl Watch for Live {
             let width = terminal_size::terminal_size_of(stderr()).map_or(USUAL_WIDTH, |size| usize::from(size.0.0));
             let lines = self.view.frame(width);
             let clear = self.clear();
-            let _ = write!(stderr(), "{clear}{}\n", lines.join("\n"));
+            let _ = writeln!(stderr(), "{clear}{}", lines.join("\n"));
             self.drawn = lines.len();
         } else if (second.number + 1).is_multiple_of(SELDOM) {
             let _ = writeln!(stderr(), "{}", self.view.line());
