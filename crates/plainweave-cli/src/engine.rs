@@ -22,6 +22,9 @@ const STALL: Duration = Duration::from_millis(10);
 /// Minimum interval between two reports of stalls.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// Events that each worker records for `--trace`: 1 MiB.
+const TRACED_EVENTS: usize = 1 << 16;
+
 /// An I/O driver by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {
@@ -46,6 +49,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) mode: Mode,
     /// Where to write how long fibers wait, for a benchmark.
     pub(crate) waits: Option<&'a Path>,
+    /// Whether its workers record what they do.
+    pub(crate) traced: bool,
 }
 
 impl Setup<'_> {
@@ -94,6 +99,9 @@ impl Setup<'_> {
         });
         if let Some(workers) = self.workers {
             builder = builder.workers(workers.get());
+        }
+        if self.traced {
+            builder = builder.trace_capacity(TRACED_EVENTS);
         }
         match self.policy {
             Some(policy) => builder.policy(policy),

@@ -17,6 +17,7 @@ mod memory_limit;
 mod mode;
 mod policies;
 mod signals;
+mod trace_file;
 mod web;
 
 use std::process::ExitCode;

@@ -122,6 +122,11 @@ pub(super) struct ObservationFlags {
     /// Address and port, or a port on 127.0.0.1, for /metrics (Prometheus) and /health; not for the public
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
+
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on USR2 and at the end, in
+    /// Chrome's trace format; docs/trace.md of the sources has more
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// What of the files is kept in memory.

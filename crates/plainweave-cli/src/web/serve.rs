@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::net::{self, TcpStream};
+use plainweave::trace::Tracer;
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode};
 
@@ -64,7 +65,7 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    pub(super) fn choose(flags: &RuntimeFlags) -> anyhow::Result<Self> {
+    pub(super) fn choose(flags: &RuntimeFlags, traced: bool) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
         let setup = Setup {
             name: "web",
@@ -73,6 +74,7 @@ impl Engine {
             policy,
             mode: flags.mode(),
             waits: flags.bench.waits.as_deref(),
+            traced,
         };
         let start = |setup: Setup<'_>| if flags.report_stalls { setup.start_that_reports() } else { setup.start() };
         Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, start)?)))
@@ -81,6 +83,11 @@ impl Engine {
     /// For the admin address, which does not keep them alive.
     pub(super) fn runtimes(&self) -> Weak<Runtimes> {
         Arc::downgrade(&self.0)
+    }
+
+    /// Returns what the runtimes record.
+    pub(super) fn tracers(&self) -> Vec<Tracer> {
+        self.0.tracers()
     }
 
     /// Makes the handler of these files.

@@ -49,16 +49,17 @@ impl PublishedCounts {
     /// Returns what the policy had counted when the worker last published it.
     pub(crate) fn policy(&self) -> Counts {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let mut counts = Counts::default();
-        counts.steal_attempts = read(&self.steal_attempts);
-        counts.steals = read(&self.steals);
-        counts.stolen = read(&self.stolen);
-        counts.helped = read(&self.helped);
-        counts.spills = read(&self.spills);
-        counts.insert_retries = read(&self.insert_retries);
-        counts.insert_overflows = read(&self.insert_overflows);
-        counts.longest_wait = Some(read(&self.longest_wait)).filter(|wait| *wait > 0).map(Duration::from_nanos);
-        counts
+        let longest_wait = read(&self.longest_wait);
+        Counts {
+            steal_attempts: read(&self.steal_attempts),
+            steals: read(&self.steals),
+            stolen: read(&self.stolen),
+            helped: read(&self.helped),
+            spills: read(&self.spills),
+            insert_retries: read(&self.insert_retries),
+            insert_overflows: read(&self.insert_overflows),
+            longest_wait: (longest_wait > 0).then(|| Duration::from_nanos(longest_wait)),
+        }
     }
 
     /// Returns the number of messages that the worker has received.
@@ -122,13 +123,18 @@ mod tests {
     fn what_is_published_is_read() {
         let published = PublishedCounts::default();
         assert_eq!(published.policy(), Counts::default());
-        let mut counts = Counts::default();
-        (counts.steal_attempts, counts.steals, counts.stolen, counts.helped) = (1, 2, 3, 4);
-        (counts.spills, counts.insert_retries, counts.insert_overflows) = (5, 6, 7);
+        let counts = |wait| Counts {
+            steal_attempts: 1,
+            steals: 2,
+            stolen: 3,
+            helped: 4,
+            spills: 5,
+            insert_retries: 6,
+            insert_overflows: 7,
+            longest_wait: Some(Duration::from_nanos(wait)),
+        };
         // Known, and too short for the clock.
-        counts.longest_wait = Some(Duration::ZERO);
-        published.publish(&counts, 9);
-        counts.longest_wait = Some(Duration::from_nanos(1));
-        assert_eq!((published.policy(), published.messages()), (counts, 9));
+        published.publish(&counts(0), 9);
+        assert_eq!((published.policy(), published.messages()), (counts(1), 9));
     }
 }
