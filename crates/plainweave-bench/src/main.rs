@@ -20,6 +20,7 @@ mod serving;
 mod shapes;
 mod stall;
 mod store;
+mod trace_svg;
 mod web;
 
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ enum Experiment {
     Store(store::Flags),
     Web(web::Flags),
     Files(files::Flags),
+    TraceSvg(trace_svg::Flags),
     #[command(hide = true)]
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
+        Experiment::TraceSvg(flags) => trace_svg::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
     };

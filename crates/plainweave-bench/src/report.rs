@@ -154,6 +154,6 @@ fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
     svg
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

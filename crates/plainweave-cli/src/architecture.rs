@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use clap::Args;
 use plainweave::sync::Semaphore;
+use plainweave::trace::Tracer;
 use plainweave::{Metrics, Runtime};
 
 use crate::bench_block::{BenchBlock, Blocker};
@@ -151,6 +152,11 @@ impl Runtimes {
     /// Returns the metrics of each of them.
     pub(crate) fn metrics(&self) -> Vec<Metrics> {
         self.all().map(Runtime::metrics).collect()
+    }
+
+    /// Returns what they record, of each that is traced.
+    pub(crate) fn tracers(&self) -> Vec<Tracer> {
+        self.all().filter_map(Runtime::tracer).collect()
     }
 
     /// Returns where requests are to be handled.

@@ -16,6 +16,9 @@ use crate::console::say;
 use crate::mode::Mode;
 use crate::stalls::Stalls;
 
+/// Events that each worker records for `--trace`: 1 MiB.
+const TRACED_EVENTS: usize = 1 << 16;
+
 /// An I/O driver by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {
@@ -43,6 +46,8 @@ pub(crate) struct Setup<'a> {
     /// Where stalls are reported, and on standard error. The names in a report take memory, 30 MB in a debug build, so
     /// this is optional.
     pub(crate) stalls: Option<&'a Arc<Stalls>>,
+    /// Whether its workers record what they do.
+    pub(crate) traced: bool,
 }
 
 impl Setup<'_> {
@@ -84,6 +89,9 @@ impl Setup<'_> {
         });
         if let Some(workers) = self.workers {
             builder = builder.workers(workers.get());
+        }
+        if self.traced {
+            builder = builder.trace_capacity(TRACED_EVENTS);
         }
         match self.policy {
             Some(policy) => builder.policy(policy),

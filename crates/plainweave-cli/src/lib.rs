@@ -19,6 +19,7 @@ mod policies;
 mod signals;
 mod stalls;
 mod status;
+mod trace_file;
 mod web;
 
 use std::process::ExitCode;

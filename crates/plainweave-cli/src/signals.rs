@@ -14,6 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use signal_hook::{flag, low_level};
 
 use crate::console::say;
+use crate::trace_file::TraceFile;
 
 /// The table, for `--help`.
 macro_rules! help {
@@ -23,7 +24,7 @@ Signals:
   TERM, INT   stop gracefully, see --grace; a second one stops at once
   HUP         open log files anew; once there is a configuration, load it again
   USR1        open log files anew
-  USR2        nothing yet: a trace will be turned on and off
+  USR2        write the trace, see --trace
   QUIT        write counts to standard error; the server goes on"
     };
 }
@@ -61,6 +62,9 @@ pub(crate) trait Operated: Send + 'static {
     /// Opens log files anew. Returns false if there are none.
     fn reopen_logs(&self) -> bool;
 
+    /// Returns where the trace goes, if there is one.
+    fn trace(&self) -> Option<&TraceFile>;
+
     /// Returns what SIGQUIT is answered with, in a line.
     fn counts(&self) -> String;
 }
@@ -96,7 +100,11 @@ fn answer<S: Operated>(server: &S, signal: i32) {
     let name = low_level::signal_name(signal).unwrap_or("a signal");
     let done = match signal {
         SIGQUIT => format!("{}; the server goes on", server.counts()),
-        SIGUSR2 => "there is no trace to turn on yet".to_owned(),
+        SIGUSR2 => match server.trace().map(TraceFile::write) {
+            None => "there is no trace: start the server with --trace FILE".to_owned(),
+            Some(Ok(done)) => done,
+            Some(Err(error)) => format!("{error:#}; the server goes on"),
+        },
         _ if server.reopen_logs() => "the log is opened anew".to_owned(),
         _ => "there is no log to open anew".to_owned(),
     };

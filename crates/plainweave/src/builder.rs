@@ -5,6 +5,7 @@ mod stalls;
 mod storage;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::io::release::Tag;
 use crate::policy::{Choice, Numbered, Observed, ObservedParams, Observer, PRESETS, Policy, Visitor};
 use crate::runtime::Runtime;
 use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::recorder::Recorder;
 use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
@@ -28,6 +30,8 @@ const BLOCKING_THREADS: usize = 64;
 const MAX_WORKERS: usize = 1024;
 /// The most workers with spare ones, by default.
 const MOST_WORKERS: usize = 64;
+/// Events that a worker may keep.
+const TRACE_CAPACITY: RangeInclusive<usize> = 64..=1 << 24;
 /// How long a dropped runtime waits for its fibers after cancelling them.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
@@ -52,6 +56,7 @@ pub struct RuntimeBuilder {
     report_stalls: Option<bool>,
     seed: u64,
     name: String,
+    trace_capacity: Option<usize>,
 }
 
 impl RuntimeBuilder {
@@ -72,6 +77,7 @@ impl RuntimeBuilder {
             report_stalls: None,
             seed: 0,
             name: "plainweave".to_owned(),
+            trace_capacity: None,
         }
     }
 
@@ -154,6 +160,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes each worker keep its last events, this many of them or up to twice as many, for a trace: 64 to 16,777,216.
+    /// [`Runtime::tracer`] writes it. An event takes 16 bytes; running a fiber until it waits takes two, a wake-up one.
+    /// Default: no trace.
+    pub fn trace_capacity(mut self, events: usize) -> Self {
+        self.trace_capacity = Some(events);
+        self
+    }
+
     /// Builds and starts the runtime with the policy named.
     ///
     /// # Errors
@@ -200,6 +214,7 @@ impl RuntimeBuilder {
             blocking_threads: self.blocking_threads,
             seed,
             virtual_time: matches!(choice, Io::Sim { .. }),
+            recorder: self.recorder(workers + spares)?,
         };
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {
@@ -218,6 +233,15 @@ impl RuntimeBuilder {
             self.start_watchdog(&mut runtime, start)?;
         }
         Ok(runtime)
+    }
+
+    fn recorder(&self, workers: usize) -> io::Result<Option<Arc<Recorder>>> {
+        let Some(events) = self.trace_capacity else { return Ok(None) };
+        if !TRACE_CAPACITY.contains(&events) {
+            let (least, most) = TRACE_CAPACITY.into_inner();
+            return Err(invalid(format!("trace_capacity: {events} events are out of range, {least} to {most}")));
+        }
+        Ok(Some(Recorder::new(self.name.clone(), workers, events)))
     }
 
     /// Returns the most spare workers.

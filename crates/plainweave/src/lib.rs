@@ -62,6 +62,7 @@
 //! [`blocking`] runs what would hold up a worker. A call ends early with an error when its fiber is cancelled
 //! ([`is_cancelled`]) or its deadline has passed. [`mod@future`] runs async code on fibers. [`policy`] decides which
 //! fiber runs next, and [`queue`] is what policies are built from. [`pools`] puts several runtimes side by side.
+//! [`trace`] shows what workers did.
 
 mod abort;
 mod added_workers;
@@ -90,6 +91,7 @@ mod sys;
 pub mod thread;
 pub mod time;
 mod timer;
+pub mod trace;
 mod watchdog;
 
 mod api {

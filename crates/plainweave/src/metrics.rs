@@ -22,8 +22,8 @@ pub struct Metrics {
     pub switches: u64,
     /// Times a worker went to sleep.
     pub sleeps: u64,
-    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; within 64 switches a
-    /// worker.
+    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; within 64 switches
+    /// a worker.
     pub insert_retries: u64,
     /// Inserts that were to spin until there was room (`full=spin`), and ended without; within 64 switches a worker.
     pub insert_overflows: u64,

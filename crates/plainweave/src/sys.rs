@@ -1,4 +1,5 @@
-//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices (sched_setattr(2)).
+//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices (sched_setattr(2));
+//! and the processor's time stamp counter.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -125,4 +126,22 @@ fn attributes(thread: u32) -> Option<Attributes> {
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
     // Other kernels report 0.
     (result == 0 && ordinary && now.runtime != 0).then_some(now)
+}
+
+/// Returns whether the kernel keeps time by the processors' time stamp counters: then they run at a constant rate,
+/// never stop, and agree with each other.
+pub(crate) fn counter_is_clock() -> bool {
+    let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    cfg!(target_arch = "x86_64") && std::fs::read_to_string(clock).is_ok_and(|name| name.trim() == "tsc")
+}
+
+/// Reads the time stamp counter; 0 where there is none.
+#[inline]
+pub(crate) fn read_counter() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction exists on all of these processors, and Linux does not forbid it unless a process asks for
+    // that by prctl(2).
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    0
 }

@@ -111,7 +111,7 @@ fn totals_are_those_of_the_workers(setup: Setup) {
     assert_eq!(sum(&metrics, |worker| worker.spawned_fibers), 300);
     let switches = sum(&metrics, |worker| worker.switches);
     assert_eq!(switches, metrics.switches);
-    assert!(switches >= 300 * 11 + 1, "each ran at its start and after each yield: {metrics:?}");
+    assert!(switches > 300 * 11, "main, and each at its start and after each yield: {metrics:?}");
     assert_eq!(sum(&metrics, |worker| worker.sleeps), metrics.sleeps);
     assert_eq!(sum(&metrics, |worker| worker.policy.insert_retries), metrics.insert_retries);
 }
@@ -271,19 +271,19 @@ fn spare_workers_are_on_the_list_once_they_have_started() {
     let metrics = runtime.metrics();
     assert_eq!(metrics.workers.iter().map(|worker| worker.worker).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(regular(&metrics), 1);
-    let (ran, fibers) = runtime.run(|| {
+    let (me, fibers) = runtime.run(|| {
         let (ran, fibers) = spawn_counted(100);
-        // The regular worker is held: spare ones run them.
+        // The others run them: spare workers both, or the regular one and a spare one.
         spin_until(|| ran.load(Ordering::SeqCst) == 100);
-        (ran.load(Ordering::SeqCst), fibers)
+        (plainweave::worker_index().expect("on a fiber"), fibers)
     });
     fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
-    assert_eq!(ran, 100);
     drop(added);
-    eventually("what spare workers did", || {
-        let metrics = runtime.metrics();
-        let stolen: u64 = metrics.workers[1..].iter().map(|worker| worker.policy.stolen).sum();
-        let finished: u64 = metrics.workers[1..].iter().map(|worker| worker.finished_fibers).sum();
-        finished >= 100 && stolen >= 1
+    eventually("what the others and the spare ones did", || {
+        let workers = runtime.metrics().workers;
+        let finished = |counts: &dyn Fn(&WorkerMetrics) -> bool| -> u64 {
+            workers.iter().filter(|worker| counts(worker)).map(|worker| worker.finished_fibers).sum()
+        };
+        finished(&|worker| worker.worker != me) >= 100 && finished(&|worker| worker.spare) >= 1
     });
 }

@@ -40,6 +40,8 @@ pub(crate) struct ChildFlags {
     clocked: bool,
     #[arg(long)]
     observe: bool,
+    #[arg(long)]
+    traced: bool,
     #[command(flatten)]
     shape: Shape,
 }
@@ -156,7 +158,10 @@ fn on<S: Shim>(system: S, case: &str, mut size: Size) -> anyhow::Result<Vec<Figu
 
 fn runtime(flags: &ChildFlags, observer: Option<&Observer>) -> anyhow::Result<Runtime> {
     let builder = Mode::parse(&flags.mode)?.builder();
-    let builder = builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000);
+    let mut builder = builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000);
+    if flags.traced {
+        builder = builder.trace_capacity(1 << 16);
+    }
     Ok(match observer {
         Some(observer) => builder.build_observed(observer.clone())?,
         None => builder.build()?,

@@ -75,6 +75,10 @@ pub(crate) struct Flags {
     #[arg(long)]
     observe: bool,
 
+    /// Have Plainweave's workers record events for a trace, to learn what that costs
+    #[arg(long)]
+    traced: bool,
+
     /// Seconds a repetition [default: 0.3; 5 with --full]
     #[arg(long, value_name = "S", value_parser = parameters::seconds)]
     seconds: Option<f64>,
@@ -220,6 +224,7 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                     };
                     let mut arguments = vec!["plainweave", "--policy", policy, "--mode", mode];
                     arguments.extend(flags.observe.then_some("--observe"));
+                    arguments.extend(flags.traced.then_some("--traced"));
                     systems.push(System::new(&title, &arguments));
                 }
             }

@@ -228,6 +228,11 @@ pub(super) struct EngineFlags {
     /// Write the process's number into this file
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
+
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on USR2 and at the end, in
+    /// Chrome's trace format; docs/trace.md of the sources has more
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
 }
 
 impl EngineFlags {

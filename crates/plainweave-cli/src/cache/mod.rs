@@ -50,6 +50,7 @@ use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{Attention, Stop};
 use crate::stalls::Stalls;
+use crate::trace_file::TraceFile;
 pub(crate) use flags::Flags;
 use memory_bound::MemoryBound;
 use pidfile::PidFile;
@@ -91,9 +92,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         mode: engine.mode(),
         waits: engine.bench.waits.as_deref(),
         stalls: stalls.as_ref(),
+        traced: engine.trace.is_some(),
     };
     let runtimes = Runtimes::start(setup, engine.architecture.architecture)?;
     settings.runtime = runtimes.labels();
+    let trace = engine.trace.as_deref().map(|path| TraceFile::open(path, runtimes.tracers())).transpose()?;
+    let trace = trace.map(Arc::new);
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
     }
@@ -118,10 +122,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = server::Server::new(runtimes, cache, stalls);
-    let _attention = Attention::pay(server.operated()).context("the signals could not be caught")?;
+    let _attention = Attention::pay(server.operated(trace.clone())).context("the signals could not be caught")?;
     say(io::stdout(), &line);
     let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;
     drop(pidfile);
+    TraceFile::write_last(trace.as_deref(), "plainweave cache");
     if !finished {
         say(io::stderr(), "plainweave cache: stopped with commands in progress; --grace gives them longer");
     }

@@ -23,6 +23,7 @@ use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes};
 use crate::signals::{self, Stop};
 use crate::stalls::Stalls;
+use crate::trace_file::TraceFile;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -53,8 +54,8 @@ impl Server {
     }
 
     /// Returns what signals reach.
-    pub(super) fn operated(&self) -> Operated {
-        Operated(self.shared.cache.clone())
+    pub(super) fn operated(&self, trace: Option<Arc<TraceFile>>) -> Operated {
+        Operated { cache: self.shared.cache.clone(), trace }
     }
 
     /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
@@ -112,7 +113,10 @@ impl Server {
 }
 
 /// What signals reach.
-pub(super) struct Operated(Arc<Cache>);
+pub(super) struct Operated {
+    cache: Arc<Cache>,
+    trace: Option<Arc<TraceFile>>,
+}
 
 impl signals::Operated for Operated {
     const NAME: &'static str = "plainweave cache";
@@ -121,8 +125,12 @@ impl signals::Operated for Operated {
         false // Messages go to standard error, logs to clients that watch.
     }
 
+    fn trace(&self) -> Option<&TraceFile> {
+        self.trace.as_deref()
+    }
+
     fn counts(&self) -> String {
-        let (clients, stored) = (&self.0.clients, self.0.store.stats());
+        let (clients, stored) = (&self.cache.clients, self.cache.store.stats());
         let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
         format!("{now} connections, {accepted} accepted, {} items of {} bytes", stored.items, stored.bytes)
     }

@@ -180,7 +180,8 @@ impl Plan {
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
         let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
-        Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None, stalls: None }.start()
+        Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None, stalls: None, traced: false }
+            .start()
     }
 }
 

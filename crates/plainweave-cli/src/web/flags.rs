@@ -129,6 +129,11 @@ pub(super) struct ObservationFlags {
     /// workers were in
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
+
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on USR2 and at the end, in
+    /// Chrome's trace format; docs/trace.md of the sources has more
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// What of the files is kept in memory.

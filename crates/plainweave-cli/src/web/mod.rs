@@ -34,6 +34,7 @@ use crate::console::say;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
 use crate::stalls::Stalls;
+use crate::trace_file::TraceFile;
 use accept::Admission;
 use access::AccessLog;
 use faults::Faults;
@@ -48,7 +49,9 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let stalls = flags.runtime.report_stalls.then(Arc::<Stalls>::default);
-    let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref())?;
+    let trace = flags.observation.trace.as_deref();
+    let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref(), trace.is_some())?;
+    let trace = trace.map(|path| TraceFile::open(path, engine.tracers())).transpose()?.map(Arc::new);
     let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
     let memory = MemoryBound::new(limit, flags.caching.cache, architecture.has_fiber_each());
@@ -84,6 +87,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
         runtimes: engine.runtimes(),
+        trace: trace.clone(),
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
@@ -96,6 +100,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     drop(attention);
     drop(observation);
     engine.end();
+    TraceFile::write_last(trace.as_deref(), "plainweave web");
     if !finished {
         say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
@@ -107,6 +112,7 @@ struct Operated {
     log: Option<Arc<AccessLog>>,
     connection_limit: Arc<ConnectionLimit>,
     runtimes: Weak<Runtimes>,
+    trace: Option<Arc<TraceFile>>,
 }
 
 impl signals::Operated for Operated {
@@ -114,6 +120,10 @@ impl signals::Operated for Operated {
 
     fn reopen_logs(&self) -> bool {
         self.log.as_ref().map(|log| log.reopen()).is_some()
+    }
+
+    fn trace(&self) -> Option<&TraceFile> {
+        self.trace.as_deref()
     }
 
     fn counts(&self) -> String {
@@ -161,6 +171,9 @@ fn start_line(
     }
     if let Some(path) = &flags.observation.access_log {
         line.push_str(&format!(", access log {}", path.display()));
+    }
+    if let Some(path) = &flags.observation.trace {
+        line.push_str(&format!(", trace {}", path.display()));
     }
     if let Some(url) = observers.admin_url() {
         line.push_str(&format!(", admin {url}"));

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::net::{self, TcpStream};
+use plainweave::trace::Tracer;
 use plainweave_http::accept::ConnectionPermit;
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode};
@@ -65,7 +66,7 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    pub(super) fn choose(flags: &RuntimeFlags, stalls: Option<&Arc<Stalls>>) -> anyhow::Result<Self> {
+    pub(super) fn choose(flags: &RuntimeFlags, stalls: Option<&Arc<Stalls>>, traced: bool) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
         let setup = Setup {
             name: "web",
@@ -75,6 +76,7 @@ impl Engine {
             mode: flags.mode(),
             waits: flags.bench.waits.as_deref(),
             stalls,
+            traced,
         };
         Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture)?)))
     }
@@ -82,6 +84,11 @@ impl Engine {
     /// For the admin address, which does not keep them alive.
     pub(super) fn runtimes(&self) -> Weak<Runtimes> {
         Arc::downgrade(&self.0)
+    }
+
+    /// Returns what the runtimes record.
+    pub(super) fn tracers(&self) -> Vec<Tracer> {
+        self.0.tracers()
     }
 
     /// Makes the handler of these files.

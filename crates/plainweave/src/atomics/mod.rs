@@ -4,6 +4,7 @@
 pub(crate) mod bell;
 pub(crate) mod biased_lock;
 pub(crate) mod claim;
+pub(crate) mod event_ring;
 pub(crate) mod gate;
 pub(crate) mod job_queue;
 pub(crate) mod join;

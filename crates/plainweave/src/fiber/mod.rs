@@ -304,6 +304,11 @@ impl Header {
         self.info.id
     }
 
+    /// Returns whether it has a name that is not empty; reads what [`Self::id`] reads, not the name.
+    pub(crate) fn is_named(&self) -> bool {
+        self.info.name_len > 0
+    }
+
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::fiber::{FiberTask, Movement};
 use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::sched::outside::PolicyCall;
+use crate::sched::recorder::Steals;
 use crate::sched::worker::WorkerCtx;
 
 /// Pushes fibers to a policy of any type.
@@ -56,6 +57,12 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         let task = self.shared.pop(cx, local, effort);
         call.end();
         task
+    }
+
+    /// Returns what the policy has stolen so far.
+    pub(super) fn steals(&self) -> Steals {
+        let cx = &self.inner.borrow().1;
+        Steals { count: cx.counts.steals, fibers: cx.counts.stolen, victim: cx.victim() }
     }
 
     pub(super) fn maybe_ready(&self, worker: WorkerId) -> bool {

@@ -45,7 +45,7 @@
 //! | one blocking system call | [`io_call`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |
 //! | what all threads share; how a pool ends | [`pool`] |
-//! | what a worker counts, for `Metrics` | [`counts`] |
+//! | what a worker counts, for `Metrics`; what it records, for a trace | [`counts`]; [`recorder`], [`event`] |
 //! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
 pub(crate) mod blocking_pool;
@@ -53,6 +53,7 @@ pub(crate) mod children;
 pub(crate) mod closure;
 mod counts;
 mod end;
+pub(crate) mod event;
 pub(crate) mod idle_conn;
 pub(crate) mod io_call;
 mod load;
@@ -63,6 +64,7 @@ mod models;
 mod outside;
 pub(crate) mod poll_any;
 pub(crate) mod pool;
+pub(crate) mod recorder;
 mod recycle;
 mod sleep;
 pub(crate) mod spare;

@@ -26,6 +26,7 @@ use crossbeam_utils::CachePadded;
 
 use super::blocking_pool::BlockingPool;
 use super::outside::{Outside, PushOutside};
+use super::recorder::Recorder;
 use super::spare::Role;
 use super::worker::{WorkerCtx, current_worker};
 use super::worker_shared::Registered;
@@ -75,6 +76,7 @@ pub(crate) struct PoolShared {
     pub(crate) blocking: BlockingPool,
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 /// The watchdog's counters.
@@ -109,6 +111,7 @@ pub(crate) struct PoolConfig {
     pub(crate) blocking_threads: usize,
     pub(crate) seed: u64,
     pub(crate) virtual_time: bool,
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 impl PoolShared {
@@ -140,6 +143,7 @@ impl PoolShared {
             blocking: BlockingPool::new(config.blocking_threads),
             watchdog_bell: Bell::new(),
             counts: Counts::default(),
+            recorder: config.recorder.clone(),
         }))
     }
 

@@ -49,6 +49,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// Searches for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
         let (ctx, pool) = (&self.ctx, self.ctx.pool());
+        ctx.leave_fibers();
         self.extra.set(self.extra.get() - 1);
         self.mailbox.ran_dry();
         ctx.set_dry(true);
@@ -88,10 +89,14 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Sleeps in the driver as `wait` says, then calls `awake`, and counts the time.
     pub(super) fn sleep(&self, wait: Wait, awake: impl FnOnce()) {
-        let idle = &self.ctx.shared().counts.idle;
+        let (idle, lane) = (&self.ctx.shared().counts.idle, &self.ctx.lane);
         bump(&self.ctx.shared().sleeps);
         idle.begin(self.ctx.now());
-        self.ctx.turn(wait, awake);
+        lane.iter().for_each(|lane| lane.sleeps());
+        self.ctx.turn(wait, || {
+            lane.iter().for_each(|lane| lane.awake());
+            awake();
+        });
         idle.end(self.ctx.last_reading());
     }
 

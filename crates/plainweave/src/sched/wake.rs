@@ -87,11 +87,19 @@ fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
 /// Wakes a fiber that is pinned to the worker `ctx`, on that worker.
 #[inline]
 fn wake_here(header: &Header, payload: WakePayload, ctx: &WorkerCtx) {
-    header.bring(payload);
-    if header.own.pinned.wake() == WakeAction::Queue {
-        // SAFETY: its worker found it suspended, so this worker now owns it.
-        ctx.schedule_here(unsafe { FiberTask::new(NonNull::from(header)) });
+    if let Some(task) = wake_suspended(header, payload) {
+        ctx.record_ready(header, Ready::Woken);
+        ctx.schedule_here(task);
     }
+}
+
+/// Wakes a fiber that is pinned to this worker, and returns its task if it was suspended.
+#[inline]
+fn wake_suspended(header: &Header, payload: WakePayload) -> Option<FiberTask> {
+    header.bring(payload);
+    let queue = header.own.pinned.wake() == WakeAction::Queue;
+    // SAFETY: its worker found it suspended, so this worker now owns it.
+    queue.then(|| unsafe { FiberTask::new(NonNull::from(header)) })
 }
 
 /// Gives a fiber the grant that it waits for; `home` is the worker that it is pinned to, or null.
@@ -108,6 +116,10 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
         if ptr::eq(ctx.shared(), home) {
             // SAFETY: the caller's promise.
             return wake_here(unsafe { header.as_ref() }, WakePayload::Grant, ctx);
+        }
+        if let Some(lane) = &ctx.lane {
+            // SAFETY: the caller's promise.
+            lane.ready(unsafe { header.as_ref() }.id(), Ready::Woken);
         }
         if ctx.pool().send_grant(home, header) {
             return;
@@ -175,6 +187,9 @@ impl PoolShared {
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
     let local = here.filter(|ctx| ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
+    if let Some(ctx) = local {
+        ctx.record_ready(task.header(), why);
+    }
     match (local, task.header().pinned_to()) {
         (Some(ctx), Some(worker)) if worker != ctx.id() => send_to(ctx.pool(), worker, task),
         (Some(ctx), pinned) => {
@@ -190,6 +205,9 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
             };
+            if let Some(recorder) = &pool.recorder {
+                recorder.ready_outside(task.header().id(), why);
+            }
             match pinned {
                 Some(worker) => send_to(&pool, worker, task),
                 None => pool.act_on(pool.outside.push(task, why)),
@@ -246,6 +264,14 @@ impl WorkerCtx {
         self.pool().act_on(wake);
     }
 
+    /// Records that a fiber becomes ready, which the caller owns.
+    #[inline(always)]
+    fn record_ready(&self, header: &Header, why: Ready) {
+        if let Some(lane) = &self.lane {
+            lane.ready(header.id(), why);
+        }
+    }
+
     /// Queues a fiber that is pinned to this worker and has just been woken.
     #[inline]
     pub(super) fn schedule_here(&self, task: FiberTask) {
@@ -257,8 +283,10 @@ impl WorkerCtx {
     /// # Safety
     /// The fiber was sent to this worker by [`grant`].
     pub(super) unsafe fn deliver_grant(&self, header: NonNull<Header>) {
-        // SAFETY: the caller's promise: the fiber waits for this grant.
-        wake_here(unsafe { header.as_ref() }, WakePayload::Grant, self);
+        // SAFETY: the caller's promise: the fiber waits for this grant. Its sender has recorded it.
+        if let Some(task) = wake_suspended(unsafe { header.as_ref() }, WakePayload::Grant) {
+            self.schedule_here(task);
+        }
     }
 
     /// Handles one entry of this worker's inbox: a message about a fiber that is pinned here, or a fiber that is ready.

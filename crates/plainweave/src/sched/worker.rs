@@ -24,6 +24,7 @@ use slab::Slab;
 
 use super::local_policy::{LocalPolicy, PushLocal};
 use super::mailbox::Mailbox;
+use super::recorder::Lane;
 use super::recycle::Recycler;
 use super::wake;
 use super::worker_io::{IoCx, IoGuard, IoState, WorkerIo};
@@ -82,6 +83,8 @@ pub(crate) struct WorkerCtx {
     pub(super) policy: Rc<dyn PushLocal>,
     /// The clock at the last turn.
     clock: Cell<u64>,
+    /// Where it records what it does, if the pool has a recorder.
+    pub(super) lane: Option<Box<Lane>>,
 }
 
 impl WorkerCtx {
@@ -140,6 +143,13 @@ impl WorkerCtx {
     #[inline]
     pub(crate) fn last_reading(&self) -> u64 {
         self.clock.get()
+    }
+
+    /// Notes for the recorder that the worker does something else than switching from fiber to fiber.
+    pub(super) fn leave_fibers(&self) {
+        if let Some(lane) = &self.lane {
+            lane.leave();
+        }
     }
 
     /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers become ready only after
@@ -248,6 +258,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pinned: RefCell::default(),
             policy: policy.clone(),
             clock: Cell::new(0),
+            lane: pool.recorder.as_ref().map(|recorder| Box::new(recorder.lane(id))),
             pool,
         };
         Ok(Self {
@@ -306,6 +317,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Queues the fibers that were granted what they waited for.
     fn read_grants(&self) {
+        self.ctx.leave_fibers();
         while let Some(header) = self.mailbox.grants.pop() {
             self.messages.set(self.messages.get() + 1);
             // SAFETY: from the queue that `wake::grant` fills.
@@ -363,6 +375,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run.
     fn look(&self) {
+        self.ctx.leave_fibers();
         self.publish_counts(self.stride.get());
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
@@ -408,8 +421,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // SAFETY: this worker's own context, of which `host_ptr` is a part.
             unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
         }
-        // SAFETY: this worker's own context.
-        match unsafe { task.resume(ctx.host_ptr(), pool) } {
+        let switch = match &ctx.lane {
+            // SAFETY: this worker's own context.
+            None => unsafe { task.resume(ctx.host_ptr(), pool) },
+            Some(lane) => self.resume_recorded(lane, &task, pool),
+        };
+        match switch {
             Some(Switch::Yield) => {
                 let wake = self.policy.push(task, Ready::Yielded);
                 ctx.pool.act_on(wake);
@@ -423,6 +440,17 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // It stays on record until the message in flight has arrived.
             None => task.leak(),
         }
+    }
+
+    /// Does what [`FiberTask::resume`] does, and records it.
+    #[cold]
+    #[inline(never)]
+    fn resume_recorded(&self, lane: &Lane, task: &FiberTask, pool: NonNull<()>) -> Option<Switch> {
+        lane.runs(task.header(), self.policy.steals());
+        // SAFETY: this worker's own context.
+        let switch = unsafe { task.resume(self.ctx.host_ptr(), pool) };
+        lane.stops(task.header(), switch);
+        switch
     }
 
     /// Pushes a fiber that has yielded and said where it wants to wait.

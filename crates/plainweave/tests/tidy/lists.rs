@@ -81,6 +81,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "fs",
         "future",
         "signal",
+        "trace",
         "blocking",
         "metrics",
         "net",
