@@ -86,8 +86,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         policy,
         mode: engine.mode(),
         waits: engine.bench.waits.as_deref(),
+        reports: false,
     };
-    let runtimes = Runtimes::start(setup, engine.architecture.architecture, Setup::start)?;
+    let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));

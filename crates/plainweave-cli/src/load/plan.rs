@@ -78,7 +78,7 @@ impl Plan {
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
         let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
-        Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None }.start()
+        Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None, reports: false }.start()
     }
 }
 

@@ -73,9 +73,9 @@ impl Engine {
             policy,
             mode: flags.mode(),
             waits: flags.bench.waits.as_deref(),
+            reports: flags.report_stalls,
         };
-        let start = |setup: Setup<'_>| if flags.report_stalls { setup.start_that_reports() } else { setup.start() };
-        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, start)?)))
+        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, flags.pools.as_ref())?)))
     }
 
     /// For the admin address, which does not keep them alive.
