@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use plainweave::sync::Semaphore;
+use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::trace::Tracer;
 use plainweave::{Metrics, Runtime};
 
 use crate::bench_block::{BenchBlock, Blocker};
-use crate::engine::{Described, Setup, labels};
+use crate::engine::{Described, Setup, TwoPools, labels};
 
 /// Requests that may wait for the second stage of a pipeline, for each of its workers.
 const QUEUE: usize = 8;
 const ACCEPTORS: usize = 1024;
 const STAGE_WORKERS: usize = 16;
+/// The name of a pipeline's second stage.
+const STAGE: &str = "stage";
 
 /// The flags of both servers.
 #[derive(Args, Clone, Copy, Debug)]
@@ -49,8 +51,8 @@ pub(crate) enum Architecture {
     /// A runtime of one worker accepts, and deals connections in turn to as many runtimes of one worker as there are
     /// workers, where they stay as in `Driver`. memcached is made like this.
     EventLoops,
-    /// As `Driver`, but each request is handled on a second runtime, of this many workers. A handler that blocks holds
-    /// up one of these, and the connections go on.
+    /// As `Driver`, but each request is handled in a pool beside the runtime, of this many workers. A handler that
+    /// blocks holds up one of these, and the connections go on.
     Pipeline(NonZeroUsize),
 }
 
@@ -107,37 +109,53 @@ pub(crate) struct Runtimes {
     pub(crate) main: Runtime,
     /// Apart, for the fibers that accept keep them, and must not keep the runtime on which they run.
     pub(crate) loops: Arc<Loops>,
-    stage: Option<Arc<Stage>>,
+    /// Where requests are handled, if not on these.
+    stage: Option<Pools>,
+    /// Whether `--pools` says what they are.
+    from_pools: bool,
 }
 
 impl Runtimes {
-    /// Starts them.
-    pub(crate) fn start(setup: Setup<'_>, architecture: Architecture) -> anyhow::Result<Self> {
-        let several = matches!(architecture, Architecture::EventLoops | Architecture::Pipeline(_));
+    /// Starts them; `pools` takes the place of the architecture and of what `setup` says of workers, policy and mode.
+    pub(crate) fn start(
+        setup: Setup<'_>,
+        architecture: Architecture,
+        pools: Option<&TwoPools>,
+    ) -> anyhow::Result<Self> {
+        let several = matches!(architecture, Architecture::EventLoops | Architecture::Pipeline(_)) || pools.is_some();
         ensure!(
             !several || setup.waits.is_none(),
-            "--bench-waits observes one runtime, and {architecture} has several"
+            "--bench-waits observes one runtime, and {} several",
+            pools.map_or_else(|| format!("{architecture} has"), |_| "--pools makes".to_owned())
         );
         let one = Setup { workers: Some(NonZeroUsize::MIN), ..setup };
-        let (mut loops, mut stage) = (Vec::new(), None);
-        let main = match architecture {
-            Architecture::EventLoops => {
+        let (mut loops, mut stage, mut architecture) = (Vec::new(), None, architecture);
+        let main = match (architecture, pools) {
+            (_, Some(TwoPools { connections, files })) => {
+                let files = setup.start_pool(files.clone(), QUEUE * STAGE_WORKERS)?;
+                let workers = stage_of(&files).map_or(0, Runtime::workers);
+                architecture = Architecture::Pipeline(NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN));
+                stage = Some(files);
+                setup.start_with(connections.builder().clone().thread_name(connections.name()))?
+            }
+            (Architecture::EventLoops, _) => {
                 let workers = setup.workers.or(available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
                 loops = (0..workers.get()).map(|_| one.start()).collect::<Result<_, _>>()?;
                 one.start()?
             }
-            Architecture::Pipeline(workers) => {
-                let runtime = Setup { workers: Some(workers), ..setup }.start()?;
-                stage = Some(Arc::new(Stage { runtime, room: Semaphore::new(QUEUE * workers.get()) }));
+            (Architecture::Pipeline(workers), _) => {
+                let spec = PoolSpec::new(STAGE).runtime(Setup { workers: Some(workers), ..setup }.builder());
+                stage = Some(setup.start_pool(spec, QUEUE * workers.get())?);
                 setup.start()?
             }
             _ => setup.start()?,
         };
-        Ok(Self { architecture, main, loops: Arc::new(Loops { runtimes: loops, next: AtomicUsize::new(0) }), stage })
+        let loops = Arc::new(Loops { runtimes: loops, next: AtomicUsize::new(0) });
+        Ok(Self { architecture, main, loops, stage, from_pools: pools.is_some() })
     }
 
     fn all(&self) -> impl Iterator<Item = &Runtime> {
-        let stage = self.stage.iter().map(|stage| &stage.runtime);
+        let stage = self.stage.iter().filter_map(stage_of);
         std::iter::once(&self.main).chain(&self.loops.runtimes).chain(stage)
     }
 
@@ -145,7 +163,7 @@ impl Runtimes {
     pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Runtime)> {
         let main = if self.loops.runtimes.is_empty() { "" } else { "accepting" };
         let loops = self.loops.runtimes.iter().enumerate().map(|(n, runtime)| (format!("loop {n}:"), runtime));
-        let stage = self.stage.iter().map(|stage| ("stage".to_owned(), &stage.runtime));
+        let stage = self.stage.iter().filter_map(stage_of).map(|stage| ("stage".to_owned(), stage));
         std::iter::once((main.to_owned(), &self.main)).chain(loops).chain(stage)
     }
 
@@ -161,7 +179,8 @@ impl Runtimes {
 
     /// Returns where requests are to be handled.
     pub(crate) fn handling(&self, block: Option<BenchBlock>) -> Handling {
-        Handling { stage: self.stage.clone(), blocker: block.map(Blocker::new) }
+        let stage = self.stage.as_ref().and_then(|pools| pools.iter().next());
+        Handling { stage: stage.cloned(), blocker: block.map(Blocker::new) }
     }
 
     /// Returns what they were started with as labels of a metric.
@@ -182,8 +201,9 @@ impl Runtimes {
 
     /// Cancels what is left, and ends them.
     pub(crate) fn shutdown(self, limit: Duration) {
-        let Self { main, loops, .. } = self;
+        let Self { main, loops, stage, .. } = self;
         main.shutdown(limit);
+        stage.map(|pools| pools.shutdown(limit));
         // What is left of these, if anything is, holds them.
         let loops = Arc::into_inner(loops).into_iter().flat_map(|loops| loops.runtimes);
         loops.for_each(|runtime| _ = runtime.shutdown(limit));
@@ -197,8 +217,20 @@ impl fmt::Display for Runtimes {
             Architecture::Driver => Ok(()),
             Architecture::EventLoops => write!(f, ", architecture event-loops:{}", self.loops.runtimes.len()),
             other => write!(f, ", architecture {other}"),
+        }?;
+        match self.stage.as_ref().filter(|_| self.from_pools) {
+            Some(pools) => pools
+                .iter()
+                .zip(stage_of(pools))
+                .try_for_each(|(pool, runtime)| write!(f, ", pool {}: {}", pool.name(), Described(runtime))),
+            None => Ok(()),
         }
     }
+}
+
+/// Returns the runtime of the only pool.
+fn stage_of(pools: &Pools) -> Option<&Runtime> {
+    pools.runtime(pools.iter().next()?.name())
 }
 
 /// Runtimes of one worker each.
@@ -216,10 +248,10 @@ impl Loops {
     }
 }
 
-/// Where requests are handled: where they are read, or on the second stage of a pipeline.
+/// Where requests are handled: where they are read, or on the second stage of a pipeline, which takes a bounded number.
 #[derive(Debug, Default)]
 pub(crate) struct Handling {
-    stage: Option<Arc<Stage>>,
+    stage: Option<Pool>,
     blocker: Option<Blocker>,
 }
 
@@ -227,7 +259,7 @@ impl Handling {
     /// Handles a request by `work`, and waits for its value.
     ///
     /// # Errors
-    /// The wait for room on the second stage was cancelled.
+    /// The caller was cancelled or late before the second stage had room, or that has ended.
     pub(crate) fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let work = || {
             self.blocker.as_ref().map(Blocker::pass);
@@ -237,22 +269,6 @@ impl Handling {
             Some(stage) => stage.call(work),
             None => Ok(work()),
         }
-    }
-}
-
-/// The second stage of a pipeline: workers that may block, behind a bounded queue.
-#[derive(Debug)]
-struct Stage {
-    runtime: Runtime,
-    /// What the stage takes: a permit for each request that is handled or waits there.
-    room: Semaphore,
-}
-
-impl Stage {
-    /// Runs `work` there, once there is room.
-    fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let _permit = self.room.acquire()?;
-        Ok(self.runtime.run(work))
     }
 }
 

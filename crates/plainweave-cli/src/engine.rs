@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::ValueEnum;
 use plainweave::policy::Choice;
+use plainweave::pools::{PoolSpec, Pools};
 use plainweave::{Movement, Runtime, RuntimeBuilder, Stall, Storage};
 
 use crate::bench_flags;
@@ -33,6 +34,29 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
+/// What `--pools` describes: a pool for the connections, and one in which files are looked up and read.
+#[derive(Clone, Debug)]
+pub(crate) struct TwoPools {
+    pub(crate) connections: PoolSpec,
+    pub(crate) files: PoolSpec,
+}
+
+impl TwoPools {
+    /// Reads them; the message says what is wrong with the text, and where.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        // SAFETY: as for `Setup::builder`.
+        let specs = unsafe { PoolSpec::parse_with_shared_storage(text) }.map_err(|error| error.to_string())?;
+        let number = specs.len();
+        let [connections, files] = <[PoolSpec; 2]>::try_from(specs).map_err(|_| {
+            format!(
+                "it takes two pools, one for connections and one for files, as in web:fifo/1,files:lifo/4; here {}",
+                if number == 1 { "is 1".to_owned() } else { format!("are {number}") }
+            )
+        })?;
+        Ok(Self { connections, files })
+    }
+}
+
 /// What flags say of a runtime; what they leave open is up to the runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
@@ -53,18 +77,43 @@ pub(crate) struct Setup<'a> {
 impl Setup<'_> {
     /// Starts it.
     pub(crate) fn start(self) -> anyhow::Result<Runtime> {
-        let mut builder = self.builder();
-        if let Some(stalls) = self.stalls.cloned() {
-            let note = move |stall: &Stall| stalls.note(self.name, stall, |line| say(io::stderr(), line));
-            builder = builder.on_stall(note);
-        }
+        self.start_with(self.builder())
+    }
+
+    /// Starts the runtime of these settings, of which driver, reports, recording and observation are as this says.
+    pub(crate) fn start_with(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
+        let builder = self.on(builder);
         match self.waits {
             Some(file) => bench_flags::start_observed(builder, file),
             None => builder.build().context("cannot start the runtime"),
         }
     }
 
-    fn builder(self) -> RuntimeBuilder {
+    /// Starts a pool that takes at most `most` fibers.
+    pub(crate) fn start_pool(self, spec: PoolSpec, most: usize) -> anyhow::Result<Pools> {
+        let builder = self.on(spec.builder().clone());
+        Pools::build([spec.runtime(builder).max_fibers(most)]).context("cannot start the pool")
+    }
+
+    /// Sets driver, reports and recording.
+    fn on(self, builder: RuntimeBuilder) -> RuntimeBuilder {
+        // Reports are a flag's business: names take memory, and standard error is for the operator.
+        let builder = builder.report_stalls(false).io(match self.io {
+            None => plainweave::Io::Auto,
+            Some(Io::Uring) => plainweave::Io::Uring,
+            Some(Io::Epoll) => plainweave::Io::Epoll,
+        });
+        let builder = if self.traced { builder.trace_capacity(TRACED_EVENTS) } else { builder };
+        match self.stalls.cloned() {
+            Some(stalls) => {
+                builder.on_stall(move |stall: &Stall| stalls.note(self.name, stall, |line| say(io::stderr(), line)))
+            }
+            None => builder,
+        }
+    }
+
+    /// Returns storage, movement, workers and policy as settings.
+    pub(crate) fn builder(self) -> RuntimeBuilder {
         let builder = match (self.mode.storage, self.mode.movement) {
             (Storage::Own, movement) => Runtime::builder().own_storage().movement(movement),
             // SAFETY: only `bench fairness` asks for this mode. What the servers' fibers hold across a suspension was
@@ -80,18 +129,9 @@ impl Setup<'_> {
             // used within calls that do not suspend.
             (_, movement) => unsafe { Runtime::builder().shared_storage() }.movement(movement),
         };
-        // Reports are a flag's business: names take memory, and standard error is for the operator.
-        let builder = builder.thread_name(self.name).report_stalls(false);
-        let mut builder = builder.io(match self.io {
-            None => plainweave::Io::Auto,
-            Some(Io::Uring) => plainweave::Io::Uring,
-            Some(Io::Epoll) => plainweave::Io::Epoll,
-        });
+        let mut builder = builder.thread_name(self.name);
         if let Some(workers) = self.workers {
             builder = builder.workers(workers.get());
-        }
-        if self.traced {
-            builder = builder.trace_capacity(TRACED_EVENTS);
         }
         match self.policy {
             Some(policy) => builder.policy(policy),

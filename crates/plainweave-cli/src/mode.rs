@@ -26,6 +26,10 @@ impl Mode {
     /// What has the cheapest switch.
     pub(crate) const DEFAULT: Mode = mode(Movement::BeforeStart, Storage::Shared);
 
+    /// The most that spare workers take in any mode: by the runtime's default of `max_workers`, each a driver, its
+    /// wake-up and what the watchdog waits on.
+    pub(crate) const MOST_SPARE_DESCRIPTORS: usize = 64 * 3;
+
     /// The mode of a runtime.
     pub(crate) fn of(runtime: &Runtime) -> Self {
         mode(runtime.movement(), runtime.storage())
@@ -33,8 +37,7 @@ impl Mode {
 
     /// Returns how many descriptors spare workers may take, which come where fibers move at any time.
     pub(crate) fn spare_descriptors(self) -> usize {
-        // By the runtime's default of `max_workers`, each a driver, its wake-up and what the watchdog waits on.
-        if self.movement == Movement::Anytime { 64 * 3 } else { 0 }
+        if self.movement == Movement::Anytime { Self::MOST_SPARE_DESCRIPTORS } else { 0 }
     }
 
     /// Finds a mode by its name; the message says what is valid.

@@ -223,25 +223,74 @@ fn acceptors_serve_as_many_connections_as_they_are() {
     }
 }
 
+/// Asks a server of one worker, of whose two threads for handling one request in ten blocks one.
+fn nine_of_ten_are_answered(asked: Asked, more: &[&str]) {
+    let server = Server::start(asked, &[more, &["--bench-block", "1h/10"]].concat());
+    let mut streams: Vec<_> = (0..10).map(|_| server.connect()).collect();
+    streams[..9].iter_mut().for_each(|stream| {
+        server.ask(stream);
+        server.hear(stream);
+    });
+    server.ask(&mut streams[9]);
+    // The tenth request holds one of the two threads; the nine after it find the second one.
+    streams[9].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(streams[9].read(&mut [0]).is_err(), "it blocks");
+    streams[..9].iter_mut().for_each(|stream| {
+        server.ask(stream);
+        server.hear(stream);
+    });
+}
+
 #[test]
 fn requests_that_block_hold_up_no_others_of_a_pipeline() {
     for asked in SERVERS {
         let more = if asked.ask == GET { "--workers" } else { "-t" };
-        let block = ["--architecture", "pipeline:2", "--bench-block", "1h/10", more, "1"];
-        let server = Server::start(asked, &block);
-        let mut streams: Vec<_> = (0..10).map(|_| server.connect()).collect();
-        streams[..9].iter_mut().for_each(|stream| {
-            server.ask(stream);
-            server.hear(stream);
-        });
-        server.ask(&mut streams[9]);
-        // The tenth request holds one of the two threads; the nine after it find the second one.
-        streams[9].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert!(streams[9].read(&mut [0]).is_err(), "it blocks");
-        streams[..9].iter_mut().for_each(|stream| {
-            server.ask(stream);
-            server.hear(stream);
-        });
+        nine_of_ten_are_answered(asked, &["--architecture", "pipeline:2", more, "1"]);
+    }
+}
+
+#[test]
+fn requests_that_block_in_the_pool_of_the_files_hold_up_no_others() {
+    let pools = "web:fifo/1/before-start/shared,files:priority/2/before-start/own";
+    nine_of_ten_are_answered(SERVERS[0], &["--pools", pools]);
+}
+
+#[test]
+fn two_pools_serve_and_are_described() {
+    for io in ["epoll", "uring"] {
+        let server = Server::start(SERVERS[0], &["--io", io, "--pools", "web:fifo/1,files:priority/2/never/own"]);
+        let (web, files) = ("1 worker, policy fifo, mode anytime/own", "2 workers, policy priority, mode never/own");
+        let line = &server.line;
+        assert!(line.contains(&format!("(driver {io}, {web}")), "{line}");
+        assert!(line.contains(&format!(", pool files: driver {io}, {files}")), "{line}");
+        // More than the second pool takes at once.
+        serves(&server, 200);
+    }
+}
+
+#[test]
+fn pools_that_cannot_be_are_refused() {
+    let refused = |arguments: &[&str], said: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+        let output = child::output(command.arg("web").args(arguments)).unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && text.contains(said), "{arguments:?}: {text}");
+    };
+    for (pools, said) in [
+        ("web:fifo/1,files:prio/2", "pools, at byte 17: no scheduling policy is called 'prio'; there are: fifo"),
+        ("web:fifo/1,files:fifo/0", "pools, at byte 22: '0' is no number of workers: 1 to 1024"),
+        ("web:fifo/1,web:fifo/1", "pools, at byte 11: two pools are called 'web'"),
+        ("web:fifo/1/anytime/shared,files:fifo/1", "pools, at byte 11: 'anytime/shared' is unsafe"),
+        ("web:fifo/1,", "pools, at byte 11: '' is no name of a pool"),
+        ("web:fifo/1", "two pools, one for connections and one for files, as in web:fifo/1,files:lifo/4; here is 1"),
+        ("a:fifo/1,b:fifo/1,c:fifo/1", "here are 3"),
+    ] {
+        refused(&["--pools", pools], said);
+    }
+    for (flag, value) in
+        [("--workers", "2"), ("--policy", "lifo"), ("--mode", "anytime/own"), ("--architecture", "driver")]
+    {
+        refused(&["--pools", "web:fifo/1,files:fifo/1", flag, value], "cannot be used with");
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         stalls: stalls.as_ref(),
         traced: engine.trace.is_some(),
     };
-    let runtimes = Runtimes::start(setup, engine.architecture.architecture)?;
+    let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
     let trace = engine.trace.as_deref().map(|path| TraceFile::open(path, runtimes.tracers())).transpose()?;
     let trace = trace.map(Arc::new);

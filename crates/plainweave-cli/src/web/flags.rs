@@ -14,7 +14,7 @@ use super::line::Format;
 
 use crate::architecture::ArchitectureFlags;
 use crate::bench_flags::BenchFlags;
-use crate::engine::{self, Io};
+use crate::engine::{self, Io, TwoPools};
 use crate::flag::{size, time};
 use crate::mode::Mode;
 use crate::signals;
@@ -28,6 +28,7 @@ Examples:
   plainweave web dist --fallback /index.html --precompressed --error-page 500=/500.html
   plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
   plainweave web --io epoll --workers 1             one worker, without io_uring
+  plainweave web --pools web:fifo/1,files:fifo/4    files that are slow to read hold up no connections
   plainweave web --header-timeout 5s --idle-timeout 2m
   plainweave web --admin 9080                       a page on http://127.0.0.1:9080 shows how it is doing
 
@@ -92,6 +93,13 @@ pub(super) struct RuntimeFlags {
     #[command(flatten)]
     pub(super) architecture: ArchitectureFlags,
 
+    /// Two pools of workers with policies of their own, as in web:fifo/1,files:priority/2: connections are served in
+    /// the first, files are looked up and read in the second, which takes up to 128 requests. A pool is
+    /// NAME:POLICY/WORKERS, perhaps with /MODE behind it [default mode: anytime/own]
+    #[arg(long, value_name = "POOLS", value_parser = TwoPools::parse)]
+    #[arg(conflicts_with_all = ["workers", "policy", "mode", "architecture"])]
+    pub(super) pools: Option<TwoPools>,
+
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
@@ -102,9 +110,17 @@ pub(super) struct RuntimeFlags {
 }
 
 impl RuntimeFlags {
-    /// Returns the mode to serve in.
+    /// Returns the mode to serve in, if there is one runtime.
     pub(super) fn mode(&self) -> Mode {
         self.bench.mode(self.mode)
+    }
+
+    /// Returns how many descriptors spare workers may take.
+    pub(super) fn spare_descriptors(&self) -> usize {
+        match self.pools {
+            Some(_) => 2 * Mode::MOST_SPARE_DESCRIPTORS,
+            None => self.mode().spare_descriptors(),
+        }
     }
 }
 

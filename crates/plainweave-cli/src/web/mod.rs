@@ -144,7 +144,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let descriptors =
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
-    let others = OTHER_DESCRIPTORS + flags.runtime.mode().spare_descriptors();
+    let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
     let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.listen.len());

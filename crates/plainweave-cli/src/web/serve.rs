@@ -78,7 +78,7 @@ impl Engine {
             stalls,
             traced,
         };
-        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture)?)))
+        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, flags.pools.as_ref())?)))
     }
 
     /// For the admin address, which does not keep them alive.

@@ -55,6 +55,25 @@ impl PoolSpec {
         self
     }
 
+    /// Returns the settings of its runtime, to change some of them for [`Self::runtime`], or to build a runtime that is
+    /// no pool.
+    ///
+    /// ```
+    /// use plainweave::Io;
+    /// use plainweave::pools::{PoolSpec, Pools};
+    ///
+    /// let on_epoll = |spec: PoolSpec| {
+    ///     let settings = spec.builder().clone().io(Io::Epoll);
+    ///     spec.runtime(settings)
+    /// };
+    /// let pools = Pools::build(PoolSpec::parse("web:lifo/1,disk:fifo/1")?.into_iter().map(on_epoll))?;
+    /// assert_eq!((pools.runtime("web").unwrap().driver(), pools.runtime("web").unwrap().policy()), ("epoll", "lifo"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn builder(&self) -> &RuntimeBuilder {
+        &self.runtime
+    }
+
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
