@@ -162,8 +162,8 @@ impl ConnectionLimit {
         waiting.iter().for_each(|(_, fiber)| fiber.unpark());
     }
 
-    /// Notes how many connections the kernel may hold at a listener. An [`Acceptor`](super::Acceptor) does so; a program
-    /// that shows [`Self::backlogs`] before it accepts can begin with [`MOST`](super::MOST).
+    /// Notes how many connections the kernel may hold at a listener. An [`Acceptor`](super::Acceptor) does so; a
+    /// program that shows [`Self::backlogs`] before it accepts can begin with [`MOST`](super::MOST).
     pub fn set_backlog(&self, listener: Address, connections: u32) {
         lock(&self.backlogs).insert(listener, connections);
     }

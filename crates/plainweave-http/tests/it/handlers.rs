@@ -376,7 +376,7 @@ fn a_panic_is_reported_and_the_connection_goes_on() {
     assert_eq!(*told.lock().unwrap(), [(Some(500), true), (Some(200), false)]);
 }
 
-/// A handler that takes a body for granted: the panic is reported, and the peer is told what was wrong with it.
+/// A handler that takes a body for granted: the panic is reported, and the peer still learns what was wrong with it.
 #[test]
 fn a_panic_over_a_bad_body_is_reported_too() {
     let errors = Errors::default();
