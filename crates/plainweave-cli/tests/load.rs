@@ -303,7 +303,7 @@ fn an_open_loop_leaves_nothing_out() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
-    for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "2s"]) {
+    for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "2s", "--min-rate", "0"]) {
         assert_eq!((result.figure("ok"), result.figure("errors")), (200.0, 0.0));
         // Lower bounds only: a busy machine makes waits longer.
         for (name, at_least) in [("max", 1e6), ("p99", 0.95e6), ("p90", 0.75e6), ("p75", 0.45e6)] {
@@ -327,7 +327,9 @@ fn what_never_had_its_turn_is_a_time_out() {
 #[test]
 fn a_warm_up_is_not_counted() {
     let address = always(OK);
-    for result in on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms"]) {
+    for result in
+        on_drivers(address, 0, &["-c", "1", "--rate", "100", "-d", "300ms", "--warm-up", "200ms", "--min-rate", "0"])
+    {
         assert_eq!((result.figure("ok"), result.figure("errors")), (30.0, 0.0));
         assert_eq!(result.figure("elapsed_seconds"), 0.3);
         let since_1970 = std::time::UNIX_EPOCH.elapsed().expect("later").as_secs_f64();

@@ -94,7 +94,7 @@ fn two_agents_make_a_load_together() {
     let list = file("agents-urls");
     std::fs::write(&list, format!("http://{address}/a\nhttp://{address}/b\n")).unwrap();
     let urls = ["http", "--urls", list.to_str().unwrap(), "--agents", &names, "--workers", "1"];
-    let args = ["-c", "3", "--rate", "200", "-d", "1s", "--json", "--max-lateness", "1"];
+    let args = ["-c", "3", "--rate", "200", "-d", "1s", "--json", "--min-rate", "0"];
     let result = Figures::of(0, &[&urls[..], &args].concat());
     let ok = result.figure("ok");
     assert!((200.0..=202.0).contains(&ok) && result.figure("errors") == 0.0, "{}", result.0);

@@ -54,7 +54,7 @@ fn a_run_is_written_in_every_form() {
     let [log, html, json] = ["run.hlog", "run.html", "run.json"].map(file);
     let files = [("--hdr-log", &log), ("--html", &html), ("--json", &json)];
     let files = files.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]);
-    let args = ["http", &url, "-c", "2", "--rate", "100", "-d", "1500ms", "--workers", "2", "--max-lateness", "1"];
+    let args = ["http", &url, "-c", "2", "--rate", "100", "-d", "1500ms", "--workers", "2", "--min-rate", "0"];
     let (code, out, error) = load(&args.into_iter().chain(files).collect::<Vec<_>>());
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();

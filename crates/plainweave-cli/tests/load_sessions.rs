@@ -73,7 +73,7 @@ fn sessions_arrive_at_the_rate_of_their_requests() {
     let url = format!("http://{address}/");
     // 20 sessions a second, of 1.5 requests.
     let args = ["http", &url, "--sessions", place.to_str().unwrap(), "-c", "8", "--rate", "30", "-d", "1s", "--json"];
-    let result = Figures::of(0, &[&args[..], &["--workers", "1"]].concat());
+    let result = Figures::of(0, &[&args[..], &["--workers", "1", "--min-rate", "0"]].concat());
     let requests = result.figure("requests");
     assert!((27.0..=32.0).contains(&requests) && seen.lock().unwrap().len() == requests as usize, "{}", result.0);
     assert_eq!(result.figure("intended_rate_per_second"), 30.0);

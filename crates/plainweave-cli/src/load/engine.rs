@@ -453,7 +453,10 @@ impl<P: Protocol> Lane<P> {
     fn request(&self, driver: &mut Driver<P>) -> bool {
         let deadline = driver.starts[0].saturating_add(self.timeout);
         let result = if driver.now >= deadline {
-            Err(Failure::TimedOut) // Its turn came too late; the connection is not to blame.
+            // Its turn came too late; the connection is not to blame. Nor is there time for others as late.
+            let late = self.schedule.borrow_mut().skip(driver.now.saturating_sub(self.timeout), self.measured);
+            self.tally.borrow_mut().failures.add(Failure::TimedOut, late);
+            Err(Failure::TimedOut)
         } else {
             time::with_deadline(self.at(deadline), || self.ask(driver))
         };

@@ -124,6 +124,30 @@ impl Schedule {
         if self.pace.is_open() && self.due() > now { None } else { self.take(now) }
     }
 
+    /// Takes all starts up to and including a time. Returns how many of them lie at `measured` or later.
+    pub(super) fn skip(&mut self, until: u64, measured: u64) -> u64 {
+        let (until, mut counted) = (until.min(self.end.saturating_sub(1)), 0);
+        if let (Pace::Constant(gap), None) = (self.pace, self.ramp) {
+            // A rate far above what can be kept leaves millions behind: taking them one by one would hold up the worker.
+            let before = measured.checked_sub(1).map(|last| (last.min(until), false));
+            for (last, counts) in before.into_iter().chain([(until, true)]) {
+                if self.next as u64 <= last {
+                    let starts = (((last as f64 + 1.0 - self.next) / gap).ceil() as u64).max(1).min(self.left);
+                    self.next += starts as f64 * gap;
+                    self.left -= starts;
+                    counted += if counts { starts } else { 0 };
+                }
+            }
+            return counted;
+        }
+        while self.pace.is_open() && self.left > 0 && self.due() <= until {
+            counted += u64::from(self.due() >= measured);
+            self.left -= 1;
+            self.next += self.gap();
+        }
+        counted
+    }
+
     /// There are no more.
     pub(super) fn stop(&mut self) {
         self.left = 0;
@@ -161,6 +185,25 @@ mod tests {
         let mut all: Vec<_> = (0..4).flat_map(|worker| starts(of(worker))).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+    }
+
+    #[test]
+    fn what_is_skipped_is_counted_as_if_taken() {
+        let poisson = || Schedule::new(Pace::Poisson(7.0), 1000, u64::MAX, 0.0, 3);
+        let constant = || Schedule::new(Pace::Constant(7.3), 1000, u64::MAX, 0.5, 3);
+        let few = || Schedule::new(Pace::Constant(7.3), 1000, 20, 0.0, 3);
+        for schedule in [poisson, constant, few] {
+            for (until, measured) in [(0, 0), (3, 0), (500, 0), (500, 200), (500, 500), (500, 900), (5000, 400)] {
+                let all = starts(schedule());
+                let mut skipping = schedule();
+                let counted = skipping.skip(until, measured);
+                let expected = all.iter().filter(|start| **start <= until && **start >= measured).count();
+                assert_eq!(counted, expected as u64, "{until} {measured}");
+                let left: Vec<_> = all.iter().copied().filter(|start| *start > until).collect();
+                assert_eq!(starts(skipping), left, "{until} {measured}");
+            }
+        }
+        assert_eq!(Schedule::new(Pace::OnAnswer, 1000, 5, 0.0, 1).skip(500, 0), 0);
     }
 
     #[test]

@@ -164,10 +164,11 @@ mod tests {
         common: Common,
     }
 
-    /// A run of 1000 requests/s for 10 s, one worker, of which this many were answered, each in 10 ms.
+    /// A run of 1000 requests/s for 10 s, one worker, of which this many were answered, each in the same time.
     struct Run {
         answered: u64,
         failed: u64,
+        latency: Duration,
         late: Duration,
         busy: Duration,
         interrupted: bool,
@@ -175,8 +176,8 @@ mod tests {
 
     impl Default for Run {
         fn default() -> Self {
-            let late = Duration::from_micros(50);
-            Self { answered: 10_000, failed: 0, late, busy: Duration::from_secs(1), interrupted: false }
+            let (latency, late) = (Duration::from_millis(10), Duration::from_micros(50));
+            Self { answered: 10_000, failed: 0, latency, late, busy: Duration::from_secs(1), interrupted: false }
         }
     }
 
@@ -187,7 +188,7 @@ mod tests {
             let plan = Plan::new(&common, 1, 1.0, 1).unwrap();
             let mut tally = Tally::new();
             for _ in 0..self.answered {
-                tally.answered(10_000_000);
+                tally.answered(self.latency.as_nanos() as u64);
                 tally.late(self.late.as_nanos() as u64);
             }
             tally.answers_in_time = self.answered;
@@ -233,6 +234,10 @@ mod tests {
         assert_eq!(slow.judged(&["--max-errors", "1", "--min-rate", "0"]).exit(), Exit::Met);
         let saturated = Run { busy: Duration::from_millis(9_500), ..slow }.judged(&args);
         assert!(saturated.missed[0].contains("may be the limit itself"), "{saturated:?}");
+        // However long answers take, no more are under way than there are connections: 64.
+        let latency = Duration::from_secs(2);
+        let queued = Run { answered: 1_000, failed: 9_000, latency, ..Run::default() }.judged(&args);
+        assert!(queued.missed[0].contains("10.6 %"), "{queued:?}");
         // What a signal kept from being asked is nobody's failure.
         let interrupted = Run { answered: 4_000, failed: 6_000, interrupted: true, ..Run::default() };
         assert_eq!(interrupted.judged(&args).exit(), Exit::Met);
