@@ -3,10 +3,12 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Lines that every report carries.
 pub(crate) fn describe() -> Vec<(&'static str, String)> {
@@ -85,6 +87,12 @@ pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
         total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
     }
     Ok(total)
+}
+
+/// Returns the CPU time of the calling thread.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// Returns whether a program can be run by its name.

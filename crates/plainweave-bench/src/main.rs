@@ -5,6 +5,8 @@
 mod c2c;
 mod cache;
 mod cgroup;
+mod child;
+mod compose;
 mod echo;
 mod fairness;
 mod files;
@@ -20,6 +22,7 @@ mod serving;
 mod shapes;
 mod stall;
 mod store;
+mod storm;
 mod trace_svg;
 mod web;
 
@@ -47,6 +50,12 @@ enum Experiment {
     Fairness(fairness::Flags),
     Shapes(shapes::Flags),
     Stall(stall::Flags),
+    Compose(compose::Flags),
+    #[command(hide = true)]
+    ComposeChild(compose::ChildFlags),
+    Storm(storm::Flags),
+    #[command(hide = true)]
+    StormChild(storm::ChildFlags),
     Cache(cache::Flags),
     Store(store::Flags),
     Web(web::Flags),
@@ -68,6 +77,10 @@ fn main() -> ExitCode {
         Experiment::Fairness(flags) => fairness::run(&flags),
         Experiment::Shapes(flags) => shapes::run(&flags),
         Experiment::Stall(flags) => stall::run(&flags),
+        Experiment::Compose(flags) => compose::run(&flags),
+        Experiment::ComposeChild(flags) => compose::run_child(&flags),
+        Experiment::Storm(flags) => storm::run(&flags),
+        Experiment::StormChild(flags) => storm::run_child(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),

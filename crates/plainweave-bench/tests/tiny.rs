@@ -346,6 +346,95 @@ fn cache() {
     assert!(of("p99_us") == 0 || peers && of("p99_us") % 3 == 0, "{rows:?}");
 }
 
+/// Each child checks that no packet and no job was lost, and each packet's line ends.
+#[test]
+fn compose() {
+    let size = ["--packets", "2000", "--one-in", "100", "--side-us", "50", "--iterations", "2", "--runs", "2"];
+    let systems = ["--policies", "fifo,lifo,priority,ot-fifo-base", "--best", "2"];
+    let rows = rows("compose", &[&size[..], &systems[..]].concat());
+    let pair = "local-fifo/1 + global-fifo/1";
+    for case in ["compute", "block"] {
+        let of_case: Vec<_> = rows.iter().filter(|r| r[1] == case && r[4] == "packets_per_s").collect();
+        assert!(of_case.len() == 3 && of_case[0][2] == pair, "the pools and the two best: {of_case:?}");
+        for system in of_case.iter().map(|row| &row[2]) {
+            let of = |metric: &str| {
+                let row = rows.iter().find(|r| r[1] == case && r[2] == *system && r[4] == metric);
+                let row = row.unwrap_or_else(|| panic!("no {metric} of {case}, {system}"));
+                assert!(row[3] == "2" && row[11] == "2", "{row:?}");
+                row[6].parse::<f64>().unwrap()
+            };
+            assert!(of("packets_per_s") > 0.0 && of("side_per_s") > 0.0 && of("p50_us") > 0.0);
+            assert!(of("p50_us") <= of("p99_us") && of("p99_us") <= of("p9999_us"));
+        }
+    }
+    let html = std::fs::read_to_string(folder_of("compose").join("compose.html")).unwrap();
+    for part in ["quartiles", "of 2 single policies", "the side task keeps", "ot-fifo-base, block: not measured"] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+}
+
+/// Each child checks that every fiber has ended, because of the deadline.
+#[test]
+fn storm() {
+    let size = ["--fibers", "500", "--connections", "50", "--others", "8", "--settle", "1000", "--window", "300"];
+    let rows = rows("storm", &[&size[..], &["--runs", "1"]].concat());
+    for case in ["sleep", "channel", "read-epoll", "read-uring"] {
+        let of = |system: &str, metric: &str| {
+            let row = rows.iter().find(|r| r[1] == case && r[2] == system && r[4] == metric);
+            row.map(|row| row[6].parse::<f64>().unwrap())
+        };
+        for system in ["fifo before-start/shared", "fifo anytime/own"] {
+            let metrics = ["others_before", "others_during", "others_after", "worker_cpu_ms", "memory_waiting_mb"];
+            for metric in metrics.into_iter().filter(|_| case != "read-uring" || of(system, "others_before").is_some())
+            {
+                let value = of(system, metric);
+                assert!(value.is_some_and(|value| value > 0.0), "{metric} of {case}, {system}: {value:?}");
+            }
+        }
+        assert_eq!(of("goal", "during_to_before"), Some(0.5), "{case}");
+        assert_eq!(of("goal", "worker_cpu_ms"), Some(1000.0), "{case}");
+    }
+}
+
+#[test]
+fn wrong_sizes_of_compose_and_storm_are_refused() {
+    let refused = |args: &[&str], code: i32, parts: &[&str]| {
+        let (exit, text) = run(args);
+        assert!(exit == Some(code) && parts.iter().all(|part| text.contains(part)), "{args:?}: {text}");
+    };
+    for (option, range) in [
+        ("--packets=9", "10..=10000000"),
+        ("--in-flight=0", "1..=1000000"),
+        ("--one-in=0", "1..=1000000"),
+        ("--side-us=1000001", "1..=1000000"),
+        ("--iterations=0", "1..=1000"),
+        ("--packet-workers=0", "1..=64"),
+        ("--side-workers=65", "1..=64"),
+        ("--best=0", "1..=100"),
+        ("--packet-policy=nonsense", "there are: fifo"),
+        ("--policies=fifo,nonsense", "there are: fifo"),
+        ("--cases=nonsense", "compute, block"),
+    ] {
+        let name = option.split('=').next().unwrap();
+        refused(&["compose", option], 2, &[name, range]);
+    }
+    refused(&["compose", "--packets=100", "--one-in=101"], 1, &["--one-in", "from 1 to 100"]);
+    refused(&["compose", "--mode=nonsense"], 1, &["'nonsense'", "anytime/own"]);
+    for (option, range) in [
+        ("--fibers=0", "1..=1000000"),
+        ("--connections=100001", "1..=100000"),
+        ("--others=3", "4..=10000"),
+        ("--settle=600001", "1..=600000"),
+        ("--window=0", "1..=60000"),
+        ("--policy=nonsense", "there are: fifo"),
+        ("--cases=nonsense", "sleep, channel, read-epoll, read-uring"),
+    ] {
+        let name = option.split('=').next().unwrap();
+        refused(&["storm", option], 2, &[name, range]);
+    }
+    refused(&["storm", "--modes=nonsense"], 1, &["'nonsense'", "anytime/own"]);
+}
+
 #[test]
 fn shapes() {
     let args = ["--runs", "1", "--seconds", "0.2", "--connections", "8,20", "--rate", "100"];

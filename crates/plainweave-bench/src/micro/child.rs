@@ -1,11 +1,10 @@
-//! A repetition in a process of its own: each begins with a fresh heap and fresh pools, and one that hangs is ended.
+//! A repetition, in a process of its own.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 use clap::Args;
 use plainweave::policy::Observer;
 use plainweave::{Runtime, WorkerMetrics};
@@ -16,7 +15,7 @@ use super::repetition::{Figure, Size};
 use super::shim::{Fibers, May, Shim, Threads, Tokio};
 use super::team::NothingDone;
 use crate::mode::Mode;
-use crate::{machine, report};
+use crate::{child, machine, report};
 
 /// Seconds in which something happens on any machine.
 const LONG_ENOUGH: f64 = 5.0;
@@ -46,31 +45,13 @@ pub(crate) struct ChildFlags {
     shape: Shape,
 }
 
-/// Starts such a process and reads its figures.
-pub(super) fn figures(mut command: Command, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start a child")?;
-    let started = Instant::now();
+/// Runs such a process and reads its figures.
+pub(super) fn figures(command: Command, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let patience = match size.shape.iterations {
         Some(_) => Duration::from_secs(600),
         None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
     };
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break status,
-            None if started.elapsed() > patience => {
-                child.kill()?;
-                child.wait()?;
-                bail!("hangs: not done after {} s", patience.as_secs());
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    let (mut text, mut errors) = (String::new(), String::new());
-    child.stdout.take().context("no pipe")?.read_to_string(&mut text)?;
-    child.stderr.take().context("no pipe")?.read_to_string(&mut errors)?;
-    let last = errors.trim().lines().next().unwrap_or_default();
-    ensure!(status.success(), "{}", if last.is_empty() { status.to_string() } else { last.to_owned() });
-    text.lines().map(Figure::parse).collect()
+    child::output(command, patience)?.lines().map(Figure::parse).collect()
 }
 
 /// Runs the child.

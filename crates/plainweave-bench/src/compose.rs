@@ -1,0 +1,237 @@
+//! Does composition pay? Packets beside a slow side task: two pools with two policies against single policies.
+//!
+//! One packet in a thousand brings a job of the side task, which computes, or blocks its thread, for a thousand times
+//! as long as a packet takes. On a single runtime jobs and packets share the workers; with two pools each kind has its
+//! own. All systems have as many threads in all, none adds spare ones, and fibers carry their urgency (jobs have a
+//! lower priority), for the policies that heed it.
+//!
+//! A pre-round of one repetition each ranks the single policies: the best in throughput and the best in p99 in turn, so
+//! that the strongest in either are among those that are kept. Then the systems take turns, round by round. Each
+//! repetition is a process of its own (`workload`), which checks that no packet and no job was lost and that each
+//! packet had its line ends where they belong.
+
+mod verdict;
+mod workload;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::{Args, value_parser};
+use plainweave::policy::{Choice, PRESETS};
+
+use crate::child;
+use crate::mode::Mode;
+use crate::report::{self, Report};
+use crate::sample::Row;
+use workload::{Case, Size};
+pub(crate) use workload::{ChildFlags, run_child};
+
+/// Two pools with two policies beside single policies: packets, and a slow side task.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// What the side task does while it is slow
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "compute,block")]
+    cases: Vec<Case>,
+
+    #[command(flatten)]
+    size: Size,
+
+    /// Policy of the packets' pool
+    #[arg(long, value_name = "POLICY", default_value = "local-fifo", value_parser = policy)]
+    packet_policy: String,
+
+    /// Policy of the side task's pool
+    #[arg(long, value_name = "POLICY", default_value = "global-fifo", value_parser = policy)]
+    side_policy: String,
+
+    /// Workers of the packets' pool
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    packet_workers: u16,
+
+    /// Workers of the side task's pool
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    side_workers: u16,
+
+    /// Single policies of the pre-round; a parameter is added after a colon [default: all that have a name]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = policy)]
+    policies: Vec<String>,
+
+    /// Single policies that the pre-round keeps
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = value_parser!(u16).range(1..=100))]
+    best: u16,
+
+    /// Mode of all pools: never, before-start or anytime, a slash, and shared or own (thread-local storage)
+    #[arg(long, value_name = "MODE", default_value = "before-start/shared")]
+    mode: String,
+
+    /// Rounds; in each, every system gets a turn at every case
+    #[arg(long, value_name = "N", default_value = "15")]
+    runs: NonZeroUsize,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Parses a policy, perhaps with a parameter.
+fn policy(text: &str) -> Result<String, String> {
+    Choice::parse(text).map(|_| text.to_owned())
+}
+
+/// How long a repetition may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How a row names a single policy's runtime.
+const ALL: &str = "all";
+
+/// A metric's name, its unit.
+const METRICS: [(&str, &str); 5] =
+    [("packets_per_s", "1/s"), ("p50_us", "us"), ("p99_us", "us"), ("p9999_us", "us"), ("side_per_s", "1/s")];
+
+/// Pools to measure.
+#[derive(Clone, Debug)]
+struct System {
+    name: String,
+    /// `NAME:POLICY/WORKERS` of each.
+    pools: Vec<String>,
+}
+
+impl System {
+    fn single(policy: &str, workers: u16) -> Self {
+        Self { name: policy.replace(',', ";"), pools: vec![format!("{ALL}:{policy}/{workers}")] }
+    }
+
+    fn pair(flags: &Flags) -> Self {
+        let Flags { packet_policy, packet_workers, side_policy, side_workers, .. } = flags;
+        let name = format!("{packet_policy}/{packet_workers} + {side_policy}/{side_workers}").replace(',', ";");
+        let pools =
+            vec![format!("packets:{packet_policy}/{packet_workers}"), format!("side:{side_policy}/{side_workers}")];
+        Self { name, pools }
+    }
+
+    /// Runs one repetition.
+    fn repetition(&self, case: Case, flags: &Flags) -> anyhow::Result<Vec<f64>> {
+        let Size { packets, in_flight, one_in, side_us, iterations } = &flags.size;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["compose-child", case.name()]).args(&self.pools).arg(format!("--mode={}", flags.mode));
+        command.arg(format!("--packets={packets}")).arg(format!("--in-flight={in_flight}"));
+        command.arg(format!("--one-in={one_in}")).arg(format!("--side-us={side_us}"));
+        command.arg(format!("--iterations={iterations}"));
+        let text = child::output(command, PATIENCE)?;
+        let values = child::values(&text)?;
+        let value = |name| values.iter().find(|(metric, _)| *metric == name).map_or(f64::NAN, |(_, value)| *value);
+        Ok(METRICS.iter().map(|(metric, _)| value(*metric)).collect())
+    }
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    Mode::parse(&flags.mode)?;
+    let (one_in, packets) = (flags.size.one_in, flags.size.packets);
+    ensure!(one_in <= packets, "--one-in: from 1 to {packets}, the number of packets, not {one_in}");
+    let mut absent = Vec::new();
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let pair = System::pair(flags);
+    for &case in &flags.cases {
+        let singles = rank(case, flags, &mut absent)?;
+        let names: Vec<_> = singles.iter().map(|single| single.name.clone()).collect();
+        let systems: Vec<_> = std::iter::once(pair.clone()).chain(singles).collect();
+        rows.extend(rounds(case, &systems, flags)?);
+        notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
+    }
+    let mut parameters = parameters(flags);
+    parameters.extend(notes.into_iter().map(|note| ("verdict", note)));
+    Report { experiment: "compose", parameters, rows, absent }.publish(flags.out.as_deref())
+}
+
+fn threads(flags: &Flags) -> u16 {
+    flags.packet_workers + flags.side_workers
+}
+
+fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
+    let Size { packets, in_flight, one_in, side_us, iterations } = &flags.size;
+    vec![
+        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
+        ("packets", format!("{packets} an iteration, at most {in_flight} under way")),
+        ("side task", format!("a job for every {one_in} packets, of {side_us} us")),
+        ("rounds", format!("{}, each of {iterations} iterations in a process, after one that is dropped", flags.runs)),
+        ("threads", format!("{} in each system, mode {}", threads(flags), flags.mode)),
+    ]
+}
+
+/// Runs the pre-round and returns the best single policies.
+fn rank(case: Case, flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<Vec<System>> {
+    let named = || PRESETS.iter().map(|preset| preset.name.to_owned()).collect();
+    let policies: Vec<String> = if flags.policies.is_empty() { named() } else { flags.policies.clone() };
+    let mut measured = Vec::new();
+    for (number, policy) in (1..).zip(&policies) {
+        report::progress(&format!("compose {}: pre-round, {policy}: {number} of {}", case.name(), policies.len()));
+        let system = System::single(policy, threads(flags));
+        let why = Choice::parse(policy).map_err(anyhow::Error::msg)?.experiment();
+        let figures = match why {
+            Some(why) => Err(anyhow::Error::msg(why)),
+            None => system.repetition(case, flags),
+        };
+        match figures {
+            Ok(figures) => measured.push((system, figures[0], figures[2])),
+            Err(error) => absent.push((format!("{policy}, {}", case.name()), format!("{error:#}"))),
+        }
+    }
+    ensure!(!measured.is_empty(), "{}: no single policy could be measured", case.name());
+    Ok(alternate(measured, usize::from(flags.best)))
+}
+
+/// Returns the best of the measured ones: the fastest, then the one with the least p99 of the rest, and so on.
+fn alternate(mut measured: Vec<(System, f64, f64)>, count: usize) -> Vec<System> {
+    let mut best = Vec::new();
+    while best.len() < count && !measured.is_empty() {
+        let by_rate = best.len() % 2 == 0;
+        let key = |(_, rate, p99): &(System, f64, f64)| if by_rate { -rate } else { *p99 };
+        let place = (0..measured.len()).min_by(|a, b| key(&measured[*a]).total_cmp(&key(&measured[*b])));
+        best.push(measured.remove(place.unwrap_or(0)).0);
+    }
+    best
+}
+
+/// Lets the systems take turns.
+fn rounds(case: Case, systems: &[System], flags: &Flags) -> anyhow::Result<Vec<Row>> {
+    let mut turns: Vec<Vec<Vec<f64>>> = vec![Vec::new(); systems.len()];
+    for round in 1..=flags.runs.get() {
+        for (system, turns) in systems.iter().zip(&mut turns) {
+            report::progress(&format!("compose {}: round {round} of {}, {}", case.name(), flags.runs, system.name));
+            let figures = system.repetition(case, flags);
+            turns.push(figures.map_err(|error| error.context(format!("{} {}", case.name(), system.name)))?);
+        }
+    }
+    let row = |system: &System, metric, unit, values| Row {
+        experiment: "compose",
+        case: case.name().to_owned(),
+        system: system.name.clone(),
+        workers: threads(flags).into(),
+        metric,
+        unit,
+        values,
+    };
+    let mut rows = Vec::new();
+    for (place, (metric, unit)) in METRICS.into_iter().enumerate() {
+        for (system, turns) in systems.iter().zip(&turns) {
+            rows.push(row(system, metric, unit, turns.iter().map(|figures| figures[place]).collect()));
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{System, alternate};
+
+    #[test]
+    fn the_best_in_either_figure_are_kept() {
+        let measured = [("fast", 9.0, 50.0), ("prompt", 1.0, 1.0), ("slow", 2.0, 90.0), ("second", 8.0, 40.0)];
+        let measured = measured.map(|(name, rate, p99)| (System::single(name, 2), rate, p99)).to_vec();
+        let names = |count| -> Vec<_> { alternate(measured.clone(), count).into_iter().map(|s| s.name).collect() };
+        assert_eq!(names(3), ["fast", "prompt", "second"]);
+        assert_eq!(names(9), ["fast", "prompt", "second", "slow"]);
+    }
+}
