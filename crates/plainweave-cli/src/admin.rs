@@ -12,6 +12,8 @@ use plainweave::{Metrics, Runtime};
 use plainweave_http::header::{ALLOW, CONTENT_TYPE};
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
+use crate::fibers::FiberPages;
+
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// For pages in progress when the server ends.
@@ -27,15 +29,17 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves `page`, which gets a path, on one worker.
+    /// Serves `fibers` and `page`, which gets a path, on one worker.
     pub(crate) fn start(
         listener: TcpListener,
+        fibers: FiberPages,
         page: impl Fn(&str) -> Page + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
         let runtime = Runtime::builder().workers(1).thread_name("admin").report_stalls(false).build();
         let runtime = runtime.context("cannot start the runtime of the admin address")?;
         let limits = Limits { idle_timeout: Duration::from_secs(300), ..Limits::default() };
-        let server = Arc::new(Server::new(move |request: &mut Request<'_>| answer(&page, request)).with_limits(limits));
+        let server =
+            Arc::new(Server::new(move |request: &mut Request<'_>| answer(&fibers, &page, request)).with_limits(limits));
         let listener = net::TcpListener::from_std(listener)?;
         runtime.spawn(move || {
             loop {
@@ -61,10 +65,13 @@ impl Drop for Admin {
     }
 }
 
-fn answer(page: &impl Fn(&str) -> Page, request: &Request<'_>) -> Response {
+fn answer(fibers: &FiberPages, page: &impl Fn(&str) -> Page, request: &Request<'_>) -> Response {
     if *request.method() != Method::GET && *request.method() != Method::HEAD {
         let response = Response::plain(StatusCode::METHOD_NOT_ALLOWED);
         return response.with_header(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    if let Some(answer) = fibers.answer(request.path(), request.query()) {
+        return answer;
     }
     match page(request.path()) {
         Ok((kind, text)) => Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)),

@@ -139,6 +139,13 @@ impl Runtimes {
         Ok(Self { architecture, main, loops: Arc::new(Loops { runtimes: loops, next: AtomicUsize::new(0) }), stage })
     }
 
+    /// Returns each by its role.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Runtime)> {
+        let loops = self.loops.runtimes.iter().enumerate().map(|(at, runtime)| (format!("loop-{at}"), runtime));
+        let stage = self.stage.iter().map(|stage| ("stage".to_owned(), &stage.runtime));
+        std::iter::once(("main".to_owned(), &self.main)).chain(loops).chain(stage)
+    }
+
     fn all(&self) -> impl Iterator<Item = &Runtime> {
         let stage = self.stage.iter().map(|stage| &stage.runtime);
         std::iter::once(&self.main).chain(&self.loops.runtimes).chain(stage)

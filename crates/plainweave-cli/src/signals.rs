@@ -24,7 +24,7 @@ Signals:
   HUP         open log files anew; once there is a configuration, load it again
   USR1        open log files anew
   USR2        nothing yet: a trace will be turned on and off
-  QUIT        write counts to standard error; the server goes on"
+  QUIT        write counts and what each fiber does to standard error; the server goes on"
     };
 }
 pub(crate) use help;
@@ -61,8 +61,11 @@ pub(crate) trait Operated: Send + 'static {
     /// Opens log files anew. Returns false if there are none.
     fn reopen_logs(&self) -> bool;
 
-    /// Returns what SIGQUIT is answered with, in a line.
+    /// Returns what SIGQUIT is answered with first, in a line.
     fn counts(&self) -> String;
+
+    /// Returns what each fiber does, for the lines that follow.
+    fn fibers(&self) -> String;
 }
 
 /// A thread that attends to the signals until this is dropped.
@@ -101,4 +104,7 @@ fn answer<S: Operated>(server: &S, signal: i32) {
         _ => "there is no log to open anew".to_owned(),
     };
     say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
+    if signal == SIGQUIT {
+        say(io::stderr(), server.fibers().trim_end());
+    }
 }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use plainweave::Runtime;
@@ -20,6 +20,7 @@ use super::shared::Cache;
 use super::{admin, dump};
 use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes};
+use crate::fibers::{self, FiberPages};
 use crate::signals::{self, Stop};
 
 /// Pause after an accept that failed for lack of descriptors or memory.
@@ -32,7 +33,7 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A cache on its runtime.
 pub(super) struct Server {
-    runtimes: Runtimes,
+    runtimes: Arc<Runtimes>,
     shared: Shared,
 }
 
@@ -46,12 +47,12 @@ struct Shared {
 impl Server {
     pub(super) fn new(runtimes: Runtimes, cache: Cache) -> Self {
         let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
-        Self { runtimes, shared: Shared { cache: Arc::new(cache), architecture, loops } }
+        Self { runtimes: Arc::new(runtimes), shared: Shared { cache: Arc::new(cache), architecture, loops } }
     }
 
     /// Returns what signals reach.
     pub(super) fn operated(&self) -> Operated {
-        Operated(self.shared.cache.clone())
+        Operated(self.shared.cache.clone(), Arc::downgrade(&self.runtimes))
     }
 
     /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
@@ -68,7 +69,6 @@ impl Server {
         if shared.cache.verbosity() >= 1 {
             shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
         }
-        let runtimes = Arc::new(runtimes);
         let mut open = Vec::new();
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
@@ -76,7 +76,10 @@ impl Server {
             shared.start(&runtimes.main, &Arc::new(listener));
         }
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
-        let start = |listener| Admin::start(listener, move |path| admin::page(&cache, &watched, path));
+        let start = |listener: std::net::TcpListener| {
+            let fibers = FiberPages::new(watched.clone(), listener.local_addr()?);
+            Admin::start(listener, fibers, move |path| admin::page(&cache, &watched, path))
+        };
         let _admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
@@ -105,7 +108,7 @@ impl Server {
 }
 
 /// What signals reach.
-pub(super) struct Operated(Arc<Cache>);
+pub(super) struct Operated(Arc<Cache>, Weak<Runtimes>);
 
 impl signals::Operated for Operated {
     const NAME: &'static str = "plainweave cache";
@@ -118,6 +121,10 @@ impl signals::Operated for Operated {
         let (clients, stored) = (&self.0.clients, self.0.store.stats());
         let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
         format!("{now} connections, {accepted} accepted, {} items of {} bytes", stored.items, stored.bytes)
+    }
+
+    fn fibers(&self) -> String {
+        fibers::text(&self.1, false, |dump| dump)
     }
 }
 

@@ -18,6 +18,7 @@ use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
 use crate::admin::{self, Admin, Figures, Page};
 use crate::architecture::Runtimes;
+use crate::fibers::FiberPages;
 
 /// What is watched with, before the server is built.
 pub(super) struct Observers {
@@ -87,6 +88,7 @@ impl Observers {
         let admin = match (self.listener, self.counters) {
             (Some(listener), Some(counters)) => {
                 let (server, admission, start) = (server.clone(), admission.clone(), Instant::now());
+                let fibers = FiberPages::new(runtimes.clone(), listener.local_addr()?);
                 let page = move |path: &str| match path {
                     "/metrics" => {
                         let figures = Figures::default();
@@ -97,7 +99,7 @@ impl Observers {
                     }
                     path => health(path, server.is_stopping()),
                 };
-                Some(Admin::start(listener, page)?)
+                Some(Admin::start(listener, fibers, page)?)
             }
             _ => None,
         };
@@ -105,11 +107,19 @@ impl Observers {
     }
 }
 
+/// What `/` says.
+const PAGES: &str = "\
+/metrics      Prometheus
+/health       200, or 503 while the server stops
+/fibers       what each fiber does; /fibers?stacks=1 with their stacks
+/fibers.json  the same as JSON
+";
+
 fn health(path: &str, stopping: bool) -> Page {
     match path {
         "/health" if stopping => Err(StatusCode::SERVICE_UNAVAILABLE),
         "/health" => Ok(("text/plain", "ok\n".to_owned())),
-        "/" => Ok(("text/plain", "/metrics  Prometheus\n/health   200, or 503 while the server stops\n".to_owned())),
+        "/" => Ok(("text/plain", PAGES.to_owned())),
         _ => Err(StatusCode::NOT_FOUND),
     }
 }

@@ -88,6 +88,11 @@ impl PinnedState {
         self.has_suspended.get()
     }
 
+    /// Returns whether the fiber is suspended.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.phase.get() == Phase::Suspended
+    }
+
     /// Wakes the fiber locally.
     ///
     /// Context: its worker.

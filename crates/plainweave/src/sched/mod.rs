@@ -45,6 +45,7 @@
 //! | one blocking system call | [`io_call`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |
 //! | what all threads share; how a pool ends | [`pool`] |
+//! | what every fiber does, asked while they run | [`inspect`] |
 //! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
 pub(crate) mod blocking_pool;
@@ -52,6 +53,7 @@ pub(crate) mod children;
 pub(crate) mod closure;
 mod end;
 pub(crate) mod idle_conn;
+pub(crate) mod inspect;
 pub(crate) mod io_call;
 mod load;
 mod local_policy;

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::blocking_pool::BlockingPool;
+use super::inspect::Inspections;
 use super::outside::{Outside, PushOutside};
 use super::spare::Role;
 use super::worker::{WorkerCtx, current_worker};
@@ -75,6 +76,8 @@ pub(crate) struct PoolShared {
     pub(crate) blocking: BlockingPool,
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
+    /// Dumps that wait for workers to describe their fibers.
+    pub(super) inspections: Inspections,
 }
 
 /// The watchdog's counters.
@@ -140,6 +143,7 @@ impl PoolShared {
             blocking: BlockingPool::new(config.blocking_threads),
             watchdog_bell: Bell::new(),
             counts: Counts::default(),
+            inspections: Inspections::default(),
         }))
     }
 

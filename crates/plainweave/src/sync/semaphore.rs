@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::{self, Entry, Grant, WaitQueue, Waited};
+use super::wait_queue::{self, Entry, Facts, Grant, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -18,6 +18,12 @@ const CLOSED: u32 = 0;
 struct State {
     permits: usize,
     closed: bool,
+}
+
+impl Primitive for State {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "semaphore", counts: [(self.permits, "permits"), (0, ""), (0, "")], ..Facts::default() }
+    }
 }
 
 type Locked = wait_queue::Locked<State, 1>;

@@ -38,6 +38,7 @@
 //! Woken fibers are pushed as from outside the pool, so any free worker runs them. A **started** fiber that is pinned
 //! (`BeforeStart`) can only wait: that is the price of pinning.
 //!
+//!
 //! # Rejected
 //! * *Idle workers watch the others*: each would need a period, and a worker that went to sleep before the stall began
 //!   has none.
@@ -73,10 +74,11 @@ use crate::sys::{self, PollEntry, PollFlags};
 pub(crate) use print::once_for_each_place;
 use report::NoSpare;
 use reporter::{Note, Notes};
-pub(crate) use reporter::{OnStall, Reporter};
-pub(crate) use sample::install;
+pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
+pub(crate) use sample::{Sample, ask, install};
 pub(crate) use spares::Start;
 use spares::{Spares, Stalled};
+pub(crate) use unwind::Tables;
 
 /// Interval between two scans while stalls are likely.
 const CLOSE: Duration = Duration::from_millis(1);
@@ -200,8 +202,10 @@ impl Watchdog {
             if stands_still && held >= period {
                 // If it slept then, it may have been held up for most of the time since.
                 stalled.push(Stalled { id, long: held >= self.stall_after });
+                worker.held_since.store(self.pool.nanos(seen.since), Ordering::Relaxed);
             }
             if !stands_still || seen.asleep {
+                worker.held_since.store(0, Ordering::Relaxed);
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
                 // Its thread exists as long as its `RemoteIo` is there.
