@@ -77,6 +77,7 @@ impl Runtime {
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
         // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());
+        let _waits = self.pool.caller_waits();
         let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
             // SAFETY: this section ends when the fiber has ended, or not at all.
             unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) }.join_always()
