@@ -44,6 +44,7 @@ use crate::shim::atomic::Ordering;
 
 /// What a pinned fiber does, as its worker knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum Phase {
     /// Running, or on a queue.
     Awake,
@@ -70,7 +71,9 @@ pub(crate) enum WakeAction {
 ///
 /// Context: its worker's thread only.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct PinnedState {
+    /// First field: debuggers read it (`fiber/layout`).
     phase: Cell<Phase>,
     has_suspended: Cell<bool>,
 }

@@ -18,6 +18,7 @@
 pub(crate) mod blocks;
 pub(crate) mod cancel;
 mod handle;
+mod layout;
 pub(crate) mod note;
 pub(crate) mod saved;
 mod task;
@@ -48,6 +49,7 @@ use wait_link::Waiter;
 
 /// When a fiber may change its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Movement {
     /// Never: it runs on the worker that it was spawned for.
     Never,

@@ -11,6 +11,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/fiber/handle.rs",
     "crates/plainweave/src/atomics/join.rs",
     "crates/plainweave/src/fiber/mod.rs",
+    "crates/plainweave/src/fiber/layout.rs",
     "crates/plainweave/src/fiber/note.rs",
     "crates/plainweave/src/fiber/saved.rs",
     "crates/plainweave/src/fiber/task.rs",
