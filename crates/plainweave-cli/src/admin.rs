@@ -20,6 +20,7 @@ use plainweave_http::header::{
 };
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
 
+use crate::fibers::FiberPages;
 /// For pages in progress when the server ends.
 const LAST: Duration = Duration::from_millis(200);
 
@@ -98,9 +99,10 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves `page` on one worker. `details`: whether other machines may see them too.
+    /// Serves `fibers` and `page` on one worker. `details`: whether other machines may see them too.
     pub(crate) fn start(
         listener: TcpListener,
+        fibers: FiberPages,
         details: bool,
         page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
@@ -109,8 +111,15 @@ impl Admin {
         let runtime = runtime.context("cannot start the runtime of the admin address")?;
         let limits = Limits { idle_timeout: Duration::from_secs(300), ..Limits::default() };
         let handler = move |request: &mut Request<'_>| {
-            let details = details || (local && names_this_machine(request.host()));
-            answer(&page, request, details)
+            let here = local && names_this_machine(request.host());
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                let response = Response::plain(StatusCode::METHOD_NOT_ALLOWED);
+                return protected(response.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")), "");
+            }
+            match fibers.answer(request.path(), request.query(), here) {
+                Some(response) => protected(response, ""),
+                None => answer(page(Asked { path: request.path(), details: details || here })),
+            }
         };
         let server = Arc::new(Server::new(handler).with_limits(limits));
         let listener = net::TcpListener::from_std(listener)?;
@@ -127,12 +136,8 @@ impl Drop for Admin {
     }
 }
 
-fn answer(page: &impl Fn(Asked<'_>) -> Page, request: &Request<'_>, details: bool) -> Response {
-    if *request.method() != Method::GET && *request.method() != Method::HEAD {
-        let response = Response::plain(StatusCode::METHOD_NOT_ALLOWED);
-        return protected(response.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")), "");
-    }
-    match page(Asked { path: request.path(), details }) {
+fn answer(page: Page) -> Response {
+    match page {
         Ok((HTML, text)) => {
             let nonce = nonce();
             let allowed =

@@ -11,6 +11,7 @@ mod bench_flags;
 pub mod cache;
 mod console;
 mod engine;
+mod fibers;
 mod flag;
 mod load;
 mod memory_limit;

@@ -25,7 +25,7 @@ Signals:
   HUP         open log files anew; once there is a configuration, load it again
   USR1        open log files anew
   USR2        write the trace, see --trace
-  QUIT        write counts to standard error; the server goes on"
+  QUIT        write counts and what each fiber does to standard error; the server goes on"
     };
 }
 pub(crate) use help;
@@ -65,8 +65,11 @@ pub(crate) trait Operated: Send + 'static {
     /// Returns where the trace goes, if there is one.
     fn trace(&self) -> Option<&TraceFile>;
 
-    /// Returns what SIGQUIT is answered with, in a line.
+    /// Returns what SIGQUIT is answered with first, in a line.
     fn counts(&self) -> String;
+
+    /// Returns what each fiber does, for the lines that follow.
+    fn fibers(&self) -> String;
 }
 
 /// A thread that attends to the signals until this is dropped.
@@ -109,4 +112,7 @@ fn answer<S: Operated>(server: &S, signal: i32) {
         _ => "there is no log to open anew".to_owned(),
     };
     say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
+    if signal == SIGQUIT {
+        say(io::stderr(), server.fibers().trim_end());
+    }
 }

@@ -274,3 +274,33 @@ fn stalls_are_looked_into_on_demand() {
         assert_eq!(caught >> bit & 1 == 1, asks, "{flags:?}");
     }
 }
+
+#[test]
+fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
+    for io in ["epoll", "uring"] {
+        let server = Running::start(&["--admin", "127.0.0.1:0", "--io", io]);
+        let admin = admin(&server);
+        let text = get(admin, "/fibers");
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("\r\n\r\nruntime main: "), "{text}");
+        assert!(text.contains("waiting for I/O") && !text.contains("\n    "), "{text}");
+        let text = get(admin, "/fibers?x&stacks=1");
+        assert!(text.contains("\n    "), "{text}");
+        for path in ["/fibers.json", "/fibers.json?stacks=1"] {
+            let text = get(admin, path);
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
+            let json: serde_json::Value = serde_json::from_str(body).unwrap();
+            let dump = &json["runtimes"][0]["dump"];
+            assert_eq!(json["runtimes"][0]["name"], "main");
+            let waits = dump["fibers"].as_array().unwrap().iter().find(|fiber| fiber["reason"] == "io").unwrap();
+            assert_eq!(waits["frames"].as_array().unwrap().is_empty(), path == "/fibers.json", "{body}");
+        }
+    }
+    let server = Running::start(&["--admin", "0.0.0.0:0"]);
+    let admin = (std::net::Ipv4Addr::LOCALHOST, admin(&server).port()).into();
+    for path in ["/fibers?stacks=1", "/fibers.json?stacks=1"] {
+        let text = get(admin, path);
+        assert!(text.starts_with("HTTP/1.1 403") && text.contains("only where --admin is a loopback"), "{text}");
+    }
+    assert!(get(admin, "/fibers").contains("\r\n\r\nruntime main: "));
+}

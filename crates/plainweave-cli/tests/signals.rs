@@ -84,6 +84,15 @@ fn no_signal_of_an_operator_ends_a_server() {
             let line = server.signal(signal);
             assert!(line.starts_with(&format!("{name}: {signal_name}: ")) && line.contains(effect), "{line}");
         }
+        // After the counts, each fiber: the one that accepts is among them.
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line: &String| !line.starts_with("fiber #")) {
+            let mut line = String::new();
+            assert!(server.said.read_line(&mut line).unwrap() > 0, "{lines:?}");
+            lines.push(line);
+        }
+        assert!(lines[0].starts_with("runtime main: ") && lines[0].contains(" fibers: "), "{lines:?}");
+        assert!(lines[1].starts_with("worker 0: "), "{lines:?}");
         server.serves();
         server.stop();
     }

@@ -21,7 +21,7 @@ use crate::sched::recorder::Recorder;
 use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
-use crate::watchdog::{self, OnStall};
+use crate::watchdog::{self, OnDeadlock, OnStall};
 use machine::{available_cpus, topology};
 
 /// The most threads that serve `blocking` calls, by default.
@@ -53,6 +53,7 @@ pub struct RuntimeBuilder {
     shutdown: Duration,
     stall_after: Option<Duration>,
     on_stall: Option<OnStall>,
+    on_deadlock: Option<OnDeadlock>,
     report_stalls: Option<bool>,
     seed: u64,
     name: String,
@@ -74,6 +75,7 @@ impl RuntimeBuilder {
             shutdown: SHUTDOWN,
             stall_after: Some(stalls::STALL_AFTER),
             on_stall: None,
+            on_deadlock: None,
             report_stalls: None,
             seed: 0,
             name: "plainweave".to_owned(),

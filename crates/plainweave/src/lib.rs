@@ -63,12 +63,14 @@
 //! ([`is_cancelled`]) or its deadline has passed. [`mod@future`] runs async code on fibers. [`policy`] decides which
 //! fiber runs next, and [`queue`] is what policies are built from. [`pools`] puts several runtimes side by side.
 //! [`trace`] shows what workers did.
+//! [`mod@dump`] lists all fibers and what each of them waits for.
 
 mod abort;
 mod added_workers;
 mod atomics;
 mod blocking;
 mod builder;
+pub mod dump;
 mod fiber;
 mod fiber_local;
 pub mod fs;
@@ -98,6 +100,7 @@ mod api {
     pub use crate::added_workers::AddedWorkers;
     pub use crate::blocking::blocking;
     pub use crate::builder::RuntimeBuilder;
+    pub use crate::dump::{Dump, dump};
     pub use crate::fiber::cancel::{CancelReason, Cancelled, cancel_reason, is_cancelled};
     pub use crate::fiber::{FiberTask, Movement, Reason};
     pub use crate::fiber_local::Storage;

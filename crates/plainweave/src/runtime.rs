@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::abort::{no_unwind, warn};
 use crate::builder::RuntimeBuilder;
+use crate::dump::{Dump, Options};
 use crate::fiber::Movement;
 use crate::fiber_local::Storage;
 use crate::metrics::Metrics;
@@ -76,6 +77,7 @@ impl Runtime {
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
         // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());
+        let _waits = self.pool.caller_waits();
         let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
             // SAFETY: this section ends when the fiber has ended, or not at all.
             unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) }.join_always()
@@ -164,6 +166,20 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.pool)
+    }
+
+    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump`].
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.dump_with(&Options::new())
+    }
+
+    /// Returns what each of the runtime's fibers does now.
+    ///
+    /// Context: any thread or fiber; a fiber yields meanwhile.
+    #[must_use]
+    pub fn dump_with(&self, options: &Options) -> Dump {
+        Dump::of(&self.pool, options)
     }
 
     /// Closes every idle connection ([`crate::net::on_readable`]), present and future: each gets an error that

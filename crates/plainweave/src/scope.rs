@@ -75,6 +75,7 @@ pub(crate) fn scope_on<'env, T>(
         if result.is_err() {
             node.cancel(CancelReason::ScopePanicked);
         }
+        let _waits = scope.pool.caller_waits();
         data.wait(me);
     });
     match result {

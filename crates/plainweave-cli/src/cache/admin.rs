@@ -57,7 +57,11 @@ impl Shown {
             runtimes: &self.runtimes,
             listeners: &self.listeners,
             stalls: self.stalls.as_deref(),
-            links: if details { &["/metrics", "/health", "/hotkeys"] } else { &["/metrics", "/health"] },
+            links: if details {
+                &["/metrics", "/health", "/fibers", "/hotkeys"]
+            } else {
+                &["/metrics", "/health", "/fibers"]
+            },
         };
         common.figures(own(&self.cache, details), queues(&self.cache))
     }

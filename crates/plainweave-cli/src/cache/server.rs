@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use plainweave::Runtime;
@@ -21,6 +21,7 @@ use super::listen::Listeners;
 use super::shared::Cache;
 use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes};
+use crate::fibers::{self, FiberPages};
 use crate::signals::{self, Stop};
 use crate::stalls::Stalls;
 use crate::trace_file::TraceFile;
@@ -35,7 +36,7 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A cache on its runtime.
 pub(super) struct Server {
-    runtimes: Runtimes,
+    runtimes: Arc<Runtimes>,
     shared: Shared,
     stalls: Option<Arc<Stalls>>,
 }
@@ -50,12 +51,13 @@ struct Shared {
 impl Server {
     pub(super) fn new(runtimes: Runtimes, cache: Cache, stalls: Option<Arc<Stalls>>) -> Self {
         let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
-        Self { runtimes, shared: Shared { cache: Arc::new(cache), architecture, loops }, stalls }
+        let (runtimes, cache) = (Arc::new(runtimes), Arc::new(cache));
+        Self { runtimes, shared: Shared { cache, architecture, loops }, stalls }
     }
 
     /// Returns what signals reach.
     pub(super) fn operated(&self, trace: Option<Arc<TraceFile>>) -> Operated {
-        Operated { cache: self.shared.cache.clone(), trace }
+        Operated { cache: self.shared.cache.clone(), runtimes: Arc::downgrade(&self.runtimes), trace }
     }
 
     /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
@@ -72,7 +74,6 @@ impl Server {
         if shared.cache.verbosity() >= 1 {
             shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
         }
-        let runtimes = Arc::new(runtimes);
         let (mut open, mut handles) = (Vec::new(), Vec::new());
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
@@ -81,8 +82,10 @@ impl Server {
             shared.start(&runtimes.main, &Arc::new(listener));
         }
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
-        let shown = Shown { cache, runtimes: watched, listeners: handles, stalls, start: Instant::now() };
-        let start = |listener| Admin::start(listener, listeners.details, move |asked| shown.page(asked));
+        let shown = Shown { cache, runtimes: watched.clone(), listeners: handles, stalls, start: Instant::now() };
+        let start = |listener| {
+            Admin::start(listener, FiberPages::new(watched), listeners.details, move |asked| shown.page(asked))
+        };
         let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
@@ -115,6 +118,7 @@ impl Server {
 /// What signals reach.
 pub(super) struct Operated {
     cache: Arc<Cache>,
+    runtimes: Weak<Runtimes>,
     trace: Option<Arc<TraceFile>>,
 }
 
@@ -133,6 +137,10 @@ impl signals::Operated for Operated {
         let (clients, stored) = (&self.cache.clients, self.cache.store.stats());
         let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
         format!("{now} connections, {accepted} accepted, {} items of {} bytes", stored.items, stored.bytes)
+    }
+
+    fn fibers(&self) -> String {
+        fibers::text(&self.runtimes, false, |dump| dump)
     }
 }
 

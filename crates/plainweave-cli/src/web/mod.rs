@@ -31,6 +31,7 @@ use socket2::SockRef;
 
 use crate::architecture::Runtimes;
 use crate::console::say;
+use crate::fibers;
 use crate::memory_limit::MemoryLimit;
 use crate::signals::{self, Attention, Stop};
 use crate::stalls::Stalls;
@@ -133,6 +134,10 @@ impl signals::Operated for Operated {
         let metrics = self.runtimes.upgrade().map(|runtimes| runtimes.metrics()).unwrap_or_default();
         let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
         format!("{now} connections of at most {}, {accepted} accepted, {fibers} fibers", limit.max())
+    }
+
+    fn fibers(&self) -> String {
+        fibers::text(&self.runtimes, false, |dump| dump)
     }
 }
 

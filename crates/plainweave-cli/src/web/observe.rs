@@ -20,6 +20,7 @@ use super::slowest::Slowest;
 use super::status::{own, queues};
 use crate::admin::{self, Admin, Asked, Figures, Page};
 use crate::architecture::Runtimes;
+use crate::fibers::FiberPages;
 use crate::stalls::Stalls;
 use crate::status::{self, Common};
 
@@ -111,7 +112,8 @@ impl Observers {
         let admin = match (self.listener, self.record) {
             (Some(listener), Some(record)) => {
                 let pages = Pages { server: server.clone(), record, shown, log, start: Instant::now() };
-                Some(Admin::start(listener, self.details, move |asked| pages.page(asked))?)
+                let fibers = FiberPages::new(pages.shown.runtimes.clone());
+                Some(Admin::start(listener, fibers, self.details, move |asked| pages.page(asked))?)
             }
             _ => None,
         };
@@ -150,7 +152,7 @@ impl<H: Handler> Pages<H> {
             runtimes: &self.shown.runtimes,
             listeners: &self.shown.listeners,
             stalls: self.shown.stalls.as_deref(),
-            links: &["/metrics", "/health"],
+            links: &["/metrics", "/health", "/fibers"],
         };
         let (sums, slowest) = (self.record.counters.sums(), details.then_some(&self.record.slowest));
         let own = own(&sums, slowest, &self.shown.admission, self.log.as_deref().map(AccessLog::dropped));

@@ -43,6 +43,8 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
     }
     let (_, hot) = page(admin, "GET /hotkeys");
     assert!(hot.lines().nth(1).is_some_and(|line| line.ends_with(" hot")), "{hot}");
+    let (status, fibers) = page(admin, "GET /fibers?stacks=1");
+    assert!(status == "HTTP/1.1 200 OK" && fibers.starts_with("runtime main: "), "{fibers}");
     assert_eq!(page(admin, "GET /nothing").0, "HTTP/1.1 404 Not Found");
     assert_eq!(page(admin, "DELETE /metrics").0, "HTTP/1.1 405 Method Not Allowed");
 }

@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 use std::thread::Thread;
+use std::time::Instant;
 
 use crate::shim::atomic::{AtomicBool, Ordering, fence};
 
@@ -56,6 +57,14 @@ impl Bell {
     /// Context: the watchdog, attached.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
         self.sleep_by(quiet, std::thread::park);
+    }
+
+    /// Does the same until `end` at the latest.
+    ///
+    /// Context: the watchdog, attached.
+    pub(crate) fn sleep_until(&self, end: Instant, quiet: impl Fn() -> bool) {
+        let left = || end.saturating_duration_since(Instant::now());
+        self.sleep_by(|| quiet() && !left().is_zero(), || std::thread::park_timeout(left()));
     }
 
     fn sleep_by(&self, quiet: impl Fn() -> bool, park: impl Fn()) {

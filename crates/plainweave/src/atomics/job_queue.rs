@@ -126,6 +126,12 @@ impl<J, W> Jobs<J, W> {
         self.lock().free += 1;
     }
 
+    /// Returns the number of threads, and whether any of them has a job or one is queued.
+    pub(crate) fn threads(&self) -> (usize, bool) {
+        let state = self.lock();
+        (state.threads, state.free < state.threads || !state.queue.is_empty())
+    }
+
     /// Returns the number of jobs in the queue and of callers that found it full.
     #[cfg(test)]
     pub(crate) fn figures(&self) -> (usize, usize) {

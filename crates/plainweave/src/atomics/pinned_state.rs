@@ -44,6 +44,7 @@ use crate::shim::atomic::Ordering;
 
 /// What a pinned fiber does, as its worker knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum Phase {
     /// Running, or on a queue.
     Awake,
@@ -70,7 +71,9 @@ pub(crate) enum WakeAction {
 ///
 /// Context: its worker's thread only.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct PinnedState {
+    /// First field: debuggers read it (`fiber/layout`).
     phase: Cell<Phase>,
     has_suspended: Cell<bool>,
 }
@@ -86,6 +89,11 @@ impl PinnedState {
     #[inline]
     pub(crate) fn has_suspended(&self) -> bool {
         self.has_suspended.get()
+    }
+
+    /// Returns whether the fiber is suspended.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.phase.get() == Phase::Suspended
     }
 
     /// Wakes the fiber locally.

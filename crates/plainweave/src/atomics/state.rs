@@ -24,6 +24,10 @@
 //! `SUSPENDED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
 //! `loom_two_wakers_push_once`). The exchange is the last access of a waker to a fiber that it did not win.
 //!
+//! A dump claims a suspended fiber for a moment, to read what its frames hold ([`State::claim`]): it clears `SUSPENDED`
+//! as a waker does, and then adds it again as a worker does. A wake-up in between finds the fiber awake and leaves
+//! `NOTIFIED`, and the dump queues the fiber (`loom_a_claim_loses_no_wake`).
+//!
 //! # Payloads
 //! A wake-up may carry a payload that must not get lost and is delivered once: a token (`unpark`) or a grant (a
 //! semaphore's permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber
@@ -115,6 +119,16 @@ impl State {
         }
     }
 
+    /// Takes a suspended fiber from whoever may wake it, without waking it. Returns true if the caller now owns it: it
+    /// must call [`Self::suspend`] soon, and queue the fiber if that returns false.
+    ///
+    /// Context: not for pinned fibers.
+    pub(crate) fn claim(&self) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        let claimed = seen & !SUSPENDED;
+        seen != claimed && self.0.compare_exchange(seen, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Takes a payload of this kind out of the word. Returns true if there was one.
     ///
     /// Context: the fiber itself.
@@ -187,6 +201,33 @@ mod loom_models {
             }
             t.join().unwrap();
             assert!(seen || m.queued.load(Ordering::Acquire) == 1, "suspended for ever");
+        });
+    }
+
+    /// A fiber is suspended; one thread claims it and suspends it again while another wakes it with a grant. It is
+    /// queued once, and the grant comes once: from the word, or (here in `flag`) by the granter that has won the fiber.
+    #[test]
+    fn loom_a_claim_loses_no_wake() {
+        loom::model(|| {
+            let m = model();
+            assert!(m.state.suspend());
+            let granter = m.clone();
+            let granter = loom::thread::spawn(move || {
+                if granter.state.wake(WakePayload::Grant) {
+                    granter.flag.fetch_add(1, Ordering::Relaxed);
+                    granter.queued.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+            if m.state.claim() {
+                assert_eq!(m.flag.load(Ordering::Relaxed), 0, "the granter has not won it");
+                if !m.state.suspend() {
+                    m.queued.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+            granter.join().unwrap();
+            assert_eq!(m.queued.load(Ordering::Acquire), 1);
+            let grants = m.flag.load(Ordering::Relaxed) + u32::from(m.state.take(WakePayload::Grant));
+            assert_eq!(grants, 1);
         });
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{RuntimeBuilder, invalid};
@@ -11,8 +12,9 @@ use crate::io::driver::Access;
 use crate::runtime::Runtime;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
+use crate::watchdog::deadlock::Deadlock;
 use crate::watchdog::report::Stall;
-use crate::watchdog::{self, OnStall, Reporter, Watchdog};
+use crate::watchdog::{self, OnDeadlock, OnStall, Reporter, Watchdog};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
 const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
@@ -51,6 +53,18 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Calls `f` when nothing can run any more: all fibers wait for each other, or for something that only another
+    /// thread of the program can do ([`crate::stall::Deadlock::is_certain`]), while a plain thread waits in
+    /// [`Runtime::run`] or [`Runtime::scope`]. It comes half a second after the last fiber was suspended, and again
+    /// only after fibers have run. A wait that a timer, I/O, a job of the blocking pool or a future may end is no
+    /// deadlock. `f` runs on a thread of its own, which the runtime's end does not wait for; it may cancel fibers.
+    /// Without it, certain deadlocks go to standard error where stalls do ([`Self::report_stalls`]). On virtual time
+    /// there are none.
+    pub fn on_deadlock(mut self, f: impl Fn(&Deadlock) + Send + Sync + 'static) -> Self {
+        self.on_deadlock = Some(OnDeadlock(Arc::new(f)));
+        self
+    }
+
     /// Sets whether stalls are reported on standard error: the worker, the fiber and the program's own functions that
     /// it was in, each place in the code once. Default: in builds with debug assertions, if SIGURG has no handler. A
     /// function set by [`Self::on_stall`] gets the reports instead.
@@ -66,8 +80,13 @@ impl RuntimeBuilder {
         if self.stall_after.is_some_and(|limit| !STALL_LIMITS.contains(&limit)) {
             return Err(invalid(format!("stall_after: {:?} is out of range, 1 ms to 60 s", self.stall_after)));
         }
-        let reports = if self.on_stall.is_some() { "on_stall" } else { "report_stalls" };
-        if (self.on_stall.is_some() || self.report_stalls == Some(true)) && self.stall_after.is_none() {
+        let reports = match (&self.on_stall, &self.on_deadlock) {
+            (Some(_), _) => "on_stall",
+            (None, Some(_)) => "on_deadlock",
+            (None, None) => "report_stalls",
+        };
+        let wanted = self.on_stall.is_some() || self.on_deadlock.is_some() || self.report_stalls == Some(true);
+        if wanted && self.stall_after.is_none() {
             return Err(invalid(format!("{reports}: without a limit (stall_after) there are no stalls to report")));
         }
         Ok(())
@@ -91,7 +110,10 @@ impl RuntimeBuilder {
             }
             _ => None,
         };
-        let reports = on_stall.is_some();
+        // Deadlocks go where stalls go.
+        let prints = self.report_stalls.unwrap_or(cfg!(debug_assertions));
+        let on_deadlock = self.on_deadlock.or_else(|| prints.then(watchdog::print_certain));
+        let reports = on_stall.is_some() || on_deadlock.is_some();
         let most = runtime.pool.workers.len();
         let Some(limit) = self.stall_after.filter(|_| reports || most > 1) else { return Ok(()) };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
@@ -99,9 +121,10 @@ impl RuntimeBuilder {
         if let Some(on_stall) = on_stall {
             let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
             runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
+            runtime.pool.reporters.store(1, Ordering::Relaxed);
             notes = Some(sender);
         }
-        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, start);
+        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, on_deadlock, start);
         runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use slab::Slab;
 
-use super::FiberHandle;
+use super::{FiberHandle, Header};
 
 /// Why a fiber was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +185,21 @@ impl Node {
         // Drop it after the lock: the last reference to a fiber may run a destructor.
         let fiber = self.lock().members.try_remove(key);
         drop(fiber);
+    }
+
+    /// Returns the numbers of fibers in the scope, at most so many, for dumps. A child that takes up a place has a node
+    /// of its own, below.
+    pub(crate) fn members(&self, most: usize, wanted: impl Fn(&Header) -> bool) -> Vec<u64> {
+        let own = |node: &Self, ids: &mut Vec<u64>| {
+            let inner = node.lock();
+            let members = inner.members.iter().map(|(_, fiber)| fiber.header()).filter(|fiber| wanted(fiber));
+            ids.extend(members.map(Header::id).take(most.saturating_sub(ids.len())));
+        };
+        let mut ids = Vec::new();
+        own(self, &mut ids);
+        let below: Vec<_> = self.lock().children.iter().filter_map(|(_, child)| child.upgrade()).collect();
+        below.iter().filter(|node| node.place.is_some()).for_each(|node| own(node, &mut ids));
+        ids
     }
 
     /// Returns the places that nobody gets before the fibers of this node have ended: its own, and those above it,

@@ -18,6 +18,9 @@
 pub(crate) mod blocks;
 pub(crate) mod cancel;
 mod handle;
+mod layout;
+pub(crate) mod note;
+pub(crate) mod saved;
 mod task;
 pub(crate) mod wait_link;
 
@@ -40,11 +43,13 @@ use crate::timer::KeyCell;
 use blocks::Blocks;
 use cancel::{CancelWord, Node};
 pub(crate) use handle::FiberHandle;
+use note::{Note, Waits};
 pub use task::FiberTask;
 use wait_link::Waiter;
 
 /// When a fiber may change its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Movement {
     /// Never: it runs on the worker that it was spawned for.
     Never,
@@ -78,6 +83,7 @@ pub(crate) enum Switch {
 
 /// What a suspended fiber waits for; used in reports, and in the message when a wait can never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Reason {
     /// `park()`.
     Park,
@@ -134,8 +140,6 @@ pub(crate) struct Header {
     movement: Movement,
     pub(crate) cancel: CancelWord,
     pub(crate) own: Own,
-
-    name: Option<Box<str>>,
 }
 
 // Where the second and the third line begin, see above.
@@ -163,7 +167,7 @@ pub(crate) struct Own {
     /// The payload left by the waker that won the fiber: see `state`.
     token: Cell<bool>,
     grant: Cell<bool>,
-    pub(crate) reason: Cell<Reason>,
+    pub(crate) waits: Waits,
     /// Set when `timer` has fired; guarded as `timer` is.
     pub(crate) timer_fired: Cell<bool>,
     /// Whether it has fiber-local storage: `block` is set.
@@ -185,6 +189,10 @@ pub(crate) struct Own {
     pub(crate) registered: Cell<u32>,
     /// Stack size in bytes; 0 for the pool's default.
     pub(crate) stack_size: u32,
+    /// What it waits for, while `waits` says that there is one.
+    pub(crate) note: Cell<*const Note>,
+    /// When it started, in nanoseconds since the pool's epoch; set once, before the fiber is put on record.
+    pub(crate) born: Cell<u64>,
 }
 
 /// The functions that depend on the fiber's types.
@@ -256,11 +264,13 @@ impl Header {
     #[inline(always)]
     pub(crate) unsafe fn write(place: *mut Self, spec: FiberSpec, refs: usize, vtable: &'static VTable) {
         let id = next_id();
-        let name = spec.name.as_deref().unwrap_or("");
+        let name_len = spec.name.as_deref().map_or(0, str::len);
+        // Taken back when the header is dropped.
+        let name_ptr = spec.name.map_or("".as_ptr(), |name| Box::into_raw(name).cast::<u8>().cast_const());
         // SAFETY: the caller's promise.
         unsafe {
             write_fields!(place, Header {
-                info: OverflowInfo { name_ptr: name.as_ptr(), name_len: name.len(), id },
+                info: OverflowInfo { name_ptr, name_len, id },
                 state: State::new(),
                 refs: AtomicUsize::new(refs),
                 vtable: vtable,
@@ -272,8 +282,7 @@ impl Header {
                 movement: spec.movement,
                 stamp: AtomicU64::new(0),
                 urgency: spec.urgency,
-                cancel: CancelWord::default(),
-                name: spec.name;
+                cancel: CancelWord::default();
                 own
             });
             write_fields!(
@@ -294,7 +303,9 @@ impl Header {
                     grant: Cell::new(false),
                     registered: Cell::new(0),
                     stack_size: spec.stack_size,
-                    reason: Cell::new(Reason::Park)
+                    waits: Waits::new(),
+                    note: Cell::new(ptr::null()),
+                    born: Cell::new(0)
                 }
             );
         }
@@ -310,7 +321,13 @@ impl Header {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        if self.info.name_len == 0 {
+            return None;
+        }
+        // SAFETY: the box that `write` has taken apart; it is freed with the header.
+        let bytes = unsafe { std::slice::from_raw_parts(self.info.name_ptr, self.info.name_len) };
+        // SAFETY: it was a `str`.
+        Some(unsafe { std::str::from_utf8_unchecked(bytes) })
     }
 
     pub(crate) fn urgency(&self) -> Urgency {
@@ -371,6 +388,12 @@ impl Header {
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
         self.own.has_block.get()
+    }
+
+    /// Returns the regular worker that it ran on last, or runs on.
+    pub(crate) fn last_worker(&self) -> Option<WorkerId> {
+        let w = self.last_worker.load(Ordering::Relaxed);
+        (w != NOWHERE).then_some(w as usize)
     }
 
     /// Returns whether the fiber has not ended; for reports.
@@ -438,6 +461,16 @@ fn next_id() -> u64 {
         ids.set((next + 1, end));
         next
     })
+}
+
+impl Drop for Header {
+    fn drop(&mut self) {
+        if self.info.name_len > 0 {
+            let name = ptr::slice_from_raw_parts_mut(self.info.name_ptr.cast_mut(), self.info.name_len);
+            // SAFETY: the box that `write` has taken apart, once; it held a `str`.
+            drop(unsafe { Box::from_raw(name) });
+        }
+    }
 }
 
 impl fmt::Debug for Header {

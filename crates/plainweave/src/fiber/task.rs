@@ -9,7 +9,7 @@ use corosensei::{Coroutine, Yielder};
 
 use super::blocks::Blocks;
 use super::handle::release;
-use super::{CURRENT, Coro, Header, Host, NEVER, NOWHERE, Switch, set_current};
+use super::{CURRENT, Coro, Header, Host, NEVER, Switch, set_current};
 use crate::abort::abort;
 use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
@@ -214,8 +214,7 @@ impl Task for FiberTask {
     }
 
     fn last_worker(&self) -> Option<WorkerId> {
-        let w = self.header().last_worker.load(Ordering::Relaxed);
-        (w != NOWHERE).then_some(w as usize)
+        self.header().last_worker()
     }
 
     fn stamp(&self) -> u64 {

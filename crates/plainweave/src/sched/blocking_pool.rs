@@ -31,6 +31,16 @@ impl BlockingPool {
         self.0.close();
     }
 
+    /// Returns whether a job runs or waits to.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.threads().1
+    }
+
+    /// Returns the number of its threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.0.threads().0
+    }
+
     /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is room.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let start = || {

@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex};
 use super::closure;
 use super::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::fiber::cancel::Node;
+use crate::fiber::note::{Describe, Note, Object};
 use crate::fiber::{self, FiberHandle, Header, Reason};
+
+/// Limit on the children that a dump names.
+const MOST_CHILDREN: usize = 1000;
 
 /// The data that children share with their scope. Outlives both.
 #[derive(Debug)]
@@ -36,7 +40,8 @@ impl ScopeData {
     /// shutdown, which know no scopes) it cancels the scope too.
     pub(crate) fn wait(&self, me: Option<&Header>) {
         let done = || (self.running.load(Ordering::Acquire) == 0).then_some(());
-        let waited = wait::until(WaitSpec::new(Reason::Scope, Interrupts::Ignored), || {
+        let note = Note::of(self);
+        let waited = wait::until(WaitSpec::new(Reason::Scope, Interrupts::Ignored).note(&note), || {
             if let Some(reason) = me.and_then(Header::stop_reason) {
                 self.node.cancel(reason);
             }
@@ -60,6 +65,16 @@ impl ScopeData {
 
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+}
+
+impl Describe for ScopeData {
+    fn describe(&self, pool: *const (), object: &mut Object) {
+        let running = self.running.load(Ordering::Acquire);
+        (object.kind, object.address) = ("scope", std::ptr::from_ref(self).addr());
+        object.fibers = self.node.members(MOST_CHILDREN, |child| std::ptr::eq(child.pool_ptr().as_ptr(), pool));
+        object.unknown = running.saturating_sub(object.fibers.len());
+        object.about = format!("{running} of its fibers have not ended");
     }
 }
 

@@ -13,6 +13,7 @@ use std::task;
 use crate::atomics::join::{Finished, Join};
 use crate::fiber::blocks::{self, Blocks};
 use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::note::Note;
 use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Reason, VTable, write_fields};
 use crate::fiber_local;
 use crate::sched::children::ScopeData;
@@ -225,7 +226,8 @@ impl<T> RawJoin<T> {
         if join.is_done() || !join.wait(Waker::current()) {
             return Ok(());
         }
-        let wait = WaitSpec::new(Reason::Join, interrupts).target(self.header());
+        let note = Note::of(self.header());
+        let wait = WaitSpec::new(Reason::Join, interrupts).target(self.header()).note(&note);
         let waited = wait::until(wait, || join.is_done().then_some(()));
         if waited.is_err() && !join.retract() {
             return Ok(());

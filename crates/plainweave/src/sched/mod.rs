@@ -46,6 +46,7 @@
 //! | an idle connection that needs no fiber | [`idle_conn`] |
 //! | what all threads share; how a pool ends | [`pool`] |
 //! | what a worker counts, for `Metrics`; what it records, for a trace | [`counts`]; [`recorder`], [`event`] |
+//! | what every fiber does, asked while they run | [`inspect`] |
 //! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
 pub(crate) mod blocking_pool;
@@ -55,6 +56,7 @@ mod counts;
 mod end;
 pub(crate) mod event;
 pub(crate) mod idle_conn;
+pub(crate) mod inspect;
 pub(crate) mod io_call;
 mod load;
 mod local_policy;

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::blocking_pool::BlockingPool;
+use super::inspect::Inspections;
 use super::outside::{Outside, PushOutside};
 use super::recorder::Recorder;
 use super::spare::Role;
@@ -35,7 +36,7 @@ use crate::atomics::bell::Bell;
 use crate::atomics::gate::Gate;
 use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
-use crate::fiber::{FiberHandle, FiberSpec, FiberTask, Header, Movement, NEVER, Urgency};
+use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Movement, NEVER, Urgency};
 use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
@@ -77,6 +78,21 @@ pub(crate) struct PoolShared {
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
     pub(crate) recorder: Option<Arc<Recorder>>,
+    /// Dumps that wait for workers to describe their fibers.
+    pub(super) inspections: Inspections,
+    /// Plain threads that wait for its fibers in `run` or `scope`.
+    pub(crate) callers: AtomicUsize,
+    /// Threads that report stalls: one or none.
+    pub(crate) reporters: AtomicUsize,
+}
+
+/// A plain thread that waits for fibers of the pool, until dropped.
+pub(crate) struct CallerWaits<'a>(&'a PoolShared);
+
+impl Drop for CallerWaits<'_> {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The watchdog's counters.
@@ -144,6 +160,9 @@ impl PoolShared {
             watchdog_bell: Bell::new(),
             counts: Counts::default(),
             recorder: config.recorder.clone(),
+            inspections: Inspections::default(),
+            callers: AtomicUsize::new(0),
+            reporters: AtomicUsize::new(0),
         }))
     }
 
@@ -180,6 +199,21 @@ impl PoolShared {
         let idle = sum(|worker| &worker.idle_conns);
         let spawned = sum(|worker| &worker.spawned) + self.spawned_outside.load(Ordering::Acquire);
         (spawned.saturating_sub(ended), idle)
+    }
+
+    /// Returns the number of idle connections.
+    pub(crate) fn idle_connections(&self) -> u64 {
+        self.live_and_idle().1
+    }
+
+    /// Notes that the calling thread waits for fibers of this pool, if it is a plain one: a deadlock is reported only
+    /// then.
+    pub(crate) fn caller_waits(&self) -> Option<CallerWaits<'_>> {
+        if fiber::current().is_some() {
+            return None;
+        }
+        self.callers.fetch_add(1, Ordering::Relaxed);
+        Some(CallerWaits(self))
     }
 
     #[inline]

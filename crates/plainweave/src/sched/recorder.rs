@@ -210,7 +210,7 @@ impl Lane {
     /// Context: the worker still owns the fiber.
     pub(super) fn stops(&self, fiber: &Header, switch: Option<Switch>) {
         let time = self.recorder.clock.read();
-        let why = Stop::new(switch, fiber.own.reason.get());
+        let why = Stop::new(switch, fiber.own.waits.reason());
         self.ring.write(Event::Stops { fiber: fiber.id(), why }.encode(time));
         self.switched.set(Some(time));
     }

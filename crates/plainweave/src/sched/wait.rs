@@ -30,6 +30,7 @@ use crossbeam_utils::sync::{Parker, Unparker};
 use crate::abort::abort;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::note::Note;
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::io::eventfd::Wakeup;
 use crate::sched::worker::TimerTarget;
@@ -196,12 +197,13 @@ pub(crate) struct WaitSpec<'a> {
     timeout: Option<Duration>,
     /// The fiber waited for.
     target: Option<&'a Header>,
+    note: Option<&'a Note>,
 }
 
 impl<'a> WaitSpec<'a> {
     #[inline(always)]
     pub(crate) fn new(reason: Reason, interrupts: Interrupts) -> Self {
-        Self { reason, interrupts, timeout: None, target: None }
+        Self { reason, interrupts, timeout: None, target: None, note: None }
     }
 
     /// Ends the wait after this time. Has no effect where interrupts are ignored.
@@ -214,6 +216,12 @@ impl<'a> WaitSpec<'a> {
     #[inline(always)]
     pub(crate) fn target(self, fiber: &'a Header) -> Self {
         Self { target: Some(fiber), ..self }
+    }
+
+    /// Leaves a note of the object waited for, for dumps.
+    #[inline(always)]
+    pub(crate) fn note(self, note: &'a Note) -> Self {
+        Self { note: Some(note), ..self }
     }
 
     #[inline(always)]
@@ -260,7 +268,7 @@ pub(crate) fn until_on_fiber<R>(
                 return Err(Interrupt::TimedOut);
             }
         }
-        late = suspend(header, wait.reason, deadline);
+        late = suspend_for(header, wait.reason, wait.note, deadline);
     }
 }
 
@@ -323,7 +331,15 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
 /// While a timer is armed the fiber is pinned to the worker whose wheel holds it, even if it may move.
 #[inline(always)]
 pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
-    header.own.reason.set(reason);
+    suspend_for(header, reason, None, deadline)
+}
+
+#[inline(always)]
+fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u64) -> bool {
+    header.own.waits.set(reason, note.is_some());
+    if let Some(note) = note {
+        header.own.note.set(note);
+    }
     if deadline == NEVER {
         header.switch(Switch::Suspend);
         return false;
@@ -334,6 +350,7 @@ pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
 #[inline(never)]
 fn suspend_until(header: &Header, deadline: u64) -> bool {
     let pin = Pin::new(header);
+    header.own.waits.set_timed();
     header.own.timer_fired.set(false);
     let target = TimerTarget::Fiber(NonNull::from(header));
     {

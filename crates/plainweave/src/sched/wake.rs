@@ -329,7 +329,7 @@ impl IoCx<'_> {
             return; // It is awake, and will check its condition.
         }
         // This call owns the fiber now. Only its own worker can cancel an operation that is still pending.
-        if over || header.own.reason.get() != Reason::Io {
+        if over || !header.own.waits.is_for(Reason::Io) {
             self.unbind(header);
         }
         // SAFETY: `State::wake` gave the right to queue it to this caller alone.
@@ -351,7 +351,7 @@ impl IoCx<'_> {
     pub(super) fn unpin_woken(self, header: &Header) {
         // A fiber that waits for I/O may have an operation at this driver, whose completion it must see.
         if header.movement() == Movement::Anytime
-            && header.own.reason.get() != Reason::Io
+            && !header.own.waits.is_for(Reason::Io)
             && header.pinned_to().is_some()
         {
             self.unbind(header);

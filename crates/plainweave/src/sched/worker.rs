@@ -387,8 +387,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.close_if_requested();
     }
 
-    /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool says so. Returns
-    /// whether it did either.
+    /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool says so. Describes
+    /// some of its fibers if a dump has asked. Returns whether it did any of these.
     pub(super) fn close_if_requested(&self) -> bool {
         let closed = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
         if closed {
@@ -400,7 +400,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // SAFETY: on the list, so not retired; waking retires nothing.
             pinned.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
-        closed || closing
+        self.answer_if_asked() || closed || closing
     }
 
     // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
@@ -471,6 +471,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if header.movement() == Movement::BeforeStart {
             header.pin_to(Some(ctx.id()));
         }
+        header.own.born.set(ctx.last_reading());
         // Record it before it first checks whether the pool is closing: it sees that, or is found and woken.
         let key = match header.movement() {
             Movement::Anytime => ctx.pool.register(ctx.id(), header),

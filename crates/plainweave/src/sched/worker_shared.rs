@@ -50,6 +50,9 @@ pub(crate) struct WorkerShared {
     /// Fibers that have started there and may move, so that shutdown finds them. (Pinned ones are on the worker's own
     /// list.)
     movable: CachePadded<Mutex<Slab<Registered>>>,
+    /// Since when a fiber has held it up, in nanoseconds since the pool's epoch, as the watchdog sees it; 0 if none
+    /// does.
+    pub(crate) held_since: AtomicU64,
     /// Set while the worker's loop runs.
     remote_io: Mutex<Option<RemoteIo>>,
     pub(crate) role: RoleCell,
@@ -117,6 +120,7 @@ impl WorkerShared {
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
             movable: CachePadded::default(),
+            held_since: AtomicU64::new(0),
             remote_io: Mutex::default(),
             role: RoleCell::new(role),
         }

@@ -24,6 +24,7 @@
 //! The atomics are `std`'s, not the shim's: loom's have no constant constructor, and a static table is the point.
 
 use std::io;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
@@ -36,6 +37,38 @@ static ENTRIES: [SlabEntry; CAPACITY] = [const { SlabEntry::new() }; CAPACITY];
 /// The entries before this one have been in use at some time.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static WRITERS: Mutex<()> = Mutex::new(());
+
+/// Where debuggers find the entries, and what is in them.
+#[repr(C)]
+pub(crate) struct SlabLayout {
+    entries: *const (),
+    used: *const (),
+    entry_size: u32,
+    start: u32,
+    slots: u32,
+    size: u32,
+    meta: u32,
+    meta_size: u32,
+    owner: u32,
+    guard: u32,
+}
+
+// SAFETY: nobody in the process follows the pointers.
+unsafe impl Sync for SlabLayout {}
+
+/// For `fiber/layout`.
+pub(crate) const SLABS: SlabLayout = SlabLayout {
+    entries: (&raw const ENTRIES).cast(),
+    used: (&raw const USED).cast(),
+    entry_size: size_of::<SlabEntry>() as u32,
+    start: offset_of!(SlabEntry, start) as u32,
+    slots: offset_of!(SlabEntry, slots) as u32,
+    size: offset_of!(SlabEntry, size) as u32,
+    meta: offset_of!(SlabEntry, meta) as u32,
+    meta_size: size_of::<SlotMeta>() as u32,
+    owner: offset_of!(SlotMeta, owner) as u32,
+    guard: GUARD_SIZE as u32,
+};
 
 /// An entry; free while `start` is 0.
 struct SlabEntry {
@@ -134,6 +167,17 @@ pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
 pub(super) fn unregister(registration: &Registration) {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
     ENTRIES[registration.0].write(&SlabRange { start: 0, slots: 0, size: 0, meta: std::ptr::null_mut() });
+}
+
+/// Returns the owner of the stack in which an address lies, or null. It may have ended.
+///
+/// Context: not in a signal handler.
+pub(crate) fn owner_at(address: usize) -> *const () {
+    // No slab goes away meanwhile: it unregisters first.
+    let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: as just said.
+    let hit = unsafe { lookup(address) };
+    hit.map_or(std::ptr::null(), |hit| hit.owner)
 }
 
 /// Returns the slot that holds an address.

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::{Entry, WaitQueue, Waited};
+use super::wait_queue::{Entry, Facts, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -26,7 +26,7 @@ use crate::sched::wait::Interrupts;
 /// });
 /// ```
 pub struct Barrier {
-    arrived: WaitQueue<usize>,
+    arrived: WaitQueue<Arrived>,
     size: usize,
 }
 
@@ -34,16 +34,25 @@ pub struct Barrier {
 #[derive(Clone, Copy, Debug)]
 pub struct BarrierWaitResult(bool);
 
+/// How many callers have arrived.
+struct Arrived(usize);
+
+impl Primitive for Arrived {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "barrier", counts: [(self.0, "have arrived"), (0, ""), (0, "")], ..Facts::default() }
+    }
+}
+
 impl Barrier {
     /// Creates a barrier for `size` callers. With 0 or 1 nobody waits.
     #[must_use]
     pub const fn new(size: usize) -> Self {
-        Self { arrived: WaitQueue::new(0), size }
+        Self { arrived: WaitQueue::new(Arrived(0)), size }
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled(size: usize) -> Self {
-        Self { arrived: WaitQueue::modelled(0), size }
+        Self { arrived: WaitQueue::modelled(Arrived(0)), size }
     }
 
     /// Waits until all have called it. One of them, the last to arrive, is the leader.
@@ -59,15 +68,15 @@ impl Barrier {
             entry,
             Interrupts::Allowed,
             |locked| {
-                if locked.state + 1 < self.size {
-                    locked.state += 1;
+                if locked.state.0 + 1 < self.size {
+                    locked.state.0 += 1;
                     return None;
                 }
-                locked.state = 0;
+                locked.state.0 = 0;
                 Some(locked.take_all(0, None))
             },
             || (),
-            |locked| locked.state -= 1,
+            |locked| locked.state.0 -= 1,
         );
         match waited {
             Ok(Waited::Decided(others)) => {

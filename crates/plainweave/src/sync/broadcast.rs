@@ -23,7 +23,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -43,6 +43,16 @@ struct Slot<T> {
     value: Option<Arc<T>>,
     /// How many receivers have not got it yet.
     unread: usize,
+}
+
+impl<T> Primitive for State<T> {
+    fn facts(&self, _: usize) -> Facts {
+        Facts {
+            kind: "broadcast channel",
+            counts: [(self.senders, "senders"), (self.receivers, "receivers"), (0, "")],
+            ..Facts::default()
+        }
+    }
 }
 
 type Shared<T> = Arc<WaitQueue<State<T>>>;

@@ -27,7 +27,7 @@ pub use error::{RecvError, SendError};
 pub use iter::{IntoIter, Iter, TryIter};
 
 use super::select::{Notices, Selector, Watchers};
-use super::wait_queue::{Grant, WaitQueue};
+use super::wait_queue::{Facts, Grant, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 use crate::time::with_timeout;
@@ -48,6 +48,17 @@ struct State<T> {
     senders: usize,
     receivers: usize,
     watchers: [Watchers<T>; 2],
+}
+
+impl<T> Primitive for State<T> {
+    fn facts(&self, list: usize) -> Facts {
+        let (kind, others) = match list {
+            RECEIVERS => ("channel, to receive", (self.senders, "senders")),
+            _ => ("channel, to send", (self.receivers, "receivers")),
+        };
+        let counts = [others, (self.queue.len(), "values"), (0, "")];
+        Facts { kind, taken_at: None, counts, peers: 1 - list }
+    }
 }
 
 type Shared<T> = Arc<Channel<T>>;

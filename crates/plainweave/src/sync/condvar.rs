@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::mutex::MutexGuard;
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -30,6 +30,12 @@ use crate::sched::wait::Interrupts;
 /// });
 /// ```
 pub struct Condvar(WaitQueue<()>);
+
+impl Primitive for () {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "condition variable", ..Facts::default() }
+    }
+}
 
 impl Condvar {
     /// Creates a condition variable without waiters.

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Locked, Primitive, WaitQueue, here};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::{self, Interrupts};
@@ -26,6 +26,24 @@ struct LockState {
     locked: bool,
     /// A waiter was woken to try again and has not yet done so.
     retrying: bool,
+    /// Where it was last taken, for dumps.
+    taken_at: usize,
+}
+
+impl Primitive for LockState {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "mutex", taken_at: self.locked.then_some(self.taken_at), ..Facts::default() }
+    }
+}
+
+/// Takes the lock if it is free.
+#[inline(always)]
+fn take(locked: &mut Locked<LockState, 1>) -> bool {
+    let free = !std::mem::replace(&mut locked.state.locked, true);
+    if free {
+        locked.state.taken_at = here();
+    }
+    free
 }
 
 /// Mutual exclusion in the shape of [`std::sync::Mutex`], for fibers and plain threads.
@@ -76,7 +94,10 @@ impl<T> Mutex<T> {
     /// Creates a free lock.
     #[must_use]
     pub const fn new(data: T) -> Self {
-        Self { word: WaitQueue::new(LockState { locked: false, retrying: false }), data: UnsafeCell::new(data) }
+        Self {
+            word: WaitQueue::new(LockState { locked: false, retrying: false, taken_at: 0 }),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// Returns the data.
@@ -115,7 +136,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let free = self.word.with(|locked| !std::mem::replace(&mut locked.state.locked, true));
+        let free = self.word.with(take);
         // Not `then_some`: that would create a guard in either case, and dropping it releases the lock.
         free.then(|| MutexGuard(self))
     }
@@ -153,7 +174,7 @@ impl<T: ?Sized> Mutex<T> {
                 if place == QueueEnd::Front {
                     locked.state.retrying = false;
                 }
-                (!std::mem::replace(&mut locked.state.locked, true)).then_some(())
+                take(locked).then_some(())
             })?;
             // A waiter in front is given the lock itself.
             if took.is_some() || place == QueueEnd::Front {
@@ -178,9 +199,12 @@ impl<T: ?Sized> Mutex<T> {
     fn unlock(&self) {
         let grant = self.word.with(|locked| match locked.first(0) {
             // It lost before: the lock stays locked, and now belongs to it.
-            Some(QueueEnd::Front) => locked.take_first(0),
+            Some(QueueEnd::Front) => {
+                locked.state.taken_at = locked.first_address(0);
+                locked.take_first(0)
+            }
             Some(QueueEnd::Back) if !locked.state.retrying => {
-                locked.state = LockState { locked: false, retrying: true };
+                (locked.state.locked, locked.state.retrying) = (false, true);
                 locked.take_first(0)
             }
             _ => {

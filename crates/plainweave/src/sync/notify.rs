@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::{self, WaitQueue};
+use super::wait_queue::{self, Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -12,6 +12,12 @@ struct State {
     permit: bool,
     /// How many times all were notified.
     round: u64,
+}
+
+impl Primitive for State {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "notification", ..Facts::default() }
+    }
 }
 
 type Locked = wait_queue::Locked<State, 1>;

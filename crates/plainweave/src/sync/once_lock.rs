@@ -11,7 +11,7 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::{WaitQueue, caller};
+use super::wait_queue::{Facts, Primitive, WaitQueue, caller};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -56,6 +56,12 @@ enum Found {
 }
 
 type Locked = super::wait_queue::Locked<Option<usize>, 2>;
+
+impl Primitive for Option<usize> {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "once cell", taken_at: *self, ..Facts::default() }
+    }
+}
 
 impl<T> OnceLock<T> {
     /// Creates an empty cell.

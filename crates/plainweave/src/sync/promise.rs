@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::select::{Case, Selector, Source, Watchers};
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -50,6 +50,12 @@ struct State {
     /// The resolver is gone.
     ended: bool,
     watchers: Watchers,
+}
+
+impl Primitive for State {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "promise", ..Facts::default() }
+    }
 }
 
 /// Why there is no value.

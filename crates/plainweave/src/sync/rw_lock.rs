@@ -19,7 +19,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{self, Entry, Grants, WaitQueue};
+use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, here};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -33,6 +33,15 @@ struct LockState {
     readers: usize,
     /// One holds it to write.
     written: bool,
+    /// Where it was last taken to write, for dumps. (Readers are only counted.)
+    taken_at: usize,
+}
+
+impl Primitive for LockState {
+    fn facts(&self, _: usize) -> Facts {
+        let counts = [(self.readers, "readers hold it"), (0, ""), (0, "")];
+        Facts { kind: "readers-writer lock", taken_at: self.written.then_some(self.taken_at), counts, peers: READERS }
+    }
 }
 
 type Locked = wait_queue::Locked<LockState, 2>;
@@ -84,7 +93,7 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 pub struct OwnedRwLockWriteGuard<T: ?Sized>(Arc<RwLock<T>>);
 
 impl LockState {
-    const FREE: Self = Self { readers: 0, written: false };
+    const FREE: Self = Self { readers: 0, written: false, taken_at: 0 };
 }
 
 impl<T> RwLock<T> {
@@ -227,9 +236,7 @@ impl<T: ?Sized> RwLock<T> {
     fn unlock_read(&self) {
         let writer = self.word.with(|locked| {
             locked.state.readers -= 1;
-            let writer = if locked.state.readers == 0 { locked.take_first(WRITERS) } else { None };
-            locked.state.written = writer.is_some();
-            writer
+            hand_to_writer(locked)
         });
         if let Some(writer) = writer {
             writer.give();
@@ -240,9 +247,7 @@ impl<T: ?Sized> RwLock<T> {
         let (readers, writer) = self.word.with(|locked| {
             locked.state.written = false;
             let readers = admit_readers(locked);
-            let writer = if readers.count() == 0 { locked.take_first(WRITERS) } else { None };
-            locked.state.written = writer.is_some();
-            (readers, writer)
+            (readers, hand_to_writer(locked))
         });
         readers.give();
         if let Some(writer) = writer {
@@ -253,7 +258,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Turns a write lock into a read lock, which the waiting readers share.
     fn downgrade(&self) {
         let readers = self.word.with(|locked| {
-            locked.state = LockState { readers: 1, written: false };
+            (locked.state.readers, locked.state.written) = (1, false);
             admit_readers(locked)
         });
         readers.give();
@@ -272,8 +277,23 @@ fn enter_to_read(locked: &mut Locked) -> Option<()> {
 #[inline]
 fn enter_to_write(locked: &mut Locked) -> Option<()> {
     let free = locked.state.readers == 0 && !locked.state.written;
-    locked.state.written |= free;
+    if free {
+        (locked.state.written, locked.state.taken_at) = (true, here());
+    }
     free.then_some(())
+}
+
+/// Gives the lock to the first writer that waits, unless readers hold it.
+#[inline]
+fn hand_to_writer(locked: &mut Locked) -> Option<Grant> {
+    if locked.state.readers > 0 {
+        locked.state.written = false;
+        return None;
+    }
+    locked.state.taken_at = locked.first_address(WRITERS);
+    let writer = locked.take_first(WRITERS);
+    locked.state.written = writer.is_some();
+    writer
 }
 
 /// Gives the lock to all readers that wait.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub use self::branch::AcquireBranch;
 use super::select::{Selector, Watchers};
-use super::wait_queue::{self, Entry, Grant, WaitQueue, Waited};
+use super::wait_queue::{self, Entry, Facts, Grant, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -38,6 +38,12 @@ struct State {
 enum Served {
     Waiter(Grant),
     Select(Arc<Selector>),
+}
+
+impl Primitive for State {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "semaphore", counts: [(self.permits, "permits"), (0, ""), (0, "")], ..Facts::default() }
+    }
 }
 
 type Locked = wait_queue::Locked<State, 1>;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -23,18 +23,27 @@ use crate::sched::wait::Interrupts;
 ///     group.wait().unwrap();
 /// });
 /// ```
-pub struct WaitGroup(Arc<WaitQueue<usize>>);
+pub struct WaitGroup(Arc<WaitQueue<Members>>);
+
+/// How many clones there are.
+struct Members(usize);
+
+impl Primitive for Members {
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: "wait group", counts: [(self.0, "members"), (0, ""), (0, "")], ..Facts::default() }
+    }
+}
 
 impl WaitGroup {
     /// Creates a group with one member, the value that it returns.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(WaitQueue::new(1)))
+        Self(Arc::new(WaitQueue::new(Members(1))))
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled() -> Self {
-        Self(Arc::new(WaitQueue::modelled(1)))
+        Self(Arc::new(WaitQueue::modelled(Members(1))))
     }
 
     /// Drops this member, and waits until all others are dropped or wait too.
@@ -48,7 +57,7 @@ impl WaitGroup {
         let members = self.0.clone();
         drop(self);
         // Nobody is left to clone at 0, so it stays so.
-        let none = |locked: &mut super::wait_queue::Locked<usize, 1>| (locked.state == 0).then_some(());
+        let none = |locked: &mut super::wait_queue::Locked<Members, 1>| (locked.state.0 == 0).then_some(());
         members.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, none)?;
         Ok(())
     }
@@ -56,7 +65,7 @@ impl WaitGroup {
 
 impl Clone for WaitGroup {
     fn clone(&self) -> Self {
-        self.0.with(|locked| locked.state += 1);
+        self.0.with(|locked| locked.state.0 += 1);
         Self(self.0.clone())
     }
 }
@@ -64,8 +73,8 @@ impl Clone for WaitGroup {
 impl Drop for WaitGroup {
     fn drop(&mut self) {
         let waiters = self.0.with(|locked| {
-            locked.state -= 1;
-            (locked.state == 0).then(|| locked.take_all(0, None))
+            locked.state.0 -= 1;
+            (locked.state.0 == 0).then(|| locked.take_all(0, None))
         });
         if let Some(waiters) = waiters {
             waiters.give();
@@ -81,6 +90,6 @@ impl Default for WaitGroup {
 
 impl fmt::Debug for WaitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitGroup").field("members", &self.0.with(|locked| locked.state)).finish()
+        f.debug_struct("WaitGroup").field("members", &self.0.with(|locked| locked.state.0)).finish()
     }
 }

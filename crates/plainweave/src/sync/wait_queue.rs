@@ -46,6 +46,7 @@ use std::ptr::{self, NonNull};
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
+use crate::fiber::note::{Describe, Note, Object};
 use crate::fiber::wait_link::{QueueEnd, Waiter};
 use crate::fiber::{self, Header, Reason};
 use crate::prefetch::prefetch_write;
@@ -56,6 +57,57 @@ use crate::shim::atomic::{AtomicBool, Ordering};
 
 #[cfg(all(test, loom))]
 use super::models::{self as threads, SpinLock};
+
+/// What a primitive is and how it stands, for dumps. No number counts if it has no words.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Facts {
+    pub(super) kind: &'static str,
+    /// [`here`] as its holder had it, or the address of the waiter that it was handed to.
+    pub(super) taken_at: Option<usize>,
+    pub(super) counts: [(usize, &'static str); 3],
+    /// The list whose last user is of interest to a waiter.
+    pub(super) peers: usize,
+}
+
+/// A state that can be described.
+pub(super) trait Primitive {
+    /// Describes it to a waiter of a list.
+    fn facts(&self, list: usize) -> Facts;
+}
+
+/// A list that a fiber waits in.
+struct Listed<'a, S, const LISTS: usize> {
+    queue: &'a WaitQueue<S, LISTS>,
+    list: usize,
+}
+
+impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
+    fn describe(&self, _: *const (), object: &mut Object) {
+        let facts = |locked: &mut Locked<S, LISTS>| {
+            let facts = locked.state.facts(self.list);
+            (facts, locked.lists[facts.peers].user)
+        };
+        let (facts, user) = self.queue.with(facts);
+        (object.kind, object.address, object.taken_at) = (facts.kind, ptr::from_ref(self.queue).addr(), facts.taken_at);
+        let counts = facts.counts.iter().filter(|(_, what)| !what.is_empty());
+        let mut about: Vec<_> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+        match user {
+            _ if facts.taken_at.is_some() => {}
+            NOBODY => {}
+            THREAD => about.push("last used by a plain thread".to_owned()),
+            fiber => about.push(format!("last used by fiber #{fiber}")),
+        }
+        object.about = about.join(", ");
+        object.unknown = 1;
+    }
+}
+
+/// Returns an address on the caller's stack, which tells a dump who it was and costs no more than an addition.
+#[inline(always)]
+pub(super) fn here() -> usize {
+    let place = std::mem::MaybeUninit::<u8>::uninit();
+    place.as_ptr().addr()
+}
 
 /// A state and `LISTS` lists of waiters.
 pub(super) struct WaitQueue<S, const LISTS: usize = 1>(SpinLock<Locked<S, LISTS>>);
@@ -76,7 +128,14 @@ struct WaitList {
     /// How the only waiter entered, so that its place need not be read.
     place: QueueEnd,
     tag: u32,
+    /// The last caller that did what this list waits for without a wait: a fiber's number, or one of these.
+    user: u64,
 }
+
+/// Nobody has.
+const NOBODY: u64 = 0;
+/// A plain thread has.
+const THREAD: u64 = u64::MAX;
 
 /// How a caller enters a list.
 #[derive(Clone, Copy)]
@@ -135,7 +194,7 @@ pub(super) fn caller() -> usize {
     fiber::current().map_or_else(threads::id, |me| ptr::from_ref(me).addr())
 }
 
-impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
+impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
         Self(SpinLock::new(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
     }
@@ -201,11 +260,14 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
             Caller::Fiber(header) => (header.waiter(), ptr::null()),
             Caller::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
         };
+        let me = if let Caller::Fiber(header) = &caller { header.id() } else { THREAD };
         let decided = self.with(|locked| {
             let decided = section(locked);
             if decided.is_none() {
                 // SAFETY: the caller's own, which stays where it is until it is off the list.
                 unsafe { locked.lists[entry.list].enter(waiter, entry, home) };
+            } else {
+                locked.lists[entry.list].user = me;
             }
             decided
         });
@@ -214,13 +276,15 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
         }
         // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
         then();
+        let listed = Listed { queue: self, list: entry.list };
+        let note = Note::of(&listed);
         let waited = match &caller {
-            Caller::Fiber(header) => Self::wait_on_fiber(header, interrupts),
+            Caller::Fiber(header) => Self::wait_on_fiber(header, interrupts, &note),
             Caller::Thread(node) => Self::wait_on_thread(node, interrupts),
         };
         if let Err(interrupt) = waited {
             self.give_up(entry.list, waiter, interrupt, undo, || match &caller {
-                Caller::Fiber(header) => Self::wait_on_fiber(header, Interrupts::Ignored),
+                Caller::Fiber(header) => Self::wait_on_fiber(header, Interrupts::Ignored, &note),
                 Caller::Thread(node) => Self::wait_on_thread(node, Interrupts::Ignored),
             })?;
         }
@@ -230,9 +294,9 @@ impl<S, const LISTS: usize> WaitQueue<S, LISTS> {
 
     /// Performs step 2 for a fiber.
     #[inline(always)]
-    fn wait_on_fiber(header: &Header, interrupts: Interrupts) -> Result<(), Interrupt> {
+    fn wait_on_fiber(header: &Header, interrupts: Interrupts, note: &Note) -> Result<(), Interrupt> {
         let granted = || header.take(WakePayload::Grant).then_some(());
-        wait::until_on_fiber(header, WaitSpec::new(Reason::Sync, interrupts), granted)
+        wait::until_on_fiber(header, WaitSpec::new(Reason::Sync, interrupts).note(note), granted)
     }
 
     #[cold]
@@ -282,6 +346,12 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
         first.map(|waiter| if list.home.is_null() { waiter.tag.get() } else { list.tag })
     }
 
+    /// Returns the address of a list's first waiter, as [`here`] of a caller that is handed something.
+    #[inline]
+    pub(super) fn first_address(&self, list: usize) -> usize {
+        self.lists[list].first.addr()
+    }
+
     /// Returns how the first waiter of a list entered it.
     #[inline]
     pub(super) fn first(&self, list: usize) -> Option<QueueEnd> {
@@ -302,7 +372,8 @@ impl ThreadWaiter {
 
 impl WaitList {
     const fn new() -> Self {
-        Self { first: ptr::null(), last: ptr::null(), home: ptr::null(), place: QueueEnd::Back, tag: 0 }
+        let (first, last, home) = (ptr::null(), ptr::null(), ptr::null());
+        Self { first, last, home, place: QueueEnd::Back, tag: 0, user: NOBODY }
     }
 
     /// # Safety

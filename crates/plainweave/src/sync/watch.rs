@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
@@ -30,6 +30,16 @@ struct State<T> {
     version: u64,
     senders: usize,
     receivers: usize,
+}
+
+impl<T> Primitive for State<T> {
+    fn facts(&self, _: usize) -> Facts {
+        Facts {
+            kind: "watched value",
+            counts: [(self.senders, "senders"), (self.receivers, "receivers"), (0, "")],
+            ..Facts::default()
+        }
+    }
 }
 
 type Shared<T> = Arc<WaitQueue<State<T>, 2>>;

@@ -38,6 +38,8 @@
 //! Woken fibers are pushed as from outside the pool, so any free worker runs them. A **started** fiber that is pinned
 //! (`BeforeStart`) can only wait: that is the price of pinning.
 //!
+//! * *All asleep*: it looks for a deadlock, once (`deadlock`).
+//!
 //! # Rejected
 //! * *Idle workers watch the others*: each would need a period, and a worker that went to sleep before the stall began
 //!   has none.
@@ -48,6 +50,7 @@
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
+pub(crate) mod deadlock;
 mod delay;
 mod print;
 pub mod report;
@@ -70,13 +73,16 @@ use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{Beat, PoolShared, RemoteIo};
 use crate::sched::worker_io::IoCx;
 use crate::sys::{self, PollEntry, PollFlags};
+use deadlock::Deadlocks;
+pub(crate) use deadlock::{OnDeadlock, print_certain};
 pub(crate) use print::once_for_each_place;
 use report::NoSpare;
 use reporter::{Note, Notes};
-pub(crate) use reporter::{OnStall, Reporter};
-pub(crate) use sample::install;
+pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
+pub(crate) use sample::{Sample, ask, install};
 pub(crate) use spares::Start;
 use spares::{Spares, Stalled};
+pub(crate) use unwind::Tables;
 
 /// Interval between two scans while stalls are likely.
 const CLOSE: Duration = Duration::from_millis(1);
@@ -135,18 +141,25 @@ pub(crate) struct Watchdog {
     /// Notes of the last scan, which lack what the spare workers' adjustment finds.
     drafts: Vec<Note>,
     spares: Spares,
+    deadlocks: Deadlocks,
 }
 
 impl Watchdog {
-    pub(crate) fn new(pool: Arc<PoolShared>, stall_after: Duration, notes: Option<Notes>, start: Start) -> Self {
+    pub(crate) fn new(
+        pool: Arc<PoolShared>,
+        stall_after: Duration,
+        notes: Option<Notes>,
+        on_deadlock: Option<OnDeadlock>,
+        start: Start,
+    ) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
         let seen =
             |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: timeslice::Turn::default() };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
-        let (drafts, spares) = (Vec::new(), Spares::new(start));
-        Self { pool, stall_after, seen, rounds, alert_until: now, notes, drafts, spares }
+        let (drafts, spares, deadlocks) = (Vec::new(), Spares::new(start), Deadlocks::new(on_deadlock));
+        Self { pool, stall_after, seen, rounds, alert_until: now, notes, drafts, spares, deadlocks }
     }
 
     /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
@@ -169,8 +182,16 @@ impl Watchdog {
             let _ = self.spares.adjust(&self.pool, &stalled);
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
-                let pool = &self.pool;
-                pool.watchdog_bell.sleep(|| self.is_quiet() && !pool.is_stopping());
+                let pool = self.pool.clone();
+                let again = self.deadlocks.look_if_due(&pool);
+                let sleeps = || self.is_quiet() && !pool.is_stopping();
+                match again {
+                    Some(time) => pool.watchdog_bell.sleep_until(time, sleeps),
+                    None => pool.watchdog_bell.sleep(sleeps),
+                }
+                if again.is_some() && self.is_quiet() {
+                    continue; // Its time has come.
+                }
                 quiet = 0;
                 continue;
             }
@@ -200,8 +221,10 @@ impl Watchdog {
             if stands_still && held >= period {
                 // If it slept then, it may have been held up for most of the time since.
                 stalled.push(Stalled { id, long: held >= self.stall_after });
+                worker.held_since.store(self.pool.nanos(seen.since), Ordering::Relaxed);
             }
             if !stands_still || seen.asleep {
+                worker.held_since.store(0, Ordering::Relaxed);
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
                 // Its thread exists as long as its `RemoteIo` is there.

@@ -49,9 +49,7 @@ fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
     }
     let mut shown = stall.clone();
     if let Culprit::Fiber { frames, .. } = &mut shown.culprit {
-        if frames.iter().any(is_own) {
-            frames.retain(is_own);
-        }
+        keep_own(frames);
         frames.truncate(MOST_FRAMES);
     }
     let mut text = shown.to_string();
@@ -60,6 +58,13 @@ fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
                  plainweave::blocking; RuntimeBuilder::report_stalls(false) turns these reports off.)";
     }
     Some(text)
+}
+
+/// Removes all functions but the program's own, if it has any there.
+pub(super) fn keep_own(frames: &mut Vec<Frame>) {
+    if frames.iter().any(is_own) {
+        frames.retain(is_own);
+    }
 }
 
 impl Stall {

@@ -31,6 +31,8 @@
 //! Without `on_stall`, a build with debug assertions reports each place once on standard error
 //! ([`RuntimeBuilder::report_stalls`](crate::RuntimeBuilder::report_stalls)).
 
+pub use super::deadlock::{Deadlock, StuckFiber};
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

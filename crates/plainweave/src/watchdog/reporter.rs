@@ -111,7 +111,8 @@ impl Reporter {
             _ if worker.beat() != note.beat => Culprit::Gone,
             None => Culprit::Silent,
             Some(sample) => {
-                let frames = frames(&self.tables.addresses(&sample));
+                let mut frames = frames(&self.tables.addresses(&sample), true);
+                cut_nameless_end(&mut frames);
                 match sample.fiber {
                     Some((id, name)) => Culprit::Fiber { id, name, frames },
                     None => Culprit::Elsewhere { frames },
@@ -123,13 +124,13 @@ impl Reporter {
     }
 }
 
-/// Resolves the functions at these addresses, including inlined ones.
-fn frames(addresses: &[usize]) -> Vec<Frame> {
+/// Resolves the functions at these addresses, including inlined ones. `first` says whether the first is that of an
+/// instruction; all others are return addresses.
+pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
     let mut frames = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
-        // The lookup takes a return address, and goes back by one, into the call. Only the first address is not a
-        // return address.
-        let looked_up = std::ptr::without_provenance_mut(address + usize::from(at == 0));
+        // The lookup takes a return address, and goes back by one, into the call.
+        let looked_up = std::ptr::without_provenance_mut(address + usize::from(first && at == 0));
         let known = frames.len();
         backtrace::resolve(looked_up, |symbol| {
             frames.push(Frame {
@@ -143,11 +144,14 @@ fn frames(addresses: &[usize]) -> Vec<Frame> {
             frames.push(Frame { address, function: None, file: None, line: None });
         }
     }
-    // The last frame of a fiber is the code that switches to it, which has no name.
+    frames
+}
+
+/// Removes the last frame of a fiber, the code that switches to it, which has no name; unless no frame has one.
+pub(crate) fn cut_nameless_end(frames: &mut Vec<Frame>) {
     if frames.iter().any(|frame| frame.function.is_some()) {
         while frames.last().is_some_and(|frame| frame.function.is_none()) {
             frames.pop();
         }
     }
-    frames
 }

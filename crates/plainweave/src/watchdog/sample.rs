@@ -35,6 +35,7 @@ use rustix::fs::Timespec;
 use rustix::thread::gettid;
 
 use crate::atomics::signal_slot::SignalSlot;
+use crate::fiber::saved::word;
 use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
 use crate::sys;
@@ -64,17 +65,17 @@ static SLOT: OnceLock<SignalSlot> = OnceLock::new();
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// The fiber on whose stack it was: number and name. `None` if it was on no fiber's.
-    pub(super) fiber: Option<(u64, Option<String>)>,
+    pub(crate) fiber: Option<(u64, Option<String>)>,
     /// The instruction pointer.
-    pub(super) instruction: usize,
+    pub(crate) instruction: usize,
     /// The stack pointer.
-    pub(super) stack: usize,
+    pub(crate) stack: usize,
     /// The frame pointer's register, which may hold anything.
-    pub(super) frame: usize,
+    pub(crate) frame: usize,
     /// The words from `stack` on; none if it was on no fiber's.
-    pub(super) copy: Vec<usize>,
+    pub(crate) copy: Vec<usize>,
 }
 
 impl Sample {
@@ -123,7 +124,7 @@ pub(crate) fn install() -> io::Result<()> {
 /// `limit`: it has ended, has the signal blocked, or is in a part of the kernel that no signal interrupts.
 ///
 /// Context: a thread that may block.
-pub(super) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
+pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
     static ASKERS: Mutex<()> = Mutex::new(());
     let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
     let slot = SLOT.get()?;
@@ -197,29 +198,6 @@ fn owner(hit: &SlotHit) -> (u64, &[u8]) {
     let Some(info) = (unsafe { hit.owner.cast::<OverflowInfo>().as_ref() }) else { return (0, &[]) };
     // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
     (info.id, unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME)) })
-}
-
-/// Reads a word of the interrupted stack. By an instruction of its own, because AddressSanitizer would object to what
-/// lies between variables.
-///
-/// # Safety
-/// The word must be readable, and `address` aligned.
-#[cfg(target_arch = "x86_64")]
-unsafe fn word(address: usize) -> usize {
-    let word;
-    // SAFETY: the caller's promise; the instruction only reads.
-    unsafe {
-        std::arch::asm!("mov {0}, qword ptr [{1}]", out(reg) word, in(reg) address,
-            options(nostack, readonly, preserves_flags));
-    }
-    word
-}
-
-/// # Safety
-/// None is needed.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn word(_: usize) -> usize {
-    0
 }
 
 /// The registers that unwinding starts from.

@@ -19,7 +19,7 @@ const MOST_FRAMES: usize = 64;
 
 /// The tables of the program and its libraries.
 #[derive(Default)]
-pub(super) struct Tables {
+pub(crate) struct Tables {
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
     /// Where they are that were read, or could not be.
@@ -29,7 +29,7 @@ pub(super) struct Tables {
 impl Tables {
     /// Returns where the thread was, then the return addresses, innermost first. They end where the copy of the stack
     /// does, or at code without tables.
-    pub(super) fn addresses(&mut self, sample: &Sample) -> Vec<usize> {
+    pub(crate) fn addresses(&mut self, sample: &Sample) -> Vec<usize> {
         let mut found = self.walk(sample);
         if !found.iter().all(|address| self.known.iter().any(|range| range.contains(&(*address as u64)))) {
             self.read();

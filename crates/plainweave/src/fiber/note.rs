@@ -1,0 +1,148 @@
+//! What a suspended fiber waits for, for dumps and reports of deadlocks.
+//!
+//! A fiber that waits for an object (a lock, a channel, another fiber) leaves a [`Note`] in its own frame and a pointer
+//! to it in its header: two plain stores in a wait that suspends, and none anywhere else. Whoever owns the suspended
+//! fiber may follow the pointer, because then the frame stands still, and what it borrows cannot go away.
+
+use std::cell::Cell;
+
+use super::{Header, Reason};
+
+/// The object that a fiber waits for, as it was at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Object {
+    /// What it is: `mutex`, `channel`, `fiber`, `scope`.
+    pub kind: &'static str,
+    /// Its address.
+    pub address: usize,
+    /// The fibers that the wait is for, by number: the holder of a lock, the fiber to be joined, a scope's fibers (a
+    /// thousand at most). Empty if these are not known.
+    pub fibers: Vec<u64>,
+    /// What else it says of itself: `2 senders, 1 receiver, 0 values`.
+    pub about: String,
+    /// An address on the stack on which a lock was taken, or in the header of the fiber that it was handed to.
+    pub(crate) taken_at: Option<usize>,
+    /// How many of what is waited for are not among `fibers`, or run on another runtime.
+    pub(crate) unknown: usize,
+}
+
+/// What can say what it is.
+pub(crate) trait Describe {
+    /// Fills in what is known. Runs no user code and does not wait.
+    fn describe(&self, pool: *const (), object: &mut Object);
+}
+
+/// A pointer to what a fiber waits for; lies in the frame of the wait.
+#[derive(Debug)]
+pub(crate) struct Note {
+    object: *const (),
+    describe: unsafe fn(*const (), *const (), &mut Object),
+}
+
+impl Note {
+    pub(crate) fn of<T: Describe>(object: &T) -> Self {
+        /// # Safety
+        /// `object` points to a `T`.
+        unsafe fn describe<T: Describe>(object: *const (), pool: *const (), to: &mut Object) {
+            // SAFETY: the caller's promise.
+            unsafe { (*object.cast::<T>()).describe(pool, to) }
+        }
+        Self { object: std::ptr::from_ref(object).cast(), describe: describe::<T> }
+    }
+}
+
+/// Why a fiber was last suspended.
+#[derive(Debug)]
+pub(crate) struct Waits(Cell<u8>);
+
+/// A note is set.
+const NOTED: u8 = 0x80;
+/// A timer ends the wait.
+const TIMED: u8 = 0x40;
+
+impl Waits {
+    pub(super) fn new() -> Self {
+        Self(Cell::new(Reason::Park as u8))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, reason: Reason, noted: bool) {
+        self.0.set(reason as u8 | if noted { NOTED } else { 0 });
+    }
+
+    /// Notes that the wait ends at a deadline at the latest.
+    #[inline(always)]
+    pub(crate) fn set_timed(&self) {
+        self.0.set(self.0.get() | TIMED);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_for(&self, reason: Reason) -> bool {
+        self.0.get() & !(NOTED | TIMED) == reason as u8
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.0.get() & TIMED != 0
+    }
+
+    pub(crate) fn reason(&self) -> Reason {
+        let all = [
+            Reason::Park,
+            Reason::Sleep,
+            Reason::Io,
+            Reason::Join,
+            Reason::Scope,
+            Reason::Blocking,
+            Reason::Sync,
+            Reason::Future,
+        ];
+        all.into_iter().find(|reason| self.is_for(*reason)).unwrap_or(Reason::Park)
+    }
+}
+
+impl Header {
+    /// Returns the object that the fiber waits for, if it has noted one.
+    ///
+    /// # Safety
+    /// The caller owns the fiber, which is suspended.
+    pub(crate) unsafe fn awaited(&self) -> Option<Object> {
+        if self.own.waits.0.get() & NOTED == 0 {
+            return None;
+        }
+        let mut object = Object::default();
+        // SAFETY: set before the suspension that set NOTED; the frame that it lies in has not gone on since, nor has
+        // what it borrows.
+        let note = unsafe { &*self.own.note.get() };
+        // SAFETY: as `of` has made it.
+        unsafe { (note.describe)(note.object, self.pool_ptr().as_ptr(), &mut object) };
+        Some(object)
+    }
+}
+
+impl Reason {
+    /// Returns what a wait for no known object is for.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Reason::Park => "unpark",
+            Reason::Sleep => "the clock",
+            Reason::Io => "I/O",
+            Reason::Join => "a fiber",
+            Reason::Scope => "a scope",
+            Reason::Blocking => "a job of the blocking pool",
+            Reason::Sync => "one of several things (select)",
+            Reason::Future => "a future",
+        }
+    }
+}
+
+impl Describe for Header {
+    fn describe(&self, pool: *const (), object: &mut Object) {
+        (object.kind, object.address) = ("fiber", std::ptr::from_ref(self).addr());
+        object.fibers.push(self.id());
+        object.unknown = usize::from(!std::ptr::eq(self.pool_ptr().as_ptr(), pool));
+        if let Some(name) = self.name() {
+            object.about = format!("{name:?}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Notices that nothing can run any more, and reports which fiber waits for what.
+//!
+//! # When
+//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers of the runtime, and none
+//! of these waits for anything that comes from outside: I/O, a timer, a job of the blocking pool, a future, an idle
+//! connection, another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a thread of
+//! the program's own.
+//!
+//! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after the last worker has
+//! fallen asleep, sleeps with a timeout instead of without one, once; then it asks for all fibers, as a dump does
+//! (`sched/inspect`), and stops at the first that waits for something from outside.
+//!
+//! # How certain
+//! Fibers that wait for each other in a circle (locks, joins, scopes) wait for ever: [`Deadlock::cycle`]. Who holds a
+//! handle of a channel or would release a semaphore cannot be known. If the process has no threads but the runtime's
+//! and those that wait for it, nobody is left to do so. Otherwise the report is a warning, for the program's function
+//! only (`RuntimeBuilder::on_deadlock`). Cancelling a fiber ends its wait in either case.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::report::Frame;
+use super::reporter::{cut_nameless_end, frames};
+use super::sample::Sample;
+use super::unwind::Tables;
+use crate::fiber::Reason;
+use crate::fiber::note::Object;
+use crate::fiber::saved::SavedStack;
+use crate::sched::inspect::{Does, View, Wait, name_holder};
+use crate::sched::pool::PoolShared;
+
+/// How long nothing has run before fibers are looked at.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long that may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Fibers that are reported; others are counted.
+const MOST: usize = 32;
+/// Calls of each that are reported.
+const MOST_FRAMES: usize = 12;
+
+/// Fibers that wait, and nothing that could wake them; passed to
+/// [`RuntimeBuilder::on_deadlock`](crate::RuntimeBuilder::on_deadlock).
+///
+/// `Display` writes a report of several lines.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// The fibers, those of the circle first; 32 at most.
+    pub fibers: Vec<StuckFiber>,
+    /// How many fibers wait, all told.
+    pub count: usize,
+    /// Fibers that wait for each other, each for the next and the last for the first, by number: locks, joins and
+    /// scopes. Empty if there is no such circle.
+    pub cycle: Vec<u64>,
+    /// How many threads of the process are neither the runtime's nor wait for it; `None` if proc(5) does not say.
+    pub other_threads: Option<usize>,
+}
+
+/// A fiber of a [`Deadlock`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StuckFiber {
+    /// Its number, as returned by [`Fiber::id`](crate::Fiber::id).
+    pub id: u64,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Why it waits.
+    pub reason: Reason,
+    /// What it waits for, if that is known.
+    pub object: Option<Object>,
+    /// Where it waits, innermost function first.
+    pub frames: Vec<Frame>,
+}
+
+/// The program's function.
+#[derive(Clone)]
+pub(crate) struct OnDeadlock(pub(crate) Arc<dyn Fn(&Deadlock) + Send + Sync>);
+
+impl fmt::Debug for OnDeadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function")
+    }
+}
+
+/// Returns a function that reports certain deadlocks on standard error.
+pub(crate) fn print_certain() -> OnDeadlock {
+    OnDeadlock(Arc::new(|deadlock| {
+        if deadlock.is_certain() {
+            crate::abort::report(&deadlock.to_string());
+        }
+    }))
+}
+
+impl Deadlock {
+    /// Returns whether nobody can wake these fibers, except by cancelling them: some of them wait for each other in a
+    /// circle, or the process has no other threads. (A guard that was passed to another fiber or thread counts for the
+    /// fiber that took the lock.)
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        !self.cycle.is_empty() || self.other_threads == Some(0)
+    }
+}
+
+/// What came of a look at the fibers.
+enum Look {
+    /// Something can still come.
+    Fine,
+    /// A job of the blocking pool runs, and its end wakes nobody.
+    Later,
+    Stuck(Deadlock),
+}
+
+/// The watchdog's part.
+pub(super) struct Deadlocks {
+    on_deadlock: Option<OnDeadlock>,
+    /// The number of switches at which nothing ran any more, and since when.
+    quiet: Option<(u64, Instant)>,
+    /// The number of switches at the last look.
+    looked: Option<u64>,
+    tables: Tables,
+}
+
+impl Deadlocks {
+    pub(super) fn new(on_deadlock: Option<OnDeadlock>) -> Self {
+        Self { on_deadlock, quiet: None, looked: None, tables: Tables::default() }
+    }
+
+    /// Looks if it is time, after all workers have fallen asleep. Returns when to call it again if they sleep on.
+    pub(super) fn look_if_due(&mut self, pool: &PoolShared) -> Option<Instant> {
+        let on_deadlock = self.on_deadlock.clone()?;
+        if pool.callers.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let now_switches = switches(pool);
+        if self.looked == Some(now_switches) {
+            return None;
+        }
+        let since = match self.quiet {
+            Some((at, since)) if at == now_switches => since,
+            _ => {
+                let now = Instant::now();
+                self.quiet = Some((now_switches, now));
+                now
+            }
+        };
+        if since.elapsed() < GRACE {
+            return Some(since + GRACE);
+        }
+        match self.look(pool, now_switches) {
+            Look::Later => {
+                self.quiet = None;
+                return Some(Instant::now() + GRACE);
+            }
+            Look::Fine => {}
+            Look::Stuck(deadlock) => {
+                // The program's function may take its time, and wake fibers, which need the watchdog.
+                let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
+                let _ = thread.spawn(move || (on_deadlock.0)(&deadlock));
+            }
+        }
+        self.looked = Some(now_switches);
+        None
+    }
+
+    fn look(&mut self, pool: &PoolShared, switches_before: u64) -> Look {
+        if pool.is_closing() || pool.idle_connections() > 0 {
+            return Look::Fine;
+        }
+        if pool.blocking.is_busy() {
+            return Look::Later;
+        }
+        let (mut stuck, mut headers, mut fine) = (Vec::new(), HashMap::new(), false);
+        let inspected = pool.inspect(true, Instant::now() + LIMIT, |view| {
+            headers.insert(view.address, view.id);
+            match Stuck::of(view) {
+                Some(fiber) => stuck.push(fiber),
+                None => fine = true,
+            }
+            !fine
+        });
+        if fine || inspected.cut || !inspected.silent.is_empty() || stuck.is_empty() {
+            return Look::Fine;
+        }
+        for fiber in &mut stuck {
+            if let Some(object) = &mut fiber.object {
+                name_holder(object, |address| headers.get(&address).copied());
+            }
+        }
+        // Children elsewhere, or another runtime's fiber: that may go on.
+        let elsewhere = |fiber: &Stuck| {
+            fiber.reason != Reason::Sync && fiber.object.as_ref().is_some_and(|object| object.unknown > 0)
+        };
+        if stuck.iter().any(elsewhere) || pool.live() != stuck.len() as u64 || !self.still_quiet(pool, switches_before)
+        {
+            return Look::Fine;
+        }
+        Look::Stuck(self.report(pool, stuck))
+    }
+
+    /// Returns whether nothing has run. Workers that have described their fibers fall asleep again.
+    fn still_quiet(&self, pool: &PoolShared, switches_before: u64) -> bool {
+        let end = Instant::now() + GRACE;
+        loop {
+            if switches(pool) != switches_before || pool.is_stopping() {
+                return false;
+            }
+            if (0..pool.workers.len()).all(|id| pool.is_asleep(id)) {
+                return switches(pool) == switches_before;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn report(&mut self, pool: &PoolShared, mut stuck: Vec<Stuck>) -> Deadlock {
+        let cycle = cycle(&stuck);
+        let position = |id: u64| cycle.iter().position(|one| *one == id).unwrap_or(usize::MAX);
+        stuck.sort_by_key(|fiber| (position(fiber.id), fiber.id));
+        let count = stuck.len();
+        stuck.truncate(MOST);
+        let fibers = stuck.into_iter().map(|fiber| self.named(fiber)).collect();
+        Deadlock { fibers, count, cycle, other_threads: other_threads(pool) }
+    }
+
+    fn named(&mut self, fiber: Stuck) -> StuckFiber {
+        let resolve = |SavedStack { instruction, stack, frame, copy }| {
+            let addresses = self.tables.addresses(&Sample { fiber: None, instruction, stack, frame, copy });
+            let mut found = frames(&addresses, true);
+            cut_nameless_end(&mut found);
+            super::print::keep_own(&mut found);
+            found.truncate(MOST_FRAMES);
+            found
+        };
+        let frames = fiber.stack.map(resolve).unwrap_or_default();
+        StuckFiber { id: fiber.id, name: fiber.name, reason: fiber.reason, object: fiber.object, frames }
+    }
+}
+
+/// A fiber that only another fiber, or a thread of the program, can wake.
+struct Stuck {
+    id: u64,
+    name: Option<String>,
+    reason: Reason,
+    object: Option<Object>,
+    stack: Option<SavedStack>,
+}
+
+impl Stuck {
+    fn of(view: View) -> Option<Self> {
+        let Does::Waits(Wait { reason, timed: false, object, stack }) = view.does else { return None };
+        matches!(reason, Reason::Park | Reason::Join | Reason::Scope | Reason::Sync).then_some(Self {
+            id: view.id,
+            name: view.name,
+            reason,
+            object,
+            stack,
+        })
+    }
+}
+
+/// Returns fibers each of which waits for the next, and the last for the first; none if there is no such circle.
+fn cycle(stuck: &[Stuck]) -> Vec<u64> {
+    let next = |fiber: &Stuck| fiber.object.as_ref().map(|object| object.fibers.clone()).unwrap_or_default();
+    let edges: HashMap<u64, Vec<u64>> = stuck.iter().map(|fiber| (fiber.id, next(fiber))).collect();
+    let mut done = HashSet::new();
+    for fiber in stuck {
+        // Depth first: the path so far, each with how many of its edges have been followed.
+        let mut path: Vec<(u64, usize)> = vec![(fiber.id, 0)];
+        while let Some((id, followed)) = path.last_mut() {
+            let edge = edges.get(id).and_then(|edges| edges.get(*followed)).copied();
+            *followed += 1;
+            match edge {
+                None => {
+                    done.insert(*id);
+                    path.pop();
+                }
+                Some(to) if done.contains(&to) => {}
+                Some(to) => {
+                    if let Some(at) = path.iter().position(|(id, _)| *id == to) {
+                        return path[at..].iter().map(|(id, _)| *id).collect();
+                    }
+                    path.push((to, 0));
+                }
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// Returns the number of switches so far; exact while all workers sleep.
+fn switches(pool: &PoolShared) -> u64 {
+    pool.workers.iter().map(|worker| worker.switches.load(Ordering::Relaxed)).sum()
+}
+
+/// Returns how many threads are neither the runtime's nor wait for it.
+fn other_threads(pool: &PoolShared) -> Option<usize> {
+    let all = std::fs::read_dir("/proc/self/task").ok()?.count();
+    let workers = pool.workers.iter().filter(|worker| worker.thread() != 0).count();
+    // The watchdog and its reporter, if there is one.
+    let own = workers + 1 + pool.reporters.load(Ordering::Relaxed);
+    Some(all.saturating_sub(own + pool.blocking.threads() + pool.callers.load(Ordering::Relaxed)))
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_certain() {
+            write!(f, "deadlock: {} fibers wait, and nothing will wake them", self.count)?;
+        } else {
+            write!(f, "all {} fibers wait, and only another thread of the program can wake them", self.count)?;
+        }
+        if !self.cycle.is_empty() {
+            f.write_str("; these wait for each other: ")?;
+            self.cycle.iter().try_for_each(|fiber| write!(f, "#{fiber} -> "))?;
+            write!(f, "#{}", self.cycle[0])?;
+        }
+        for fiber in &self.fibers {
+            write!(f, "\n  {fiber}")?;
+        }
+        if self.count > self.fibers.len() {
+            write!(f, "\n  and {} more", self.count - self.fibers.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for StuckFiber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fiber #{}", self.id)?;
+        if let Some(name) = &self.name {
+            write!(f, " {name:?}")?;
+        }
+        match &self.object {
+            Some(object) => write!(f, " waits for {object}")?,
+            None => write!(f, " waits for {}", self.reason.words())?,
+        }
+        self.frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stuck(edges: &[(u64, &[u64])]) -> Vec<Stuck> {
+        let fiber = |&(id, waits_for): &(u64, &[u64])| {
+            let object = Object { fibers: waits_for.to_vec(), ..Object::default() };
+            Stuck { id, name: None, reason: Reason::Sync, object: Some(object), stack: None }
+        };
+        edges.iter().map(fiber).collect()
+    }
+
+    #[test]
+    fn circles_are_found_wherever_they_are() {
+        assert_eq!(cycle(&stuck(&[(1, &[2]), (2, &[3]), (3, &[])])), []);
+        assert_eq!(cycle(&stuck(&[(1, &[1])])), [1]);
+        assert_eq!(cycle(&stuck(&[(1, &[2]), (2, &[3]), (3, &[2])])), [2, 3]);
+        // A scope waits for several; a fiber that is not there is none of these.
+        assert_eq!(cycle(&stuck(&[(1, &[9, 2, 3]), (2, &[]), (3, &[4, 2]), (4, &[1])])), [1, 3, 4]);
+        let long: Vec<_> = (0..100_000).map(|id| (id, [id + 1])).collect();
+        let long: Vec<_> = long.iter().map(|(id, next)| (*id, &next[..])).collect();
+        assert_eq!(cycle(&stuck(&long[..2000])), []);
+    }
+}
