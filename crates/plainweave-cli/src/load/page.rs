@@ -19,7 +19,8 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)
 padding:0 1em}h1{font-size:1.4em}p.head{color:var(--soft)}p.bad{color:var(--c1)}table{border-collapse:collapse;\
 width:100%;font-variant-numeric:tabular-nums}td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid \
 var(--grid)}td:first-child,th:first-child{text-align:left}figure{margin:2em 0}figcaption{font-weight:600}\
-figcaption span{font-weight:400;margin-left:1em}svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--soft)}\
+figcaption span{font-weight:400;margin-left:1em}svg{width:100%;height:auto}pre{overflow-x:auto;font-size:.8em}\
+svg text{font-size:12px;fill:var(--soft)}\
 .e{text-anchor:end}.m{text-anchor:middle}.t{font-size:13px}.g{stroke:var(--grid)}polyline{fill:none;stroke-width:1.8}\
 .k0{color:var(--c0)}.k1{color:var(--c1)}.k2{color:var(--c2)}.k3{color:var(--c3)}.k4{color:var(--c4)}\
 .k5{color:var(--c5)}\

@@ -30,9 +30,14 @@ impl Report<'_> {
 
     /// Returns the line that says what was done.
     pub(super) fn head(&self) -> String {
+        let rate = self.summary.plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+        self.head_at(&rate)
+    }
+
+    /// Returns the same with these words on the rate.
+    pub(super) fn head_at(&self, rate: &str) -> String {
         let Summary { plan, outcome } = self.summary;
         let plural = |n: usize| if n == 1 { "" } else { "s" };
-        let rate = plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
         format!(
             "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {}, mode {}, seed {}\n",
             self.name,

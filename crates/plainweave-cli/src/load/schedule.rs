@@ -128,7 +128,7 @@ impl Schedule {
     pub(super) fn skip(&mut self, until: u64, measured: u64) -> u64 {
         let (until, mut counted) = (until.min(self.end.saturating_sub(1)), 0);
         if let (Pace::Constant(gap), None) = (self.pace, self.ramp) {
-            // A rate far above what can be kept leaves millions behind: taking them one by one would hold up the worker.
+            // A rate far above what can be kept leaves millions behind: to take each would hold up the worker.
             let before = measured.checked_sub(1).map(|last| (last.min(until), false));
             for (last, counts) in before.into_iter().chain([(until, true)]) {
                 if self.next as u64 <= last {

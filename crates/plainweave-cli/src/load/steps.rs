@@ -38,7 +38,7 @@ impl Steps<'_> {
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         if let Some(first) = self.steps.first() {
-            text += &self.report(first).head();
+            text += &self.report(first).head_at("");
         }
         let _ = write!(text, "{:>9} {:>9} {:>8}", "rate/s", "answers/s", "errors");
         for name in SHOWN {
