@@ -93,7 +93,7 @@ pub struct FiberState {
     pub age: Duration,
     /// Whether its handle has cancelled it.
     pub cancelled: bool,
-    /// Where it is, innermost function first: with [`Options::stacks`], and always for those that run on other workers.
+    /// Where it is, innermost function first: with [`Options::stacks`], and not for the fiber that asks.
     pub frames: Vec<Frame>,
 }
 
@@ -138,8 +138,8 @@ impl Options {
         Self { stacks: false, signals: true, limit: LIMIT }
     }
 
-    /// Sets whether fibers that wait are shown with their stacks, up to 64 calls of each. This takes 10 to 100 times as
-    /// long; the names are read from the program's file the first time.
+    /// Sets whether fibers are shown with their stacks, up to 64 calls of each. This takes 10 to 100 times as long; the
+    /// names are read from the program's file the first time.
     pub fn stacks(mut self, on: bool) -> Self {
         self.stacks = on;
         self

@@ -123,7 +123,7 @@ impl Collector<'_> {
         } else if !asleep && asks {
             match watchdog::ask(worker.thread(), PATIENCE) {
                 Some(mut sample) => {
-                    let frames = self.names.of(&sample);
+                    let frames = if self.options.stacks { self.names.of(&sample) } else { Vec::new() };
                     // A number of 0: the stack of a fiber that has not begun, or has ended.
                     let fiber = sample.fiber.take().filter(|(fiber, _)| *fiber != 0);
                     state.runs = fiber.map(|(fiber, name)| self.runs(id, fiber, name, frames));
