@@ -34,12 +34,18 @@
 //! It returns when the last request in progress has been answered. Requests that a peer had sent ahead, behind the one
 //! that was answered last, are not served: `Connection: close` tells the peer so.
 //!
+//! # TLS
+//! With the cargo feature `tls`, the module `tls` makes a [`Transport`] of any other: hand [`Server::serve`] what its
+//! `Acceptor` returns. [`Request::tls`] says what the handshake has found out.
+//!
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
 //! [`Limits`] names every bound; [`files`] is the static handler.
 
 pub mod body;
 pub mod files;
 pub mod parse;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 mod authority;
 mod buffer;
@@ -58,6 +64,7 @@ mod refuse;
 mod request;
 mod response;
 mod server;
+mod session;
 mod transport;
 
 pub use bytes::Bytes;
@@ -72,4 +79,5 @@ pub use link::ConnState;
 pub use request::{Handler, Request};
 pub use response::{Body, FilePart, Response};
 pub use server::Server;
+pub use session::TlsSession;
 pub use transport::Transport;

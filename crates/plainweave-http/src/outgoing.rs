@@ -70,6 +70,9 @@ impl<S: Transport> Link<'_, S> {
         let mut left = len;
         while left > 0 {
             left -= self.piece(source, left, mark)?;
+            if left > 0 {
+                yield_to_others();
+            }
         }
         Ok(())
     }
@@ -91,7 +94,7 @@ impl<S: Transport> Link<'_, S> {
 
     /// Sends a part of a file: from the page cache what is there, otherwise, or if the transport cannot, by reading.
     fn file(&mut self, part: &mut dyn FilePart, len: u64, mark: usize) -> Result<(), Error> {
-        if !S::SENDS_FILES {
+        if !self.stream.sends_files() {
             return self.stream(part, len, mark);
         }
         let mut left = len;
@@ -111,8 +114,7 @@ impl<S: Transport> Link<'_, S> {
                 }
             }
             if left > 0 {
-                // A fast reader of a large file would otherwise keep the worker to itself.
-                plainweave::yield_now();
+                yield_to_others();
             }
         }
         Ok(())
@@ -151,6 +153,11 @@ impl<S: Transport> Link<'_, S> {
         self.status = None;
         error.with_status(Some(StatusCode::INTERNAL_SERVER_ERROR))
     }
+}
+
+/// A fast reader of a large file would otherwise keep the worker to itself.
+fn yield_to_others() {
+    plainweave::yield_now();
 }
 
 /// RFC 9112, 6.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Deref;
 
+use crate::TlsSession;
 use crate::head::RequestHead;
 
 /// One request: its head by [`Deref`], its body by [`Read`].
@@ -13,11 +14,22 @@ use crate::head::RequestHead;
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
     body: &'a mut dyn Read,
+    tls: Option<&'a TlsSession>,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn Read) -> Self {
-        Self { head, body }
+        Self { head, body, tls: None }
+    }
+
+    /// Notes what TLS knows of the connection.
+    pub(crate) fn with_tls(self, tls: Option<&'a TlsSession>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Returns what TLS knows of the connection, the client's certificate above all; `None` for a plain connection.
+    pub fn tls(&self) -> Option<&'a TlsSession> {
+        self.tls
     }
 
     /// Returns the head, which stays valid as long as the request, even while the body is read.

@@ -16,4 +16,5 @@ mod site;
 mod socket;
 mod stop;
 mod support;
+mod tls;
 mod twins;
