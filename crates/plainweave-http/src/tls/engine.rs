@@ -33,7 +33,7 @@ pub(super) struct Engine {
     out: Out,
     /// The peer has said that it sends no more.
     peer_has_ended: bool,
-    /// We have said so.
+    /// Our own `close_notify` is made.
     ended: bool,
     /// Why it is of no use any more. If plaintext came before that, or the handshake was over, the next call says so.
     failure: Option<rustls::Error>,

@@ -403,6 +403,8 @@ impl<S: Transport> Transport for TlsStream<S> {
     }
 
     fn end(&mut self) {
+        // A handshake whose time has passed while nothing waited for it has failed, and is counted.
+        let _ = self.left();
         let _ = self.say_end(FAREWELL);
     }
 

@@ -1,6 +1,6 @@
 //! Requests and answers by TLS, however they are split.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,7 +135,74 @@ fn an_end_is_said_and_a_break_is_not() {
 struct Broken;
 
 impl Read for Broken {
-    fn read(&mut self, _buf: &mut [u8]) -> std::io::Result<usize> {
-        Err(std::io::Error::other("the disk is gone"))
+    fn read(&mut self, _buf: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other("the disk is gone"))
+    }
+}
+
+/// A server without the means to serve says so by TLS too.
+#[test]
+fn a_refusal_is_heard() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let mut stream = acceptor.accept(Peer::new(&Arc::new(authority.client(BOTH)), "localhost", GET));
+    let mut state = server().open(&mut stream).unwrap();
+    stream.handshake().unwrap();
+    assert!(server().refuse(&mut stream, &mut state));
+    let answers = read_answers(&stream.get_ref().heard);
+    assert_eq!((answers.len(), answers[0].status), (1, 503));
+    assert!(stream.get_ref().heard_end);
+}
+
+/// A client may change its keys at any time (RFC 8446, 4.6.3).
+#[test]
+fn keys_are_changed_between_two_requests() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let mut peer = Peer::new(&Arc::new(authority.client(EACH[0])), "localhost", GET);
+    peer.then = Silence::Stall;
+    let mut stream = acceptor.accept(Renewing(peer));
+    let mut state = server().open(&mut stream).unwrap();
+    for turn in 1..4 {
+        assert!(matches!(server().serve_ready(&mut stream, &mut state), Next::Park(_)));
+        assert_eq!(read_answers(&stream.get_ref().0.heard).len(), turn);
+    }
+}
+
+/// Whenever its client has nothing to say, it changes its keys and asks again.
+struct Renewing(Peer);
+
+impl Read for Renewing {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let answered = !self.0.heard.is_empty();
+        if answered && self.0.says.is_empty() && self.0.sent.is_empty() && !self.0.client.wants_write() {
+            self.0.client.refresh_traffic_keys().unwrap();
+            self.0.says = GET.into();
+        }
+        self.0.read(buf)
+    }
+}
+
+impl Write for Renewing {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport for Renewing {
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        self.0.shutdown_write()
     }
 }

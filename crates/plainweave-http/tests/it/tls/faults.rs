@@ -315,3 +315,69 @@ impl Transport for Moody {
         self.peer.shutdown_write()
     }
 }
+
+/// A byte at a time, each soon enough: the whole call is bounded, in both directions, and the stream below has its own
+/// timeouts again afterwards.
+#[test]
+fn a_client_that_drips() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let limit = Duration::from_millis(40);
+    let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "x".repeat(10_000));
+    peer.then = Silence::Stall;
+    let mut stream = acceptor.accept(Dripping { peer, read_timeout: limit, write_timeout: limit });
+    stream.set_read_timeout(limit).unwrap();
+    stream.set_write_timeout(limit).unwrap();
+    stream.handshake().unwrap();
+    assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert!(!stream.get_ref().peer.sent.is_empty(), "cut off before all had come");
+    assert_eq!(stream.write(&[b'y'; 10_000]).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert!(stream.get_ref().peer.heard.is_empty());
+    assert_eq!((stream.get_ref().read_timeout, stream.get_ref().write_timeout), (limit, limit));
+}
+
+struct Dripping {
+    peer: Peer,
+    read_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl Read for Dripping {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if self.peer.client.is_handshaking() {
+            return self.peer.read(buf);
+        }
+        std::thread::sleep(Duration::from_millis(2).min(self.read_timeout));
+        self.peer.read(&mut buf[..1])
+    }
+}
+
+impl Write for Dripping {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        if buf.len() < 5000 && self.write_timeout > Duration::from_secs(1) {
+            return self.peer.write(buf);
+        }
+        std::thread::sleep(Duration::from_millis(2).min(self.write_timeout));
+        self.peer.write(&buf[..1])
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport for Dripping {
+    fn set_read_timeout(&mut self, timeout: Duration) -> std::io::Result<()> {
+        self.read_timeout = timeout;
+        self.peer.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> std::io::Result<()> {
+        self.write_timeout = timeout;
+        Ok(())
+    }
+
+    fn shutdown_write(&mut self) -> std::io::Result<()> {
+        self.peer.shutdown_write()
+    }
+}

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plainweave::Runtime;
 use plainweave_http::tls::Acceptor;
 use plainweave_http::{Request, Response, Server, TlsSession, Transport};
 use rustls::ClientConfig;
@@ -101,4 +102,20 @@ fn clients_show_certificates_or_not() {
     let mut script = crate::support::Script::of("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     crate::support::play(&plain, &mut script);
     assert_eq!(crate::support::read_answers(&script.out)[0].body, b"true");
+}
+
+/// Both ends, with a client's certificate to judge: what a handshake takes of a fiber's stack is far from the default
+/// of 256 KiB.
+#[test]
+fn a_handshake_fits_a_small_stack() {
+    let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).stack_size(64 << 10);
+    let runtime = runtime.build().unwrap();
+    for versions in EACH {
+        let authority = Authority::new("authority");
+        let config = authority.config().with_required_client_certificates(authority.file("ca.pem"));
+        let acceptor = Acceptor::new(config).unwrap();
+        let client = authority.client_as(versions, Some((&authority, "alice")));
+        let mut stream = acceptor.accept(Peer::new(&Arc::new(client), "localhost", GET));
+        runtime.run(move || stream.handshake()).unwrap();
+    }
 }
