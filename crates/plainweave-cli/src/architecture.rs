@@ -149,6 +149,12 @@ impl Runtimes {
         self.all().map(Runtime::metrics).collect()
     }
 
+    /// Returns the number of workers that serve connections.
+    pub(crate) fn workers(&self) -> usize {
+        let loops = self.loops.runtimes.iter().map(Runtime::workers).sum();
+        if loops > 0 { loops } else { self.main.workers() }
+    }
+
     /// Returns where requests are to be handled.
     pub(crate) fn handling(&self, block: Option<BenchBlock>) -> Handling {
         Handling { stage: self.stage.clone(), blocker: block.map(Blocker::new) }

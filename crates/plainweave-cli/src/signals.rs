@@ -21,7 +21,7 @@ macro_rules! help {
         "\
 Signals:
   TERM, INT   stop gracefully, see --grace; a second one stops at once
-  HUP         open log files anew; once there is a configuration, load it again
+  HUP         open log files anew; load the certificates of TLS again
   USR1        open log files anew
   USR2        nothing yet: a trace will be turned on and off
   QUIT        write counts to standard error; the server goes on"
@@ -61,6 +61,11 @@ pub(crate) trait Operated: Send + 'static {
     /// Opens log files anew. Returns false if there are none.
     fn reopen_logs(&self) -> bool;
 
+    /// Loads again what SIGHUP asks for, and returns what came of it. `None`: there is nothing to load.
+    fn reload(&self) -> Option<String> {
+        None
+    }
+
     /// Returns what SIGQUIT is answered with, in a line.
     fn counts(&self) -> String;
 }
@@ -97,8 +102,20 @@ fn answer<S: Operated>(server: &S, signal: i32) {
     let done = match signal {
         SIGQUIT => format!("{}; the server goes on", server.counts()),
         SIGUSR2 => "there is no trace to turn on yet".to_owned(),
-        _ if server.reopen_logs() => "the log is opened anew".to_owned(),
-        _ => "there is no log to open anew".to_owned(),
+        SIGHUP => hang_up(server),
+        _ => reopened(server.reopen_logs()).to_owned(),
     };
     say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
+}
+
+fn hang_up<S: Operated>(server: &S) -> String {
+    match (server.reopen_logs(), server.reload()) {
+        (reopen, None) => reopened(reopen).to_owned(),
+        (false, Some(loaded)) => loaded,
+        (true, Some(loaded)) => format!("{}; {loaded}", reopened(true)),
+    }
+}
+
+fn reopened(done: bool) -> &'static str {
+    if done { "the log is opened anew" } else { "there is no log to open anew" }
 }

@@ -8,15 +8,20 @@ mod content;
 mod counters;
 mod faults;
 mod flags;
+mod https;
 mod in_progress;
 mod line;
 mod listen;
 mod memory_bound;
 mod observe;
 mod serve;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_absent.rs"]
+mod tls;
 
 use std::io;
-use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,8 +43,10 @@ use connection_limit::ConnectionLimit;
 use faults::Faults;
 pub(crate) use flags::Flags;
 use in_progress::InProgress;
-use memory_bound::MemoryBound;
+use listen::Listeners;
+use memory_bound::{Each, MemoryBound};
 use observe::Observers;
+use tls::Tls;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -49,7 +56,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = serve::Engine::choose(&flags.runtime)?;
     let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let memory = MemoryBound::new(limit, flags.caching.cache, architecture.has_fiber_each());
+    let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on() };
+    let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
     let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
@@ -58,13 +66,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
-    let files = flags.content.apply(files, &flags.listen)?;
-    let server = Server::new(engine.site(files, flags.runtime.bench.block)).with_limits(flags.limits.limits());
+    let addresses = flags.addresses();
+    let files = flags.content.apply(files, &addresses.all())?;
+    let tls = flags.tls.load(engine.workers())?;
+    let listeners = Listeners::bind(&addresses)?;
+    let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
+    let server = Server::new(site).with_limits(flags.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Arc::new(observers.watch(server, faults.clone()));
-    let listeners = flags.listen.iter().map(|address| listen::bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
-    for listener in &listeners {
+    for listener in listeners.all() {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
         if let Some(bytes) = memory.receive_buffer {
@@ -81,12 +92,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
         runtimes: engine.runtimes(),
+        tls: tls.clone(),
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
     let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
-    let observation = observers.open(&server, &admission, engine.runtimes())?;
-    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
+    let observation = observers.open(&server, &admission, engine.runtimes(), tls.clone())?;
+    let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
     drop(attention);
     drop(observation);
     engine.end();
@@ -101,6 +113,7 @@ struct Operated {
     log: Option<Arc<AccessLog>>,
     connection_limit: Arc<ConnectionLimit>,
     runtimes: Weak<Runtimes>,
+    tls: Option<Tls>,
 }
 
 impl signals::Operated for Operated {
@@ -108,6 +121,10 @@ impl signals::Operated for Operated {
 
     fn reopen_logs(&self) -> bool {
         self.log.as_ref().map(|log| log.reopen()).is_some()
+    }
+
+    fn reload(&self) -> Option<String> {
+        self.tls.as_ref().map(Tls::reload)
     }
 
     fn counts(&self) -> String {
@@ -130,7 +147,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let others = OTHER_DESCRIPTORS + flags.runtime.mode().spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
-    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.listen.len());
+    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.addresses().all().len());
     flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed).min(made)
 }
 
@@ -140,16 +157,15 @@ fn root_remedy(root: &Path) -> String {
 
 fn start_line(
     flags: &Flags,
-    listeners: &[TcpListener],
+    listeners: &Listeners,
     engine: &serve::Engine,
     bounds: &str,
     observers: &Observers,
 ) -> io::Result<String> {
     let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
-    let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
-    let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
+    let urls = listeners.urls()?.join(" ");
     let mut line = format!("plainweave web: serving {} on {urls} ({engine}, {bounds}", root.display());
-    if flags.content.lists(&flags.listen) {
+    if flags.content.lists(&flags.addresses().all()) {
         line.push_str(", directories are listed");
     }
     if let Some(path) = &flags.observation.access_log {

@@ -16,6 +16,7 @@ use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
+use super::tls::Tls;
 use crate::admin::{self, Admin, Figures, Page};
 use crate::architecture::Runtimes;
 
@@ -82,6 +83,7 @@ impl Observers {
         server: &Arc<Server<H>>,
         admission: &Admission,
         runtimes: Weak<Runtimes>,
+        tls: Option<Tls>,
     ) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.counters) {
@@ -91,6 +93,7 @@ impl Observers {
                     "/metrics" => {
                         let figures = Figures::default();
                         let figures = requests(figures, &counters);
+                        let figures = tls.iter().fold(figures, |figures, tls| tls.figures(figures));
                         let figures = in_progress(figures, &admission.in_progress);
                         let figures = connections(figures, &admission.connection_limit, log.as_deref());
                         Ok((Figures::KIND, process(figures, &runtimes, start).into_text()))
