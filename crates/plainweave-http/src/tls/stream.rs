@@ -91,14 +91,24 @@ impl<S: Transport> TlsStream<S> {
     /// # Errors
     /// The peer is slow, leaves, or has no means in common with us. The connection is of no use then.
     pub fn handshake(&mut self) -> Result<(), Error> {
-        while let Some(left) = self.left()? {
-            let waited = self.stream.wait_readable(left);
-            if !waited.map_err(|error| self.fail(Error::io(error, LOST)))? {
-                return Err(self.fail(slow()));
-            }
-            self.step()?;
+        while self.is_handshaking() {
+            self.wait_and_step(Duration::MAX)?;
         }
-        Ok(())
+        self.left().map(drop)
+    }
+
+    /// Waits for the peer, for at most `limit`, and goes on with the handshake. False: nothing has come.
+    fn wait_and_step(&mut self, limit: Duration) -> Result<bool, Error> {
+        let Some(left) = self.left()? else { return Ok(true) };
+        let waited = self.stream.wait_readable(left.min(limit));
+        let came = waited.map_err(|error| self.fail(Error::io(error, LOST)))?;
+        if came {
+            self.step()?;
+        } else {
+            // Fails if the time is over.
+            self.left()?;
+        }
+        Ok(came)
     }
 
     /// Goes on with the handshake by what has arrived. To be called when the stream below is readable, by a program
@@ -383,9 +393,15 @@ impl<S: Transport> Transport for TlsStream<S> {
         self.stream.closer()
     }
 
-    /// Does the handshake first, if that is not done, within its own time.
+    /// Does the handshake first, if that is not done, within its own time; a peer that is silent for `timeout` in it is
+    /// waited for no longer.
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        self.handshake()?;
+        while self.is_handshaking() {
+            if !self.wait_and_step(timeout)? {
+                return Ok(false);
+            }
+        }
+        self.left()?;
         if self.holds_input() { Ok(true) } else { self.stream.wait_readable(timeout) }
     }
 

@@ -189,3 +189,19 @@ fn a_stop_ends_handshakes_and_idle_connections() {
         held.lock().unwrap().push((idle, half));
     });
 }
+
+/// As a server does that stops: a peer that is silent in its handshake is waited for no longer than an idle one.
+#[test]
+fn a_short_wait_is_short_in_a_handshake() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let listener = OsListener::bind("127.0.0.1:0").unwrap();
+    let mut client = OsStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut stream = acceptor.accept(listener.accept().unwrap().0);
+    stream.set_handshake_timeout(HANG);
+    assert!(!stream.wait_readable(Duration::from_millis(5)).unwrap());
+    client.write_all(b"\x16\x03").unwrap();
+    assert!(!stream.wait_readable(Duration::from_millis(5)).unwrap());
+    assert!(stream.is_handshaking());
+    assert_eq!(acceptor.counts().failed, 0);
+}
