@@ -177,6 +177,12 @@ impl Runtimes {
         self.all().filter_map(Runtime::tracer).collect()
     }
 
+    /// Returns the number of workers that serve connections.
+    pub(crate) fn workers(&self) -> usize {
+        let loops = self.loops.runtimes.iter().map(Runtime::workers).sum();
+        if loops > 0 { loops } else { self.main.workers() }
+    }
+
     /// Returns where requests are to be handled.
     pub(crate) fn handling(&self, block: Option<BenchBlock>) -> Handling {
         let stage = self.stage.as_ref().and_then(|pools| pools.iter().next());

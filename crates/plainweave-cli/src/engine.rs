@@ -126,7 +126,8 @@ impl Setup<'_> {
             (_, Movement::Anytime) => unsafe { Runtime::builder().shared_storage().movement_anytime() },
             // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP
             // library use `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is
-            // used within calls that do not suspend.
+            // used within calls that do not suspend. rustls and ring are called without I/O, so no call of theirs
+            // suspends either.
             (_, movement) => unsafe { Runtime::builder().shared_storage() }.movement(movement),
         };
         let mut builder = builder.thread_name(self.name);

@@ -1,5 +1,6 @@
 //! Values that flags of several subcommands take.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Parses a positive whole number of `ms`, `s`, `m` or `h`; seconds if there is no unit.
@@ -32,9 +33,24 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
 }
 
+/// Parses `127.0.0.1:80`, `[::1]:80`, or a port alone.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("8000"), Ok("127.0.0.1:8000".parse().unwrap()));
+        assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
+        assert!(address("127.0.0.1").is_err() && address("70000").is_err() && address("").is_err());
+    }
 
     #[test]
     fn sizes() {

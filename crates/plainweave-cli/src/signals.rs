@@ -22,7 +22,7 @@ macro_rules! help {
         "\
 Signals:
   TERM, INT   stop gracefully, see --grace; a second one stops at once
-  HUP         open log files anew; once there is a configuration, load it again
+  HUP         open log files anew; load the certificates of TLS again
   USR1        open log files anew
   USR2        write the trace, see --trace
   QUIT        write counts and what each fiber does to standard error; the server goes on"
@@ -64,6 +64,11 @@ pub(crate) trait Operated: Send + 'static {
 
     /// Returns where the trace goes, if there is one.
     fn trace(&self) -> Option<&TraceFile>;
+
+    /// Loads again what SIGHUP asks for, and returns what came of it. `None`: there is nothing to load.
+    fn reload(&self) -> Option<String> {
+        None
+    }
 
     /// Returns what SIGQUIT is answered with first, in a line.
     fn counts(&self) -> String;
@@ -108,11 +113,23 @@ fn answer<S: Operated>(server: &S, signal: i32) {
             Some(Ok(done)) => done,
             Some(Err(error)) => format!("{error:#}; the server goes on"),
         },
-        _ if server.reopen_logs() => "the log is opened anew".to_owned(),
-        _ => "there is no log to open anew".to_owned(),
+        SIGHUP => hang_up(server),
+        _ => reopened(server.reopen_logs()).to_owned(),
     };
     say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
     if signal == SIGQUIT {
         say(io::stderr(), server.fibers().trim_end());
     }
+}
+
+fn hang_up<S: Operated>(server: &S) -> String {
+    match (server.reopen_logs(), server.reload()) {
+        (reopen, None) => reopened(reopen).to_owned(),
+        (false, Some(loaded)) => loaded,
+        (true, Some(loaded)) => format!("{}; {loaded}", reopened(true)),
+    }
+}
+
+fn reopened(done: bool) -> &'static str {
+    if done { "the log is opened anew" } else { "there is no log to open anew" }
 }

@@ -41,6 +41,7 @@ impl<H: Handler> Server<H> {
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
+        stream.set_handshake_timeout(self.limits().handshake_timeout);
         let peer = if self.knows_peers() { stream.peer() } else { None };
         if !self.admits(peer) {
             return Err(Error::refused());
@@ -67,6 +68,7 @@ impl<H: Handler> Server<H> {
                 Next::Close => return,
             }
         }
+        stream.end();
     }
 
     /// Serves the requests that have arrived. To be called when the stream is readable; blocks (within the limits)
@@ -140,8 +142,8 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             };
             match turn {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
-                Ok(Turn::Last { linger: false }) => {}
-                Ok(_) if self.server.is_stopping() => {}
+                Ok(Turn::Last { linger: false }) => self.link.stream.end(),
+                Ok(_) if self.server.is_stopping() => self.link.stream.end(),
                 Ok(_) => return Next::Park(self.server.limits().idle_timeout),
                 Err(error) => self.fail(&error),
             }
@@ -232,7 +234,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 }
             }
             let fresh = self.input.is_empty();
-            if fresh && !std::mem::take(&mut self.readable) {
+            if fresh && !std::mem::take(&mut self.readable) && !self.link.stream.holds_input() {
                 return Ok(Head::Idle);
             }
             let timeout = match fresh {
@@ -299,8 +301,9 @@ fn respond<S: Transport, H: Handler>(
 ) -> Result<(Rest, bool), Error> {
     (link.status, link.body_bytes, link.panicked) = (None, 0, false);
     link.allowed = server.limits_of(head);
+    let tls = link.stream.tls().cloned();
     let mut body = Incoming::new(link, room, head)?;
-    let answered = answer(server, &mut Request::new(head, &mut body));
+    let answered = answer(server, &mut Request::new(head, &mut body).with_tls(tls.as_deref()));
     let panicked = answered.is_err();
     let mut response = answered.unwrap_or_else(|error| {
         server.report(&error);

@@ -61,6 +61,10 @@
 //! It returns when the last request in progress has been answered. Requests that a peer had sent ahead, behind the one
 //! that was answered last, are not served: `Connection: close` tells the peer so.
 //!
+//! # TLS
+//! With the cargo feature `tls`, the module `tls` makes a [`Transport`] of any other: hand [`Server::serve`] what its
+//! `Acceptor` returns. [`Request::tls`] says what the handshake has found out.
+//!
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
 //! [`Limits`] names every bound; [`files`] is the static handler.
 
@@ -70,6 +74,8 @@ pub mod files;
 pub mod parse;
 pub mod proxy;
 pub mod testing;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 mod authority;
 mod buffer;
@@ -91,6 +97,7 @@ mod request;
 mod response;
 mod serve;
 mod server;
+mod session;
 mod transport;
 mod upgraded;
 mod writer;
@@ -109,6 +116,7 @@ pub use request::{Handler, Request};
 pub use response::{Body, FilePart, Response};
 pub use serve::ServerCounts;
 pub use server::{Closed, Server};
+pub use session::TlsSession;
 pub use transport::{Closer, Transport};
 pub use upgraded::Upgraded;
 pub use writer::BodyWriter;

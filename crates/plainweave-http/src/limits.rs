@@ -20,6 +20,8 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Requests on one connection before it is closed; 0 for no bound.
     pub requests: u32,
+    /// From the opening of a connection by TLS to the end of its handshake; then the connection is closed.
+    pub handshake_timeout: Duration,
     /// From a connection's opening to the first byte, and from a request's first byte to the end of its head; 408.
     pub header_timeout: Duration,
     /// Silence allowed between two requests; then the connection is closed.
@@ -81,6 +83,7 @@ impl Default for Limits {
             headers: MAX_HEADERS,
             body_bytes: 16 << 20,
             requests: 0,
+            handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),

@@ -83,6 +83,9 @@ impl<S: Transport> Link<'_, S> {
         let mut left = len;
         while left > 0 {
             left -= self.piece(source, left, mark)?;
+            if left > 0 {
+                yield_to_others();
+            }
         }
         Ok(())
     }
@@ -104,7 +107,7 @@ impl<S: Transport> Link<'_, S> {
 
     /// Sends a part of a file: from the page cache what is there, otherwise, or if the transport cannot, by reading.
     fn file(&mut self, part: &mut dyn FilePart, len: u64, mark: usize) -> Result<(), Error> {
-        if !S::SENDS_FILES {
+        if !self.stream.sends_files() {
             return self.stream(part, len, mark);
         }
         let mut left = len;
@@ -124,8 +127,7 @@ impl<S: Transport> Link<'_, S> {
                 }
             }
             if left > 0 {
-                // A fast reader of a large file would otherwise keep the worker to itself.
-                plainweave::yield_now();
+                yield_to_others();
             }
         }
         Ok(())
@@ -218,6 +220,11 @@ impl<S: Transport> Sink for OpenEnded<'_, '_, S> {
         self.link.body_bytes += piece.len() as u64;
         Ok(())
     }
+}
+
+/// A fast reader of a large file would otherwise keep the worker to itself.
+fn yield_to_others() {
+    plainweave::yield_now();
 }
 
 /// RFC 9112, 6.

@@ -7,6 +7,7 @@ use std::ops::Deref;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::TlsSession;
 use crate::head::RequestHead;
 use crate::limits::{MAX_HEADERS, RequestLimits};
 use crate::writer::may_trail;
@@ -19,6 +20,7 @@ use crate::{Error, Response};
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
     body: &'a mut dyn RequestBody,
+    tls: Option<&'a TlsSession>,
 }
 
 /// A body, and what else a handler may ask of its connection, whatever the stream's type.
@@ -34,7 +36,17 @@ pub(crate) trait RequestBody: Read {
 
 impl<'a> Request<'a> {
     pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn RequestBody) -> Self {
-        Self { head, body }
+        Self { head, body, tls: None }
+    }
+
+    /// Notes what TLS knows of the connection.
+    pub(crate) fn with_tls(self, tls: Option<&'a TlsSession>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Returns what TLS knows of the connection, the client's certificate above all; `None` for a plain connection.
+    pub fn tls(&self) -> Option<&'a TlsSession> {
+        self.tls
     }
 
     /// Returns the head, which stays valid as long as the request, even while the body is read.

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave::net;
 use rustix::net::RecvFlags;
+
+use crate::TlsSession;
 
 /// Ends calls on a stream from another thread; see [`Transport::closer`].
 pub type Closer = Box<dyn Fn(Shutdown) + Send>;
@@ -29,6 +32,11 @@ pub trait Transport: Read + Write {
 
     /// Whether [`Transport::send_file`] is more than a refusal.
     const SENDS_FILES: bool = false;
+
+    /// Returns whether [`Transport::send_file`] is more than a refusal on this connection.
+    fn sends_files(&self) -> bool {
+        Self::SENDS_FILES
+    }
 
     /// Writes bytes that another write follows soon, so that the last segment need not leave half full.
     fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -64,6 +72,24 @@ pub trait Transport: Read + Write {
     /// pinned by the read that follows.
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
         self.set_read_timeout(timeout).map(|()| true)
+    }
+
+    /// Returns whether a read would find something that was received before: then there is no wait for the socket,
+    /// which may have nothing more to come. Only streams that buffer, as TLS does, have a reason to say so.
+    fn holds_input(&self) -> bool {
+        false
+    }
+
+    /// Bounds the time until a handshake is over, from now on. Streams without one, the default, ignore it.
+    fn set_handshake_timeout(&mut self, _timeout: Duration) {}
+
+    /// Ends a connection on which everything was said, before it is dropped. A stream on which the peer can tell an end
+    /// from a break, as TLS can, tells it, without waiting for long; others do nothing.
+    fn end(&mut self) {}
+
+    /// Returns what TLS knows of the connection, once its handshake is over.
+    fn tls(&self) -> Option<&Arc<TlsSession>> {
+        None
     }
 }
 

@@ -11,13 +11,17 @@ use plainweave_http::files::Caching;
 
 use super::content::ContentFlags;
 use super::line::Format;
+use super::tls::TlsFlags;
 
 use crate::architecture::ArchitectureFlags;
 use crate::bench_flags::BenchFlags;
 use crate::engine::{self, Io, TwoPools};
-use crate::flag::{size, time};
+use crate::flag::{address, size, time};
 use crate::mode::Mode;
 use crate::signals;
+
+/// Unless the flags say where.
+const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8080);
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -27,6 +31,8 @@ Examples:
   plainweave web --listen 0.0.0.0:8080 --listing    for other machines, and they may list directories
   plainweave web dist --fallback /index.html --precompressed --error-page 500=/500.html
   plainweave web /srv --listen 0.0.0.0:80 --listen '[::]:80'
+  plainweave web site --tls-cert chain.pem --tls-key key.pem --listen 0.0.0.0:80 --tls-listen 0.0.0.0:443 \
+      --https-redirect --hsts 31536000
   plainweave web --io epoll --workers 1             one worker, without io_uring
   plainweave web --pools web:fifo/1,files:fifo/4    files that are slow to read hold up no connections
   plainweave web --header-timeout 5s --idle-timeout 2m
@@ -47,10 +53,13 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) content: ContentFlags,
 
-    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
-    #[arg(help_heading = "Where to listen")]
-    pub(super) listen: Vec<SocketAddr>,
+    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080,
+    /// but none beside an address that is given for TLS]
+    #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
+    listen: Vec<SocketAddr>,
+
+    #[command(flatten)]
+    pub(super) tls: TlsFlags,
 
     #[command(flatten)]
     pub(super) runtime: RuntimeFlags,
@@ -67,6 +76,35 @@ pub(crate) struct Flags {
     /// How long a stop waits for requests in progress
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "Stopping")]
     pub(super) grace: Duration,
+}
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+pub(super) struct Addresses {
+    pub(super) plain: Vec<SocketAddr>,
+    pub(super) tls: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// Returns all of them.
+    pub(super) fn all(&self) -> Vec<SocketAddr> {
+        [&self.plain[..], &self.tls].concat()
+    }
+}
+
+impl Flags {
+    pub(super) fn addresses(&self) -> Addresses {
+        let plain = match self.listen.is_empty() && !self.tls.has_addresses() {
+            true => vec![LISTEN.into()],
+            false => self.listen.clone(),
+        };
+        Addresses { plain, tls: self.tls.addresses() }
+    }
+
+    /// For the library.
+    pub(super) fn limits(&self) -> Limits {
+        self.tls.apply(self.limits.limits())
+    }
 }
 
 /// How connections are run.
@@ -226,7 +264,7 @@ pub(super) struct LimitFlags {
 
 impl LimitFlags {
     /// For the library.
-    pub(super) fn limits(&self) -> Limits {
+    fn limits(&self) -> Limits {
         Limits {
             header_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,
@@ -239,14 +277,6 @@ impl LimitFlags {
     }
 }
 
-/// `127.0.0.1:80`, `[::1]:80`, or a port alone.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
-    }
-    text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
-}
-
 /// As `time`, or nothing at all.
 fn time_or_none(text: &str) -> Result<Duration, String> {
     match text.trim_end_matches(['m', 's', 'h']) {
@@ -257,7 +287,7 @@ fn time_or_none(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory_bound::MemoryBound;
+    use super::super::memory_bound::{Each, MemoryBound};
     use super::*;
 
     #[test]
@@ -268,13 +298,6 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
-        assert_eq!(address("8000"), Ok("127.0.0.1:8000".parse().unwrap()));
-        assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
-        assert!(address("127.0.0.1").is_err() && address("70000").is_err() && address("").is_err());
-    }
-
-    #[test]
     fn defaults_are_the_library_s() {
         #[derive(clap::Parser)]
         struct Cli {
@@ -282,8 +305,8 @@ mod tests {
             flags: Flags,
         }
         let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
-        assert_eq!(format!("{:?}", flags.limits.limits()), format!("{:?}", Limits::default()));
-        let bound = MemoryBound::new(None, flags.caching.cache, false);
+        assert_eq!(format!("{:?}", flags.limits()), format!("{:?}", Limits::default()));
+        let bound = MemoryBound::new(None, flags.caching.cache, Each::default());
         assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }
 }

@@ -1,7 +1,45 @@
 //! Listening sockets, with a remedy in each error.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+
+use super::flags::Addresses;
+use super::tls::Tls;
+
+/// A server's listeners, without TLS and with it.
+pub(super) struct Listeners {
+    plain: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
+}
+
+impl Listeners {
+    pub(super) fn bind(addresses: &Addresses) -> anyhow::Result<Self> {
+        let each = |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
+        let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
+        Ok(Self { plain: plain?, tls: tls? })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &TcpListener> {
+        self.plain.iter().chain(&self.tls)
+    }
+
+    /// Returns the port of the first one with TLS.
+    pub(super) fn tls_port(&self) -> Option<u16> {
+        Some(self.tls.first()?.local_addr().ok()?.port())
+    }
+
+    /// Returns where each can be reached.
+    pub(super) fn urls(&self) -> io::Result<Vec<String>> {
+        let url = |scheme: &'static str| move |of: &TcpListener| Ok(format!("{scheme}://{}", of.local_addr()?));
+        self.plain.iter().map(url("http")).chain(self.tls.iter().map(url("https"))).collect()
+    }
+
+    /// Returns them, each with what its connections need.
+    pub(super) fn with(self, tls: Option<&Tls>) -> Vec<(TcpListener, Option<Tls>)> {
+        let plain = self.plain.into_iter().map(|listener| (listener, None));
+        plain.chain(self.tls.into_iter().map(|listener| (listener, tls.cloned()))).collect()
+    }
+}
 
 /// Binds a listener to an address.
 pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -16,6 +16,10 @@ const CONNECTION: u64 = 12 * KIB;
 const REQUEST: u64 = 160 * KIB;
 /// Beside it the kernel's send buffer, by [`SendBuffers`].
 const SENDING: u64 = 128 * KIB;
+/// By TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its messages.
+const TLS_CONNECTION: u64 = 8 * KIB;
+/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent, a deeper stack for the handshake.
+const TLS_REQUEST: u64 = 128 * KIB;
 /// Where sockets count: what a client sends ahead, by [`RECEIVE_BUFFER`].
 const RECEIVING: u64 = 32 * KIB;
 /// What the kernel may hold of an answer if nothing else bounds it: `net.ipv4.tcp_wmem`.
@@ -44,6 +48,15 @@ pub(super) struct MemoryBound {
     short: bool,
 }
 
+/// What a connection takes beside its socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Each {
+    /// A stack, also while it is idle.
+    pub(super) fiber: bool,
+    /// What TLS needs.
+    pub(super) tls: bool,
+}
+
 /// How much of their answers the kernel may hold for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendBuffers {
@@ -54,8 +67,8 @@ pub(super) struct SendBuffers {
 }
 
 impl MemoryBound {
-    /// `cache`: as given by the flag. `fiber_each`: a connection has a stack while it is idle.
-    pub(super) fn new(limit: Option<MemoryLimit>, cache: Option<u64>, fiber_each: bool) -> Self {
+    /// `cache`: as given by the flag.
+    pub(super) fn new(limit: Option<MemoryLimit>, cache: Option<u64>, each: Each) -> Self {
         let bytes = limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
         let hard = limit.as_ref().is_some_and(MemoryLimit::is_hard);
         let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
@@ -63,12 +76,14 @@ impl MemoryBound {
         let cache = cache.unwrap_or(CACHE.min(eighth));
         // An eighth is left to the page cache, without which every read is one of the disk.
         let rest = bytes.saturating_sub(PROGRAM).saturating_sub(eighth).saturating_sub(cache);
-        let request = REQUEST + SENDING + if counts_sockets { RECEIVING } else { 0 };
-        let (connections, requests, least) = if fiber_each {
-            let each = rest / 8 * 7 / (CONNECTION + request);
+        let tls = if each.tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
+        let request = REQUEST + SENDING + tls.1 + if counts_sockets { RECEIVING } else { 0 };
+        let connection = CONNECTION + tls.0;
+        let (connections, requests, least) = if each.fiber {
+            let each = rest / 8 * 7 / (connection + request);
             (each, each, (LEAST.1, LEAST.1))
         } else {
-            (rest / 4 / CONNECTION, rest / 8 * 5 / request, LEAST)
+            (rest / 4 / connection, rest / 8 * 5 / request, LEAST)
         };
         Self {
             cache: count(cache),
@@ -106,19 +121,20 @@ mod tests {
     use super::*;
 
     fn within(mebibytes: u64) -> MemoryBound {
-        MemoryBound::new(MemoryLimit::choose(Some(mebibytes * MIB)), None, false)
+        MemoryBound::new(MemoryLimit::choose(Some(mebibytes * MIB)), None, Each::default())
     }
 
     #[test]
     fn what_is_taken_on_fits_the_limit() {
         for mebibytes in [24, 40, 64, 100, 512, 1 << 10, 16 << 10] {
-            for fiber_each in [false, true] {
+            for (fiber, tls) in [(false, false), (true, false), (false, true), (true, true)] {
                 let limit = MemoryLimit::choose(Some(mebibytes * MIB));
-                let bound = MemoryBound::new(limit, None, fiber_each);
+                let bound = MemoryBound::new(limit, None, Each { fiber, tls });
+                let (connection, request) = if tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
                 let taken = PROGRAM
                     + bound.cache as u64
-                    + bound.connections as u64 * CONNECTION
-                    + bound.requests as u64 * (REQUEST + SENDING)
+                    + bound.connections as u64 * (CONNECTION + connection)
+                    + bound.requests as u64 * (REQUEST + SENDING + request)
                     + bound.send_buffers.crowd as u64 * UNBOUNDED;
                 assert!(taken <= mebibytes * MIB / 8 * 7, "{taken} of {mebibytes} MiB: {bound:?}");
                 assert!(bound.warning().is_none(), "{mebibytes} MiB: {bound:?}");
@@ -142,8 +158,10 @@ mod tests {
         assert!(warning.starts_with("4 MiB (--max-memory) of memory is not enough for 64 connections"), "{warning}");
         assert_eq!((bound.connections, bound.requests), (64, 4));
         // A flag that takes all of it.
-        assert!(MemoryBound::new(MemoryLimit::choose(Some(40 * MIB)), Some(64 * MIB), false).warning().is_some());
-        let bound = MemoryBound::new(None, None, false);
+        assert!(
+            MemoryBound::new(MemoryLimit::choose(Some(40 * MIB)), Some(64 * MIB), Each::default()).warning().is_some()
+        );
+        let bound = MemoryBound::new(None, None, Each::default());
         assert!(bound.warning().is_none() && bound.requests > 1 << 40 && bound.connections > 1 << 40);
         assert_eq!(bound.send_buffers, SendBuffers { crowd: 256, hard: false });
         assert_eq!(bound.description(bound.requests), "memory not bounded");

@@ -6,6 +6,7 @@ mod content;
 mod counters;
 mod faults;
 mod flags;
+mod https;
 mod in_progress;
 mod line;
 mod listen;
@@ -14,9 +15,13 @@ mod observe;
 mod serve;
 mod slowest;
 mod status;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_absent.rs"]
+mod tls;
 
 use std::io;
-use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -41,8 +46,10 @@ use access::AccessLog;
 use faults::Faults;
 pub(crate) use flags::Flags;
 use in_progress::InProgress;
-use memory_bound::MemoryBound;
+use listen::Listeners;
+use memory_bound::{Each, MemoryBound};
 use observe::{Observers, Shown};
+use tls::Tls;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -55,7 +62,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let trace = trace.map(|path| TraceFile::open(path, engine.tracers())).transpose()?.map(Arc::new);
     let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let memory = MemoryBound::new(limit, flags.caching.cache, architecture.has_fiber_each());
+    let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on() };
+    let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
     let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
@@ -64,13 +72,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
-    let files = flags.content.apply(files, &flags.listen)?;
-    let server = Server::new(engine.site(files, flags.runtime.bench.block)).with_limits(flags.limits.limits());
+    let addresses = flags.addresses();
+    let files = flags.content.apply(files, &addresses.all())?;
+    let tls = flags.tls.load(engine.workers())?;
+    let listeners = Listeners::bind(&addresses)?;
+    let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
+    let server = Server::new(site).with_limits(flags.limits());
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Arc::new(observers.watch(server, faults.clone()));
-    let listeners = flags.listen.iter().map(|address| listen::bind(*address)).collect::<anyhow::Result<Vec<_>>>()?;
-    for listener in &listeners {
+    for listener in listeners.all() {
         // Accepted sockets inherit it.
         SockRef::from(listener).set_tcp_nodelay(true)?;
         if let Some(bytes) = memory.receive_buffer {
@@ -89,15 +100,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         connection_limit: connection_limit.clone(),
         runtimes: engine.runtimes(),
         trace: trace.clone(),
+        tls: tls.clone(),
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
     let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
-    let handles = listeners.iter().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
+    let handles = listeners.all().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
-    let shown = Shown { admission: admission.clone(), runtimes, listeners: handles, stalls };
+    let shown = Shown { admission: admission.clone(), runtimes, listeners: handles, stalls, tls: tls.clone() };
     let observation = observers.open(&server, shown)?;
-    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
+    let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
     drop(attention);
     drop(observation);
     engine.end();
@@ -114,6 +126,7 @@ struct Operated {
     connection_limit: Arc<ConnectionLimit>,
     runtimes: Weak<Runtimes>,
     trace: Option<Arc<TraceFile>>,
+    tls: Option<Tls>,
 }
 
 impl signals::Operated for Operated {
@@ -125,6 +138,10 @@ impl signals::Operated for Operated {
 
     fn trace(&self) -> Option<&TraceFile> {
         self.trace.as_deref()
+    }
+
+    fn reload(&self) -> Option<String> {
+        self.tls.as_ref().map(Tls::reload)
     }
 
     fn counts(&self) -> String {
@@ -152,7 +169,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
-    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.listen.len());
+    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.addresses().all().len());
     flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed).min(made)
 }
 
@@ -162,16 +179,15 @@ fn root_remedy(root: &Path) -> String {
 
 fn start_line(
     flags: &Flags,
-    listeners: &[TcpListener],
+    listeners: &Listeners,
     engine: &serve::Engine,
     bounds: &str,
     observers: &Observers,
 ) -> io::Result<String> {
     let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
-    let urls = listeners.iter().map(|listener| Ok(format!("http://{}", listener.local_addr()?)));
-    let urls = urls.collect::<io::Result<Vec<_>>>()?.join(" ");
+    let urls = listeners.urls()?.join(" ");
     let mut line = format!("plainweave web: serving {} on {urls} ({engine}, {bounds}", root.display());
-    if flags.content.lists(&flags.listen) {
+    if flags.content.lists(&flags.addresses().all()) {
         line.push_str(", directories are listed");
     }
     if let Some(path) = &flags.observation.access_log {

@@ -18,6 +18,7 @@ use super::flags::ObservationFlags;
 use super::in_progress::InProgress;
 use super::slowest::Slowest;
 use super::status::{own, queues};
+use super::tls::Tls;
 use crate::admin::{self, Admin, Asked, Figures, Page};
 use crate::architecture::Runtimes;
 use crate::fibers::FiberPages;
@@ -53,6 +54,7 @@ pub(super) struct Shown {
     /// Handles of the listeners, whose queues are read.
     pub(super) listeners: Vec<net::TcpListener>,
     pub(super) stalls: Option<Arc<Stalls>>,
+    pub(super) tls: Option<Tls>,
 }
 
 /// Keeps log and admin address going until dropped.
@@ -162,6 +164,7 @@ impl<H: Handler> Pages<H> {
 
 fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
     let figures = requests(Figures::default(), counters);
+    let figures = shown.tls.iter().fold(figures, |figures, tls| tls.figures(figures));
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = connections(figures, &shown.admission.connection_limit, log);
     Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))

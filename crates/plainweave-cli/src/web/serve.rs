@@ -13,12 +13,14 @@ use plainweave::net::{self, TcpStream};
 use plainweave::trace::Tracer;
 use plainweave_http::accept::ConnectionPermit;
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode};
+use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode, Transport};
 
 use super::accept::{Acceptor, Admission, SharedAcceptor};
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
+use super::https::Https;
 use super::in_progress::InProgress;
+use super::tls::{Stream, Tls, connection, shake_hands, shakes_hands, socket};
 use crate::architecture::{Architecture, Handling, Loops, Runtimes};
 use crate::bench_block::BenchBlock;
 use crate::engine::Setup;
@@ -44,14 +46,19 @@ impl Blocking for Pool {
 #[derive(Debug)]
 pub(super) struct Site {
     files: StaticFiles<Pool>,
+    https: Https,
     handling: Handling,
 }
 
 impl Handler for Site {
     fn handle(&self, request: &mut Request<'_>) -> Response {
+        if let Some(response) = self.https.redirected(request) {
+            return response;
+        }
         let head = request.head();
         let response = self.handling.call(|| self.files.respond(head));
-        response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE))
+        let response = response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE));
+        self.https.marked(request, response)
     }
 }
 
@@ -92,8 +99,13 @@ impl Engine {
     }
 
     /// Makes the handler of these files.
-    pub(super) fn site(&self, files: StaticFiles<Pool>, block: Option<BenchBlock>) -> Site {
-        Site { files, handling: self.0.handling(block) }
+    pub(super) fn site(&self, files: StaticFiles<Pool>, block: Option<BenchBlock>, https: Https) -> Site {
+        Site { files, https, handling: self.0.handling(block) }
+    }
+
+    /// Returns the number of workers that serve connections.
+    pub(super) fn workers(&self) -> usize {
+        self.0.workers()
     }
 
     /// After `run`.
@@ -109,15 +121,16 @@ impl Engine {
         &self,
         server: &Arc<WebServer>,
         admission: &Admission,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<(TcpListener, Option<Tls>)>,
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
+        let (listeners, tls): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
-        for listener in &listeners {
+        for (listener, tls) in listeners.iter().zip(tls) {
             let acceptor = Acceptor::new(listener.try_clone()?, admission);
             let (in_progress, faults) = (admission.in_progress.clone(), admission.faults.clone());
-            let service = Arc::new(Service { server: server.clone(), in_progress, faults });
+            let service = Arc::new(Service { server: server.clone(), tls, in_progress, faults });
             self.accept(acceptor, service);
         }
         stop.wait()?;
@@ -134,8 +147,8 @@ impl Engine {
             Architecture::Acceptors(number) => {
                 let acceptor = Arc::new(SharedAcceptor::new(acceptor));
                 for _ in 0..number.get() {
-                    let (acceptor, server) = (acceptor.clone(), service.server.clone());
-                    runtime.spawn(move || accept_and_serve(&acceptor, &server));
+                    let (acceptor, service) = (acceptor.clone(), service.clone());
+                    runtime.spawn(move || accept_and_serve(&acceptor, &service));
                 }
             }
             architecture => {
@@ -148,6 +161,7 @@ impl Engine {
 /// Accepts until the server stops. `fiber_each`: a fiber per connection.
 fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loops: &Loops) {
     while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
+        let stream = connection(stream, service.tls.as_ref());
         if fiber_each {
             let server = service.server.clone();
             plainweave::spawn(move || {
@@ -167,28 +181,29 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
 }
 
 /// Accepts a connection, serves it to its end, and accepts the next one, until the server stops.
-fn accept_and_serve(acceptor: &SharedAcceptor, server: &WebServer) {
-    while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
+fn accept_and_serve(acceptor: &SharedAcceptor, service: &Service) {
+    while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
         let _permit = permit;
-        server.serve_stream(stream);
+        service.server.serve_stream(connection(stream, service.tls.as_ref()));
     }
 }
 
 /// A connection without a fiber of its own.
 struct Admitted {
-    stream: TcpStream,
+    stream: Stream,
     _permit: ConnectionPermit,
 }
 
 impl net::HasStream for Admitted {
     fn stream(&self) -> &TcpStream {
-        &self.stream
+        socket(&self.stream)
     }
 }
 
 /// What a connection without a fiber needs when it gets one.
 struct Service {
     server: Arc<WebServer>,
+    tls: Option<Tls>,
     in_progress: Arc<InProgress>,
     faults: Arc<Faults>,
 }
@@ -199,14 +214,16 @@ impl Service {
     /// be a second queue, without the first one's bound.
     fn begin(self: Arc<Self>, mut connection: Admitted) {
         let Ok(mut state) = self.server.open(&mut connection.stream) else { return };
-        if connection.stream.is_readable() {
+        if socket(&connection.stream).is_readable() {
             plainweave::spawn(move || {
                 if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
                     self.park(connection, state, limit);
                 }
             });
         } else {
-            let limit = self.server.limits().header_timeout;
+            let limits = self.server.limits();
+            let shakes_hands = shakes_hands(&connection.stream);
+            let limit = if shakes_hands { limits.handshake_timeout } else { limits.header_timeout };
             self.park(connection, state, limit);
         }
     }
@@ -215,20 +232,23 @@ impl Service {
     /// stop, drops the connection.
     fn park(self: Arc<Self>, connection: Admitted, mut state: ConnState, limit: Duration) {
         net::on_readable(connection, Some(limit), move |mut connection, outcome| {
-            if outcome.is_ok()
-                && let Next::Park(limit) = self.turn(&mut connection.stream, &mut state)
-            {
+            if outcome.is_err() {
+                return connection.stream.end();
+            }
+            if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
                 self.park(connection, state, limit);
             }
         });
     }
 
     /// Serves what has come, or refuses it if as many requests are in progress as there is memory for.
-    fn turn(&self, stream: &mut TcpStream, state: &mut ConnState) -> Next {
+    fn turn(&self, stream: &mut Stream, state: &mut ConnState) -> Next {
         if let Some(_permit) = self.in_progress.begin() {
-            return self.server.serve_ready(stream, state);
+            let waits = shake_hands(stream, self.server.limits());
+            return waits.unwrap_or_else(|| self.server.serve_ready(stream, state));
         }
-        if self.server.refuse(stream, state) {
+        // An answer would take a handshake first.
+        if shakes_hands(stream) || self.server.refuse(stream, state) {
             self.in_progress.count_shed();
             self.faults.shed(self.in_progress.max());
         }

@@ -20,4 +20,5 @@ mod site;
 mod socket;
 mod stop;
 mod support;
+mod tls;
 mod twins;

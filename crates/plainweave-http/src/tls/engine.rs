@@ -1,0 +1,389 @@
+//! TLS without I/O: what was received goes in, plaintext comes out; plaintext goes in, what is to be sent comes out.
+//!
+//! rustls's unbuffered interface leaves all buffers to us, so that a connection that has nothing in hand holds none.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{HandshakeKind, ProtocolVersion, ServerConfig};
+
+use super::certificates::subject;
+use crate::TlsSession;
+
+/// Plaintext in one record, at most (RFC 8446, 5.1).
+const RECORD: usize = 16 << 10;
+/// Records that are made and sent together.
+const RECORDS: usize = 4;
+/// Room for what a record has beside its plaintext, and for a key update before it.
+const OVERHEAD: usize = 64;
+/// Bytes before a record's content: type, version, length.
+const HEADER: usize = 5;
+/// Bytes that a read asks for: a request's head is less.
+const READ: usize = 4 << 10;
+/// The same once a read was filled: a record of the largest size.
+const LONG_READ: usize = RECORD + 256 + HEADER;
+
+/// One connection.
+pub(super) struct Engine {
+    rustls: UnbufferedServerConnection,
+    received: Received,
+    plain: Plain,
+    out: Out,
+    /// The peer has said that it sends no more.
+    peer_has_ended: bool,
+    /// Our own `close_notify` is made.
+    ended: bool,
+    /// Why it is of no use any more. If plaintext came before that, or the handshake was over, the next call says so.
+    failure: Option<rustls::Error>,
+}
+
+/// What has arrived and is not decrypted yet: part of a record, after each call. `bytes[..filled]`.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    filled: usize,
+    /// The last read has filled its room.
+    more: bool,
+}
+
+/// What is decrypted and not taken yet: `bytes[start..]`.
+#[derive(Default)]
+struct Plain {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// What is to be sent: `bytes[sent..]`.
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Of the records in it that hold data: where each ends, and how much plaintext is in it. Those up to `done` are
+    /// sent.
+    records: [(usize, usize); RECORDS],
+    count: usize,
+    done: usize,
+}
+
+/// What to make once the connection is ready for it.
+enum Write<'a> {
+    Nothing,
+    Data(&'a [u8]),
+    End,
+}
+
+impl Engine {
+    pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        let rustls = UnbufferedServerConnection::new(config)?;
+        let (received, plain, out) = Default::default();
+        Ok(Self { rustls, received, plain, out, peer_has_ended: false, ended: false, failure: None })
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.rustls.is_handshaking()
+    }
+
+    pub(super) fn peer_has_ended(&self) -> bool {
+        self.peer_has_ended
+    }
+
+    /// Returns where the next read goes.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        let Received { bytes, filled, more } = &mut self.received;
+        let room = if *more { LONG_READ } else { READ };
+        bytes.resize(*filled + room, 0);
+        &mut bytes[*filled..]
+    }
+
+    /// Notes that `len` bytes were read into `space`.
+    pub(super) fn extend(&mut self, len: usize) {
+        let Received { bytes, filled, more } = &mut self.received;
+        *filled += len;
+        *more = *filled == bytes.len();
+    }
+
+    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one.
+    pub(super) fn has_record(&self) -> bool {
+        match self.received() {
+            [0x14..=0x17, _, _, high, low, rest @ ..] => rest.len() >= usize::from(u16::from_be_bytes([*high, *low])),
+            [] | [0x14..=0x17, ..] => false,
+            _ => true,
+        }
+    }
+
+    /// Returns what has arrived and is not decrypted.
+    pub(super) fn received(&self) -> &[u8] {
+        &self.received.bytes[..self.received.filled]
+    }
+
+    /// Returns whether there is plaintext to take.
+    pub(super) fn has_plain(&self) -> bool {
+        !self.plain.bytes.is_empty()
+    }
+
+    /// Returns whether the next read finds something without anything more being received: plaintext, the end or an
+    /// error.
+    pub(super) fn has_news(&self) -> bool {
+        self.has_plain() || self.peer_has_ended || self.failure.is_some()
+    }
+
+    /// Takes plaintext.
+    pub(super) fn take(&mut self, buf: &mut [u8]) -> usize {
+        let Plain { bytes, start } = &mut self.plain;
+        let len = buf.len().min(bytes.len() - *start);
+        buf[..len].copy_from_slice(&bytes[*start..*start + len]);
+        *start += len;
+        if *start == bytes.len() {
+            self.plain = Plain::default();
+        }
+        len
+    }
+
+    /// Goes on by what has arrived. Plaintext goes to `buf`, and what has no room there is kept. Returns how much went
+    /// there. An error behind it is returned by the next call.
+    pub(super) fn advance(&mut self, buf: &mut [u8]) -> Result<usize, rustls::Error> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let shook_hands = !self.is_handshaking();
+        let (given, error) = self.drive(buf, &Write::Nothing);
+        if self.received.filled == 0 {
+            self.received.bytes = Vec::new();
+        }
+        self.failure = error;
+        let news = given > 0 || self.has_plain() || shook_hands == self.is_handshaking();
+        match &self.failure {
+            Some(error) if !news => Err(error.clone()),
+            _ => Ok(given),
+        }
+    }
+
+    /// After an error: makes the alert that tells the peer.
+    pub(super) fn alert(&mut self) {
+        // Not by `drive`: what was wrong must not be looked at again.
+        while self.rustls.wants_write() {
+            let received = &mut self.received.bytes[..self.received.filled];
+            let Ok(ConnectionState::EncodeTlsData(mut data)) = self.rustls.process_tls_records(received).state else {
+                return;
+            };
+            let _ = append(&mut self.out.bytes, 0, |room| data.encode(room).map_err(|error| needed(&error)));
+        }
+    }
+
+    /// Makes records of the first bytes of `bufs`: one that begins with the first and ends with the last buffer, if all
+    /// is less than a record.
+    pub(super) fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> Result<(), rustls::Error> {
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(RECORDS * RECORD);
+        self.out.bytes.reserve(len + len.div_ceil(RECORD) * OVERHEAD);
+        let mut gathered = Vec::new();
+        for buf in bufs {
+            let mut rest = &buf[..];
+            while !rest.is_empty() && self.out.count < RECORDS {
+                if gathered.is_empty() && rest.len() >= RECORD {
+                    let (record, tail) = rest.split_at(RECORD);
+                    self.record(record)?;
+                    rest = tail;
+                } else {
+                    let (part, tail) = rest.split_at(rest.len().min(RECORD - gathered.len()));
+                    gathered.extend_from_slice(part);
+                    rest = tail;
+                    if gathered.len() == RECORD {
+                        self.record(&gathered)?;
+                        gathered.clear();
+                    }
+                }
+            }
+        }
+        if !gathered.is_empty() && self.out.count < RECORDS { self.record(&gathered) } else { Ok(()) }
+    }
+
+    fn record(&mut self, plain: &[u8]) -> Result<(), rustls::Error> {
+        self.write(&Write::Data(plain))?;
+        let out = &mut self.out;
+        out.records[out.count] = (out.bytes.len(), plain.len());
+        out.count += 1;
+        Ok(())
+    }
+
+    /// Says that no more is sent, once.
+    pub(super) fn end(&mut self) -> Result<(), rustls::Error> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        self.write(&Write::End)
+    }
+
+    fn write(&mut self, write: &Write<'_>) -> Result<(), rustls::Error> {
+        if self.failure.is_none() {
+            self.failure = self.drive(&mut [], write).1;
+        }
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns what is to be sent.
+    pub(super) fn out(&self) -> &[u8] {
+        &self.out.bytes[self.out.sent..]
+    }
+
+    /// Returns whether plaintext lies in records that are not sent, or not reported as sent.
+    pub(super) fn owes(&self) -> bool {
+        self.out.done < self.out.count
+    }
+
+    /// Notes that `len` bytes of it were sent.
+    pub(super) fn sent(&mut self, len: usize) {
+        self.out.sent += len;
+        self.out.release();
+    }
+
+    /// Returns how much plaintext has left in whole records since the last call.
+    pub(super) fn settle(&mut self) -> usize {
+        let out = &mut self.out;
+        let records = &out.records[out.done..out.count];
+        let whole = records.iter().take_while(|(end, _)| *end <= out.sent).count();
+        let plain = records[..whole].iter().map(|(_, plain)| plain).sum();
+        out.done += whole;
+        out.release();
+        plain
+    }
+
+    /// Has rustls go on until it needs something: more from the peer, or, if it could send data, a reason to. Returns
+    /// how much plaintext went to `buf`, and what has stopped it if not that.
+    fn drive(&mut self, mut buf: &mut [u8], write: &Write<'_>) -> (usize, Option<rustls::Error>) {
+        let (mut given, mut written) = (0, false);
+        loop {
+            let received = &mut self.received;
+            let UnbufferedStatus { mut discard, state, .. } =
+                self.rustls.process_tls_records(&mut received.bytes[..received.filled]);
+            let mut waits = false;
+            let state = match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                    match traffic.next_record() {
+                        Some(Ok(record)) => {
+                            discard += record.discard;
+                            let len = record.payload.len().min(buf.len());
+                            buf[..len].copy_from_slice(&record.payload[..len]);
+                            buf = &mut buf[len..];
+                            given += len;
+                            self.plain.bytes.extend_from_slice(&record.payload[len..]);
+                        }
+                        Some(Err(error)) => break Err(error),
+                        None => break Ok(()),
+                    }
+                },
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(&mut self.out.bytes, 0, |room| data.encode(room).map_err(|error| needed(&error)))
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    // It is sent before anything else is waited for.
+                    data.done();
+                    Ok(())
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.peer_has_ended = true;
+                    Ok(())
+                }
+                Ok(ConnectionState::WriteTraffic(mut traffic)) if !written => {
+                    written = true;
+                    waits = matches!(write, Write::Nothing);
+                    self.out.write(&mut traffic, write)
+                }
+                Ok(_) => {
+                    waits = true;
+                    let done = written || matches!(write, Write::Nothing);
+                    if done { Ok(()) } else { Err(rustls::Error::HandshakeNotComplete) }
+                }
+                Err(error) => Err(error),
+            };
+            received.discard(discard);
+            if state.is_err() || waits || (written && !matches!(write, Write::Nothing)) {
+                return (given, state.err());
+            }
+        }
+    }
+
+    /// Returns what the handshake has found out. `name`: what the resolver has noted.
+    pub(super) fn session(&self, name: Option<String>) -> TlsSession {
+        let client_chain: Vec<Vec<u8>> =
+            self.rustls.peer_certificates().into_iter().flatten().map(|certificate| certificate.to_vec()).collect();
+        let suite = self.rustls.negotiated_cipher_suite();
+        TlsSession {
+            version: match self.rustls.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "TLSv1.3",
+            },
+            cipher_suite: suite.and_then(|suite| suite.suite().as_str()).unwrap_or_default(),
+            server_name: name,
+            alpn: self.rustls.alpn_protocol().map(<[u8]>::to_vec),
+            resumed: self.rustls.handshake_kind() == Some(HandshakeKind::Resumed),
+            client_subject: client_chain.first().and_then(|certificate| subject(certificate)),
+            client_chain,
+        }
+    }
+}
+
+impl Received {
+    fn discard(&mut self, len: usize) {
+        self.bytes.copy_within(len..self.filled, 0);
+        self.filled -= len;
+    }
+}
+
+impl Out {
+    /// Gives the memory back once nothing is left to send or to report.
+    fn release(&mut self) {
+        if self.done == self.count && self.sent == self.bytes.len() {
+            *self = Self::default();
+        }
+    }
+
+    fn write<D>(&mut self, traffic: &mut WriteTraffic<'_, D>, write: &Write<'_>) -> Result<(), rustls::Error> {
+        let needed = |error: EncryptError| match error {
+            EncryptError::InsufficientSize(size) => Ok(size.required_size),
+            EncryptError::EncryptExhausted => Err(rustls::Error::EncryptError),
+        };
+        match write {
+            Write::Nothing => Ok(()),
+            Write::Data(plain) => {
+                append(&mut self.bytes, plain.len() + OVERHEAD, |room| traffic.encrypt(plain, room).map_err(needed))
+            }
+            Write::End => append(&mut self.bytes, OVERHEAD, |room| traffic.queue_close_notify(room).map_err(needed)),
+        }
+    }
+}
+
+/// Has `make` write behind what is in `out`, with room for `guess` bytes or as many as it asks for.
+fn append(
+    out: &mut Vec<u8>,
+    guess: usize,
+    mut make: impl FnMut(&mut [u8]) -> Result<usize, Result<usize, rustls::Error>>,
+) -> Result<(), rustls::Error> {
+    let start = out.len();
+    out.resize(start + guess, 0);
+    loop {
+        match make(&mut out[start..]) {
+            Ok(len) => {
+                out.truncate(start + len);
+                return Ok(());
+            }
+            Err(Ok(needed)) => out.resize(start + needed, 0),
+            Err(Err(error)) => {
+                out.truncate(start);
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn needed(error: &rustls::unbuffered::EncodeError) -> Result<usize, rustls::Error> {
+    match error {
+        rustls::unbuffered::EncodeError::InsufficientSize(size) => Ok(size.required_size),
+        rustls::unbuffered::EncodeError::AlreadyEncoded => Ok(0),
+    }
+}

@@ -1,0 +1,41 @@
+//! TLS by [rustls](https://docs.rs/rustls), over any stream: a fiber's, a thread's, a test's.
+//!
+//! An [`Acceptor`] holds certificates and settings. [`Acceptor::accept`] makes a [`TlsStream`] of a stream, which is a
+//! [`Transport`](crate::Transport) again, for [`Server::serve`](crate::Server::serve).
+//!
+//! ```no_run
+//! use plainweave_http::tls::{Acceptor, Config};
+//! use plainweave_http::{Request, Response, Server};
+//!
+//! let acceptor = Acceptor::new(Config::new("chain.pem", "key.pem"))?;
+//! let server = Server::new(|request: &mut Request<'_>| {
+//!     let version = request.tls().map_or("no TLS", |tls| tls.version);
+//!     Response::ok(format!("you speak {version}\n"))
+//! });
+//! let listener = std::net::TcpListener::bind("127.0.0.1:8443")?;
+//! std::thread::scope(|scope| {
+//!     for stream in listener.incoming().flatten() {
+//!         scope.spawn(|| server.serve(acceptor.accept(stream)));
+//!     }
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! TLS 1.2 and 1.3, by the crypto of `ring`. Sessions are resumed, by tickets whose keys change every six hours, or
+//! from memory. [`Limits::handshake_timeout`](crate::Limits::handshake_timeout) bounds handshakes, and
+//! [`Config::with_handshakes_at_once`] how many of them are computed at once.
+
+mod acceptor;
+mod certificates;
+mod config;
+mod engine;
+mod error;
+mod shared;
+mod stage;
+mod stream;
+
+pub use acceptor::Acceptor;
+pub use config::Config;
+pub use error::Error;
+pub use shared::Counts;
+pub use stream::{Handshake, TlsStream};

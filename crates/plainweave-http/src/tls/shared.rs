@@ -1,0 +1,87 @@
+//! What the TLS connections of an acceptor share: certificates, the stage that computes, counts.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use rustls::ServerConfig;
+
+use super::config::{Config, Loaded};
+use super::error::Error;
+use super::stage::Stage;
+
+type Hook = Box<dyn Fn(&Error, Option<SocketAddr>) + Send + Sync>;
+
+/// See [`super::Acceptor`].
+pub(super) struct Shared {
+    config: Config,
+    loaded: RwLock<Arc<Loaded>>,
+    pub(super) stage: Stage,
+    on_failure: OnceLock<Hook>,
+    completed: AtomicU64,
+    resumed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Handshakes so far. See [`Acceptor::counts`](super::Acceptor::counts).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Those that have succeeded.
+    pub completed: u64,
+    /// Those of them that took up an earlier session.
+    pub resumed: u64,
+    /// Those that have failed, for whatever reason.
+    pub failed: u64,
+}
+
+impl Shared {
+    pub(super) fn new(config: Config) -> Result<Self, Error> {
+        let loaded = RwLock::new(Arc::new(Loaded::read(&config, None)?));
+        let (completed, resumed, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (stage, on_failure) = (Stage::new(config.handshakes), OnceLock::new());
+        Ok(Self { config, loaded, stage, on_failure, completed, resumed, failed })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reads the files again.
+    pub(super) fn reload(&self) -> Result<(), Error> {
+        let loaded = Loaded::read(&self.config, Some(&self.loaded()))?;
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+        Ok(())
+    }
+
+    /// Sets the hook, unless there is one.
+    pub(super) fn on_failure(&self, hook: Hook) {
+        let _ = self.on_failure.set(hook);
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let Self { completed, resumed, failed, .. } = self;
+        Counts { completed: completed.load(Relaxed), resumed: resumed.load(Relaxed), failed: failed.load(Relaxed) }
+    }
+
+    pub(super) fn loaded(&self) -> Arc<Loaded> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns what a handshake that begins now goes by.
+    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>) -> Arc<ServerConfig> {
+        self.loaded().for_handshake(name)
+    }
+
+    pub(super) fn completed(&self, resumed: bool) {
+        self.completed.fetch_add(1, Relaxed);
+        self.resumed.fetch_add(u64::from(resumed), Relaxed);
+    }
+
+    pub(super) fn failed(&self, error: &Error, peer: Option<SocketAddr>) {
+        self.failed.fetch_add(1, Relaxed);
+        if let Some(hook) = self.on_failure.get() {
+            hook(error, peer);
+        }
+    }
+}
