@@ -212,6 +212,8 @@ fn two_may_ask_at_once_while_fibers_wake_each_other(setup: Setup) {
                 })
             })
             .collect();
+        // Fibers that have not started are in no dump.
+        eventually("all to start", || runtime.dump_with(&complete()).fibers.len() == FIBERS);
         (0..10).for_each(|n| first.send(n).expect("they receive"));
         let asks = |runtime: Arc<Runtime>| {
             std::thread::spawn(move || (0..ROUNDS).for_each(|_| drop(runtime.dump_with(&Options::new().stacks(true)))))
@@ -263,7 +265,8 @@ fn names_are_escaped() {
     let text = dump.to_string();
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     assert!(text.contains("a\\\"b\\\\c\\n\\u{1b}[31m\\r\\0\\u{7f}"), "{text}");
-    assert_eq!(text.lines().count(), 3, "{text}");
+    // On a busy machine there may be a spare worker.
+    assert_eq!(text.lines().filter(|line| !line.starts_with("worker ")).count(), 2, "{text}");
     fiber.cancel();
 }
 
