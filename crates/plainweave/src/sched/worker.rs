@@ -53,7 +53,7 @@ const TIMERS: usize = 16;
 const TIMERS_IDLE: usize = 64;
 /// If more were due than that, a busy worker fires one for each such time that has passed, so that those that end do
 /// not keep the others from running.
-const TIMER_NS: u64 = 4_000;
+const TIMER_NS: u64 = 8_000;
 
 /// What an expired timer wakes.
 #[derive(Clone, Copy, Debug)]
