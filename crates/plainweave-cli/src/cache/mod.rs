@@ -115,10 +115,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     privileges::warn_of_root(&listeners);
     port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
-    let extended = flags.limits.extended();
-    for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
-        say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
-    }
+    warn_of_meaningless(flags);
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = server::Server::new(runtimes, cache, stalls);
@@ -131,6 +128,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), "plainweave cache: stopped with commands in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// Says which of the flags are for memcached's sake alone.
+fn warn_of_meaningless(flags: &Flags) {
+    let extended = flags.limits.extended();
+    for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
+        say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
+    }
 }
 
 /// Raises the limit on descriptors to what `wanted` connections take, beside `others`. Says so if they do not fit, and
