@@ -33,7 +33,7 @@
 //! (`loom_two_selects_meet`). A claim that came before a cancellation stands: the operation is done.
 //!
 //! *Permits* are claimed for selects too, by whoever releases them: a select that had to look again would find that
-//! those in the queue have been served, each time.
+//! those in the queue have been served, each time (`loom_permits_and_a_giving_up`).
 //!
 //! *Descriptors* are polled by operations of the fiber's own at its worker's driver (`sched/poll_any`), to which it is
 //! pinned until they have all ended; no helper waits in its place. They transfer nothing. A signal is a byte in a pipe,

@@ -157,3 +157,72 @@ fn loom_a_rendezvous_is_cancelled() {
         assert_eq!(sent, value.is_none());
     });
 }
+
+/// A semaphore of the model: permits, and the selects that wait for one.
+struct Permits {
+    available: usize,
+    watchers: Watchers<(), Thread>,
+}
+
+/// Adds a permit, and gives it to a select that waits, as `Semaphore::release` does.
+fn release(permits: &Mutex<Permits>) {
+    let mut locked = permits.lock().unwrap();
+    locked.available += 1;
+    let served = locked.watchers.give(&mut Some(()));
+    locked.available -= usize::from(served.is_some());
+    drop(locked);
+    if let Some(selector) = served {
+        selector.waker.unpark();
+    }
+}
+
+/// Takes a permit if there is one.
+fn take(permits: &Mutex<Permits>) -> bool {
+    let mut locked = permits.lock().unwrap();
+    locked.available = match locked.available.checked_sub(1) {
+        Some(left) => left,
+        None => return false,
+    };
+    true
+}
+
+/// Two semaphores, each with a permit released, a select over both that gives up at any moment, and then selects that
+/// do not: each permit is taken once, and no select sleeps while there is one.
+#[test]
+fn loom_permits_and_a_giving_up() {
+    loom::model(|| {
+        let permits = [0, 1].map(|_| Arc::new(Mutex::new(Permits { available: 0, watchers: Watchers::new() })));
+        let releasers = [0, 1].map(|n| {
+            let permits = permits[n].clone();
+            thread::spawn(move || release(&permits))
+        });
+        let mut taken = [0; 2];
+        let mut patient = false;
+        while taken != [1; 2] {
+            if let Some(n) = (0..2).find(|&n| take(&permits[n])) {
+                taken[n] += 1;
+                continue;
+            }
+            let me = waiter();
+            me.claim.open();
+            let ready = (0..2).any(|n| {
+                let mut locked = permits[n].lock().unwrap();
+                if locked.available == 0 {
+                    locked.watchers.enter(&me, n, None);
+                }
+                locked.available > 0
+            });
+            while patient && !ready && me.claim.is_open() {
+                thread::park();
+            }
+            let claimed = me.claim.close();
+            (0..2).for_each(|n| drop(permits[n].lock().unwrap().watchers.leave(&me, n)));
+            if let Some(n) = claimed {
+                taken[n] += 1;
+            }
+            patient = true;
+        }
+        releasers.into_iter().for_each(|releaser| releaser.join().unwrap());
+        assert!(permits.iter().all(|permits| permits.lock().unwrap().available == 0));
+    });
+}
