@@ -325,6 +325,7 @@ common::on_every_driver! {
     blocked_calls_on_unix_sockets_are_cancelled,
     a_connect_waits_for_room_in_the_queue,
     addresses,
+    a_peer_has_the_longest_path,
     pairs_and_conversions,
 }
 
@@ -380,6 +381,24 @@ fn addresses(setup: Setup) {
         assert_eq!(UnixListener::bind_addr(&peer).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(UnixStream::connect("x".repeat(108)).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(UnixStream::connect("/nowhere/at.all").unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}
+
+/// `std` has no address for a path of 108 bytes, for which the kernel needs no zero at its end.
+fn a_peer_has_the_longest_path(setup: Setup) {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
+
+    setup.runtime().run(|| {
+        let (listener, file) = bind_path();
+        let path = format!("{}-", file.0.0.display());
+        let longest = Remove(PathBuf::from(format!("{path:x<108}")));
+        let client = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&client, &SocketAddrUnix::new(&longest.0).unwrap()).unwrap();
+        connect(&client, &SocketAddrUnix::new(&file.0.0).unwrap()).unwrap();
+        let (mut accepted, peer) = listener.accept().unwrap();
+        assert!(peer.is_unnamed());
+        rustix::io::write(&client, b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
     });
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plainweave::time::{now, sleep, with_timeout};
+use rustix::io::Errno;
 
 use crate::{Address, Listener};
 use backlog::{Backlog, Finding};
@@ -95,9 +96,7 @@ impl<L: Listener> Acceptor<L> {
                 Err(error) if stopping() || plainweave::is_cancelled(&error) => break,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
                 // Closed by someone else: an error for ever.
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::InvalidInput) => {
-                    break;
-                }
+                Err(error) if is_closed(&error) => break,
                 // That client has left.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if !self.failed(&error) => break,
@@ -184,5 +183,15 @@ impl<L> std::fmt::Debug for Acceptor<L> {
             .field("address", &self.address)
             .field("backlog", &self.backlog)
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns whether an accept failed because someone else has closed the listener. What a single client can cause is no
+/// reason to end.
+fn is_closed(error: &io::Error) -> bool {
+    match error.raw_os_error() {
+        Some(code) => code == Errno::INVAL.raw_os_error(),
+        // The word of `plainweave::net`.
+        None => error.kind() == io::ErrorKind::NotConnected,
     }
 }
