@@ -30,7 +30,7 @@ pub struct ServerCounts {
 
 impl<H: Handler> Server<H> {
     /// Serves an address with the default limits, on fibers: those of the caller's runtime, or of a new one. Returns
-    /// only with an error, or when the calling fiber is cancelled.
+    /// only with an error, or when the calling fiber is cancelled or runs into its deadline.
     ///
     /// ```no_run
     /// use plainweave_http::{Request, Response, Server};
@@ -46,10 +46,12 @@ impl<H: Handler> Server<H> {
         if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
     }
 
-    /// Accepts and serves a listener's connections until the server stops or the listener is closed, each on a fiber or
-    /// thread of its own: see [`Listener`]. At [`Limits::connections`](crate::Limits::connections) it accepts no more
-    /// until one has ended; without descriptors or memory it tries again after a pause. Connections that are open when
-    /// it returns are served on; [`Server::shutdown`] waits for them.
+    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Goes on
+    /// until the server stops, the listener is closed, or the caller is cancelled or runs into its deadline
+    /// ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it). At
+    /// [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without descriptors
+    /// or memory it tries again after a pause. Connections that are open when it returns are served on;
+    /// [`Server::shutdown`] waits for them.
     ///
     /// A server can serve any number of listeners at the same time, of any kind.
     ///

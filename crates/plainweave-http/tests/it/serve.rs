@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use plainweave::net::{TcpListener, UnixListener};
+use plainweave::time::with_timeout;
 use plainweave::{Io, Runtime};
 use plainweave_http::accept::Fault;
 use plainweave_http::{Address, Handler, Limits, Listener, Request, Response, Server, Transport};
@@ -371,6 +372,44 @@ fn a_server_that_has_stopped_serves_no_listener() {
     let address = Threads.start(&server);
     assert!(server.shutdown(HANG));
     assert!(connect(&address).is_err());
+}
+
+/// Of the server's own caller, while it accepts and while it waits at the connection limit.
+#[test]
+fn a_deadline_ends_an_accept_loop() {
+    fn serve(server: &Arc<Server<impl Handler>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        with_timeout(Duration::from_millis(20), || server.serve(listener)).unwrap();
+    }
+    let runtime = runtime(Io::Auto);
+    for full in [false, true] {
+        let server = Arc::new(Server::new(hello).with_limits(Limits { connections: 1, ..Limits::default() }));
+        let elsewhere = Threads.start(&server);
+        let mut client = connect(&elsewhere).unwrap();
+        ask(&mut *client).unwrap();
+        if !full {
+            drop(client);
+            eventually("it has left", || server.counts().open == 0);
+        }
+        let (on_fiber, on_thread) = (server.clone(), server.clone());
+        let fiber = runtime.spawn(move || serve(&on_fiber));
+        let thread = std::thread::spawn(move || serve(&on_thread));
+        let stop = StopOnDrop(&server);
+        eventually("the deadline ends it", || fiber.is_finished() && thread.is_finished());
+        fiber.join().unwrap();
+        thread.join().unwrap();
+        assert_eq!(server.addresses(), [elsewhere]);
+        drop(stop);
+    }
+}
+
+/// Stops a server, so that no loop outlives its test.
+struct StopOnDrop<'a, H: Handler>(&'a Arc<Server<H>>);
+
+impl<H: Handler> Drop for StopOnDrop<'_, H> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// `std` has no address for a path of 108 bytes, for which the kernel needs no zero at its end.
