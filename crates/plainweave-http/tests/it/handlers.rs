@@ -96,6 +96,25 @@ fn a_body_is_written_and_flushed() {
     assert!(head.ends_with("\r\n\r\n"), "{head}");
 }
 
+/// The handler answered 200, and that is recorded: the peer has got no other answer.
+#[test]
+fn a_peer_that_leaves_a_written_body_is_no_server_error() {
+    for path in ["/flushed", "/small", "/big", "/huge", "/trailers"] {
+        let mut whole = Script::of(get(path));
+        play(&Server::new(written), &mut whole);
+        for deaf in [0, 1, 50, whole.out.len() / 2, whole.out.len() - 1] {
+            let (told, errors) = (Arc::new(Mutex::new(Vec::new())), Errors::default());
+            let list = told.clone();
+            let server = errors.of(Server::new(written));
+            let server = server.on_exchange(move |exchange| list.lock().unwrap().push(exchange.status));
+            let mut script = Script { deaf_after: Some((deaf, ErrorKind::BrokenPipe)), ..Script::of(get(path)) };
+            play(&server, &mut script);
+            assert_eq!(*told.lock().unwrap(), [Some(StatusCode::OK)], "{path}, deaf after {deaf}");
+            assert_eq!(errors.taken(), ["the answer could not be sent"], "{path}, deaf after {deaf}");
+        }
+    }
+}
+
 /// Each flush is a write of its own; the head leaves with the first.
 #[test]
 fn a_flush_sends() {
