@@ -107,6 +107,24 @@ fn uploads() {
     for (method, path) in [("PUT", "/../file"), ("PUT", "/.hidden"), ("PUT", "/"), ("POST", "/file.txt")] {
         assert_eq!(ask(&server, method, path, "x").0, 400, "{method} {path}");
     }
+    // Names of one stem at the same time, beside what others have left there.
+    let left: Vec<_> = (0..50).map(|n| directory.0.join(format!(".upload-{n}"))).collect();
+    left.iter().for_each(|path| std::fs::write(path, "left").unwrap());
+    let mut slow = server.connect().unwrap();
+    let (first, second) = ("a".repeat(100_000), "b".repeat(200_000));
+    let sent = request("PUT", "/stem.txt", &first);
+    slow.write_all(&sent.as_bytes()[..60_000]).unwrap();
+    assert_eq!(ask(&server, "PUT", "/stem.html", &second).0, 201);
+    slow.write_all(&sent.as_bytes()[60_000..]).unwrap();
+    slow.read_to_end(&mut Vec::new()).unwrap();
+    for (name, expected) in [("stem.txt", &first), ("stem.html", &second)] {
+        assert!(std::fs::read(directory.0.join(name)).unwrap() == expected.as_bytes(), "{name}");
+        std::fs::remove_file(directory.0.join(name)).unwrap();
+    }
+    for path in &left {
+        assert_eq!(std::fs::read(path).unwrap(), b"left", "{}", path.display());
+        std::fs::remove_file(path).unwrap();
+    }
     // A client that leaves in the middle leaves nothing behind.
     let cut = request("PUT", "/cut", "whole").replace("whole", "who");
     let mut stream = server.connect().unwrap();
