@@ -374,6 +374,18 @@ fn a_server_that_has_stopped_serves_no_listener() {
     assert!(connect(&address).is_err());
 }
 
+/// Whoever else has the listener: the server would have it listen again when it sets the backlog.
+#[test]
+fn a_server_that_has_stopped_closes_a_shared_listener() {
+    let server = Arc::new(Server::new(hello));
+    server.stop();
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    server.start(listener.clone()).unwrap();
+    assert!(server.shutdown(HANG));
+    // Not by its address: it would listen at another port.
+    assert!(!rustix::net::sockopt::socket_acceptconn(&listener).unwrap());
+}
+
 /// Of the server's own caller, while it accepts and while it waits at the connection limit.
 #[test]
 fn a_deadline_ends_an_accept_loop() {
