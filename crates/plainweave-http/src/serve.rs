@@ -8,8 +8,9 @@ use plainweave::Runtime;
 use plainweave::net::{self, ToSocketAddrs};
 
 use crate::accept::{Acceptor, LoopGuard};
+use crate::limits::affordable;
 use crate::listeners::Added;
-use crate::{Address, Handler, Listener, Server};
+use crate::{Address, Handler, Listener, Server, Transport};
 
 /// What a server has done so far. See [`Server::counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,9 @@ impl<H: Handler> Server<H> {
         listener.prepare()?;
         let (listener, limit) = (Arc::new(listener), self.connection_limit());
         let (listed, counted) = (self.listeners().add(listener.clone()), limit.begin_loop());
+        if self.limits().connections == 0 {
+            limit.lower(affordable(L::Stream::DESCRIPTORS));
+        }
         let acceptor = Acceptor::new(listener, limit.clone()).with_fault_hook(self.fault_hook());
         Ok(Accepting { acceptor, server: self.clone(), _listed: listed, _counted: counted })
     }
@@ -136,5 +140,35 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
             // Those that are connected come before those that are not; see `accept::backlog`.
             plainweave::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Request, Response};
+
+    fn hello(_: &mut Request<'_>) -> Response {
+        Response::ok("hello")
+    }
+
+    #[test]
+    fn there_are_descriptors_for_all_connections() {
+        let server = Arc::new(Server::new(hello));
+        let fibers = || net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let threads = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let max = |server: &Server<_>| server.connection_limit().max();
+        drop(server.begin(fibers()).unwrap());
+        assert_eq!(max(&server), affordable(1));
+        drop(server.begin(threads()).unwrap());
+        assert_eq!(max(&server), affordable(2), "a connection of a thread has a second one");
+        drop(server.begin(fibers()).unwrap());
+        assert_eq!(max(&server), affordable(2));
+        assert!(affordable(1) > affordable(2));
+        // Whoever asks for more gets it.
+        let connections = affordable(2) + 1;
+        let server = Arc::new(Server::new(hello).with_limits(Limits { connections, ..Limits::default() }));
+        drop(server.begin(threads()).unwrap());
+        assert_eq!(max(&server), connections);
     }
 }

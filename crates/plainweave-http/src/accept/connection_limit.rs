@@ -22,7 +22,7 @@ pub struct ConnectionLimit {
     open: AtomicUsize,
     /// Accept loops that have not ended.
     loops: AtomicUsize,
-    max: usize,
+    max: AtomicUsize,
     /// For one address; 0: any number.
     max_each: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -85,7 +85,7 @@ impl ConnectionLimit {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             loops: AtomicUsize::new(0),
-            max,
+            max: AtomicUsize::new(max),
             max_each,
             by_address: Mutex::default(),
             waiting: Mutex::default(),
@@ -104,7 +104,12 @@ impl ConnectionLimit {
 
     /// Returns how many there may be.
     pub fn max(&self) -> usize {
-        self.max
+        self.max.load(Ordering::SeqCst)
+    }
+
+    /// Allows no more than this from now on. Before a fiber waits for fewer than that.
+    pub(crate) fn lower(&self, max: usize) {
+        self.max.fetch_min(max, Ordering::SeqCst);
     }
 
     /// Returns all counts. They need not be of one moment.
@@ -121,7 +126,7 @@ impl ConnectionLimit {
     }
 
     pub(super) fn is_reached(&self) -> bool {
-        self.open.load(Ordering::SeqCst) >= self.max
+        self.open.load(Ordering::SeqCst) >= self.max()
     }
 
     pub(super) fn count_failed(&self) {
@@ -231,7 +236,7 @@ impl Drop for ConnectionPermit {
         }
         // Fibers wait only at the limit, and for the last one to go.
         let before = limit.open.fetch_sub(1, Ordering::SeqCst);
-        if before >= limit.max || before == 1 {
+        if before >= limit.max() || before == 1 {
             limit.wake();
         }
     }
