@@ -339,6 +339,25 @@ fn timeouts_are_paused_and_resumed() {
     assert_eq!(read_answers(&answer)[0].status, 408, "only the second read was late");
 }
 
+/// The clock that a handler leaves stopped goes on after it.
+#[test]
+fn a_pause_ends_with_its_handler() {
+    let limits = Limits { linger_bytes: 0, ..Limits::default() };
+    let server = Server::new(|request: &mut Request<'_>| {
+        request.pause_timeouts();
+        Response::ok("unread")
+    })
+    .with_limits(limits.clone());
+    // What is left of such a body is read before the answer.
+    let mut script = Script::new([
+        Event::Data(b"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n".to_vec()),
+        Event::Stall,
+    ]);
+    play(&server, &mut script);
+    assert_eq!(read_answers(&script.out)[0].status, 408);
+    assert!(script.timeout.unwrap() <= limits.body_timeout, "{:?}", script.timeout);
+}
+
 /// A handler that knows its peer to be slow gives it more time than the server does.
 #[test]
 fn timeouts_are_extended() {
