@@ -230,6 +230,28 @@ fn a_reverse_proxy() {
     assert_eq!(ask(&proxy, "GET", "/zeros/1", "").0, 502);
 }
 
+/// What is between two neighbours stays there, and a HEAD makes no length up.
+#[test]
+fn a_reverse_proxy_keeps_its_own_connections() {
+    let listener = OsListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Server::new(reverse_proxy::handler(listener.local_addr().unwrap()));
+    let proxy = TestServer::start(proxy).unwrap();
+    let upstream = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+        let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+        stream.write_all(b"HTTP/1.0 200 OK\r\nX-Hop: 1\r\nConnection: close, x-hop\r\nX-End: 2\r\n\r\n").unwrap();
+        head
+    });
+    let asked = "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
+    let answer = String::from_utf8(proxy.exchange(asked).unwrap()).unwrap();
+    let head = upstream.join().unwrap();
+    assert!(head.contains(&"X-Far: 2".to_owned()) && !head.iter().any(|line| line.starts_with("X-Near")), "{head:?}");
+    let absent = ["Content-Length", "X-Hop", "x-hop"];
+    assert!(answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)), "{answer}");
+}
+
 /// Answers INCR with 1, 2 and so on, in two pieces; the connection that says `last` is closed in the middle.
 fn database_peer(listener: &OsListener) {
     let mut count = 0;
