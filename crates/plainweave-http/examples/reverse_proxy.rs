@@ -7,25 +7,20 @@ use std::time::Duration;
 use plainweave::net::TcpStream;
 use plainweave_http::{Body, Framing, Handler, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode};
 
-/// For the upstream server to connect, and between two bytes of it.
+/// For the upstream server to connect, to take a byte, and between two bytes of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a body that comes without a length, and of an answer's head.
 const GATHERED: usize = 64 << 10;
 
-/// Fields that are between two neighbours (RFC 9110, 7.6.1), and those that the connection writes itself.
-fn is_hop(name: &str) -> bool {
-    const HOP: [&str; 9] = [
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "expect",
-        "content-length",
-        "via",
-    ];
-    HOP.iter().any(|hop| hop.eq_ignore_ascii_case(name)) || name.to_ascii_lowercase().starts_with("proxy-")
+/// Fields that are between two neighbours (RFC 9110, 7.6.1), also because `Connection` names them, and those that the
+/// connection writes itself.
+fn is_hop<'a>(name: &str, mut fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
+    const HOP: &[u8] = b"connection,keep-alive,te,trailer,transfer-encoding,upgrade,expect,content-length,via";
+    let is = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+    let names = |list: &[u8]| list.split(|byte| *byte == b',').any(is);
+    names(HOP)
+        || name.to_ascii_lowercase().starts_with("proxy-")
+        || fields.any(|(field, list)| field.eq_ignore_ascii_case("connection") && names(list))
 }
 
 /// Sends the request as one of HTTP/1.0, whose answer ends by a length or with the connection.
@@ -33,7 +28,7 @@ fn send(request: &mut Request<'_>, upstream: &mut TcpStream) -> io::Result<()> {
     let head = request.head();
     let mut out = Vec::new();
     write!(out, "{} {} HTTP/1.0\r\n", head.method(), head.target_text())?;
-    for (name, value) in head.headers().filter(|(name, _)| !is_hop(name)) {
+    for (name, value) in head.headers().filter(|(name, _)| !is_hop(name, head.headers())) {
         out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
     }
     if let Some(peer) = request.peer() {
@@ -74,14 +69,17 @@ fn receive(mut upstream: TcpStream, no_body: bool) -> io::Result<Response> {
         for field in head.headers.iter() {
             if field.name.eq_ignore_ascii_case("content-length") {
                 body_len = str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
-            } else if !is_hop(field.name) {
+            } else if !is_hop(field.name, head.headers.iter().map(|field| (field.name, field.value))) {
                 let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(io::Error::other)?;
                 response.headers_mut().append(name, HeaderValue::from_bytes(field.value).map_err(io::Error::other)?);
             }
         }
         let rest = Cursor::new(got.split_off(end));
-        let body = || Body::reader(rest.chain(upstream), body_len);
-        return Ok(response.with_body(if no_body { Body::Omitted(body_len.unwrap_or(0)) } else { body() }));
+        // Of a body without a length HEAD says nothing, and nobody reads it.
+        return Ok(response.with_body(match (no_body, body_len) {
+            (true, Some(len)) => Body::Omitted(len),
+            _ => Body::reader(rest.chain(upstream), body_len),
+        }));
     }
 }
 
@@ -90,6 +88,7 @@ pub(crate) fn handler(upstream: SocketAddr) -> impl Handler {
         let no_body = *request.method() == Method::HEAD;
         let passed = TcpStream::connect_timeout(&upstream, PATIENCE).and_then(|mut stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
             send(request, &mut stream)?;
             receive(stream, no_body)
         });

@@ -13,22 +13,33 @@ fn is_plain(name: &str) -> bool {
     !name.starts_with('.') && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// Writes to a file beside the place, which then takes its name: nobody sees half of an upload.
-fn store(request: &mut Request<'_>, path: &Path) -> io::Result<u64> {
+/// Makes a file that nobody else writes to: not another upload, nor another process in the same directory.
+fn create_part(beside: &Path) -> io::Result<(PathBuf, fs::File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let part = path.with_file_name(format!(".upload-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-    let mut file = fs::File::create(&part)?;
-    let copied = io::copy(request, &mut file).and_then(|len| file.sync_all().map(|()| len));
-    match copied {
-        Ok(len) => plainweave::blocking({
-            let path = path.to_owned();
-            move || std::fs::rename(part, path).map(|()| len)
-        })?,
-        Err(error) => {
-            let _ = std::fs::remove_file(part);
-            Err(error)
+    loop {
+        let part = beside.with_file_name(format!(".upload-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        match std::fs::File::create_new(&part) {
+            Ok(file) => return Ok((part, fs::File::from_std(file))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
         }
     }
+}
+
+/// Writes to a file beside the place, which then takes its name: nobody sees half of an upload.
+fn store(request: &mut Request<'_>, path: &Path) -> io::Result<u64> {
+    let place = path.to_owned();
+    let (part, mut file) = plainweave::blocking(move || create_part(&place))??;
+    let (from, to) = (part.clone(), path.to_owned());
+    let stored = io::copy(request, &mut file).and_then(|len| {
+        file.sync_all()?;
+        plainweave::blocking(move || std::fs::rename(from, to))??;
+        Ok(len)
+    });
+    if stored.is_err() {
+        let _ = std::fs::remove_file(part);
+    }
+    stored
 }
 
 pub(crate) fn server(directory: PathBuf) -> Server<impl Handler> {

@@ -37,7 +37,7 @@ pub enum Step {
 pub struct Decoder {
     state: State,
     limit: u64,
-    /// Data bytes that may still come before the limit is passed.
+    /// Data bytes that may still be announced before the limit is passed.
     allowed: u64,
     /// Framing bytes not paid for by data.
     overhead: u64,
@@ -86,7 +86,9 @@ impl Decoder {
             Framing::Length(len) => State::Length(len),
             Framing::Chunked => State::Size { digits: 0, size: 0 },
         };
-        Ok(Self { state, limit, allowed: limit, overhead: 0 })
+        // A length counts from the beginning, a chunk when it is announced.
+        let announced = if let Framing::Length(len) = framing { len } else { 0 };
+        Ok(Self { state, limit, allowed: limit - announced, overhead: 0 })
     }
 
     /// Replaces the limit. Fails if what has come, or what is known to come, exceeds it.
@@ -94,10 +96,7 @@ impl Decoder {
         let used = self.limit - self.allowed;
         self.allowed = limit.checked_sub(used).ok_or_else(too_large)?;
         self.limit = limit;
-        match self.state {
-            State::Length(left) if left > limit => Err(too_large()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns whether the whole body has passed.

@@ -96,6 +96,8 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
     /// Ends the body after its handler. Returns what the handler left unread, less what could be dropped at once, or
     /// the error that it met.
     pub(crate) fn finish(mut self) -> Result<Rest, Error> {
+        // A pause is the handler's: nobody else waits without bound.
+        self.source.pace.resume();
         if let Some(error) = self.failed {
             return Err(error);
         }

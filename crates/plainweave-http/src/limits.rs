@@ -1,8 +1,11 @@
 //! Every bound of a server and its connections, in one place, all on by default.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+
+use crate::accept::ConnectionLimit;
 
 /// Most header fields that a request can have, whatever [`Limits::headers`] says.
 pub const MAX_HEADERS: usize = 100;
@@ -38,7 +41,9 @@ pub struct Limits {
     /// Bytes read and dropped meanwhile.
     pub linger_bytes: usize,
     /// Connections that [`Server::serve`](crate::Server::serve) keeps open at a time, over all listeners; more wait in
-    /// the kernel. By default as many as there may be descriptors, but for a few that other things need.
+    /// the kernel. 0, the default: as many as there may be descriptors for, less a few that other things need. A
+    /// connection over a socket of `std` takes two ([`Transport::DESCRIPTORS`](crate::Transport::DESCRIPTORS)); a
+    /// server that listens on one of these counts two for every connection.
     pub connections: usize,
     /// Of these, from one address; more are closed at once. 0, the default: any number, for many clients can share an
     /// address.
@@ -48,10 +53,11 @@ pub struct Limits {
 /// Descriptors that are not connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Returns how many connections there are descriptors for.
-fn affordable() -> usize {
+/// Returns how many connections there are descriptors for, with as many for `each`.
+pub(crate) fn affordable(each: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX).max(1)
+    let left = usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
+    (left / each.max(1)).max(1)
 }
 
 /// Those of the [`Limits`] that can be different for one request.
@@ -73,6 +79,12 @@ impl Limits {
         let Self { body_bytes, body_timeout, write_timeout, min_rate, .. } = *self;
         RequestLimits { body_bytes, body_timeout, write_timeout, min_rate }
     }
+
+    /// Returns what counts the connections of a server.
+    pub(crate) fn connection_limit(&self) -> Arc<ConnectionLimit> {
+        let max = if self.connections == 0 { affordable(1) } else { self.connections };
+        ConnectionLimit::new(max, self.connections_per_address)
+    }
 }
 
 impl Default for Limits {
@@ -91,7 +103,7 @@ impl Default for Limits {
             min_rate: 512,
             linger_timeout: Duration::from_secs(2),
             linger_bytes: 1 << 20,
-            connections: affordable(),
+            connections: 0,
             connections_per_address: 0,
         }
     }

@@ -234,7 +234,8 @@ impl Pace {
     /// Lets the clock go on where it was stopped.
     pub(crate) fn resume(&mut self) {
         if let (Some(paused), Some(started)) = (self.paused.take(), self.started.as_mut()) {
-            *started += paused.elapsed();
+            // A clock that was started in the pause has not run at all.
+            *started += paused.max(*started).elapsed();
         }
     }
 
@@ -254,5 +255,27 @@ impl Pace {
         let earned = Duration::from_secs(self.bytes / u64::from(self.rate));
         let left = self.base.saturating_add(earned).checked_sub(started.elapsed())?;
         Some(left.min(self.base)).filter(|left| !left.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_starts_in_a_pause_begins_at_its_end() {
+        let now = Instant::now();
+        let ago = |seconds| now.checked_sub(Duration::from_secs(seconds));
+        // Paused, started; what has run by now.
+        for (paused, started, ran) in [(5, 5, 0), (5, 2, 0), (5, 0, 0), (2, 5, 3)] {
+            let mut pace = Pace::new(Duration::from_secs(60), 1);
+            (pace.paused, pace.started) = (ago(paused), ago(started));
+            assert_eq!(pace.left(), Some(Duration::MAX));
+            pace.resume();
+            let started = pace.started.unwrap();
+            let ran = Duration::from_secs(ran);
+            assert!(started + ran >= now && started + ran <= Instant::now(), "{paused} {started:?}");
+            assert!(pace.left().unwrap() <= Duration::from_secs(60) - ran);
+        }
     }
 }

@@ -189,9 +189,10 @@ impl<S: Transport> Link<'_, S> {
         Ok(())
     }
 
-    /// Handles a body that failed: as long as its head has not been sent, the peer gets 500.
+    /// Handles a body that failed: as long as its head has not been sent, the peer gets 500. A peer that takes nothing
+    /// more gets no other answer, whatever is left of this one.
     fn take_back(&mut self, mark: usize, error: Error) -> Error {
-        if self.encoder.out.len() <= mark {
+        if self.broken || self.encoder.out.len() <= mark {
             return error;
         }
         self.encoder.out.truncate(mark);

@@ -113,7 +113,7 @@ impl Request<'_> {
     }
 
     /// Stops the clock of the body's timeouts: for a handler that does something else between two reads, for which the
-    /// peer is not to blame. Reads wait without bound meanwhile.
+    /// peer is not to blame. Reads wait without bound meanwhile. When the handler returns it goes on in any case.
     pub fn pause_timeouts(&mut self) {
         self.body.pause();
     }

@@ -8,8 +8,9 @@ use plainweave::Runtime;
 use plainweave::net::{self, ToSocketAddrs};
 
 use crate::accept::{Acceptor, LoopGuard};
+use crate::limits::affordable;
 use crate::listeners::Added;
-use crate::{Address, Handler, Listener, Server};
+use crate::{Address, Handler, Listener, Server, Transport};
 
 /// What a server has done so far. See [`Server::counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct ServerCounts {
 
 impl<H: Handler> Server<H> {
     /// Serves an address with the default limits, on fibers: those of the caller's runtime, or of a new one. Returns
-    /// only with an error, or when the calling fiber is cancelled.
+    /// only with an error, or when the calling fiber is cancelled or runs into its deadline.
     ///
     /// ```no_run
     /// use plainweave_http::{Request, Response, Server};
@@ -46,10 +47,12 @@ impl<H: Handler> Server<H> {
         if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
     }
 
-    /// Accepts and serves a listener's connections until the server stops or the listener is closed, each on a fiber or
-    /// thread of its own: see [`Listener`]. At [`Limits::connections`](crate::Limits::connections) it accepts no more
-    /// until one has ended; without descriptors or memory it tries again after a pause. Connections that are open when
-    /// it returns are served on; [`Server::shutdown`] waits for them.
+    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Goes on
+    /// until the server stops, the listener is closed, or the caller is cancelled or runs into its deadline
+    /// ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it). At
+    /// [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without descriptors
+    /// or memory it tries again after a pause. Connections that are open when it returns are served on;
+    /// [`Server::shutdown`] waits for them.
     ///
     /// A server can serve any number of listeners at the same time, of any kind.
     ///
@@ -76,6 +79,9 @@ impl<H: Handler> Server<H> {
         listener.prepare()?;
         let (listener, limit) = (Arc::new(listener), self.connection_limit());
         let (listed, counted) = (self.listeners().add(listener.clone()), limit.begin_loop());
+        if self.limits().connections == 0 {
+            limit.lower(affordable(L::Stream::DESCRIPTORS));
+        }
         let acceptor = Acceptor::new(listener, limit.clone()).with_fault_hook(self.fault_hook());
         Ok(Accepting { acceptor, server: self.clone(), _listed: listed, _counted: counted })
     }
@@ -134,5 +140,35 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
             // Those that are connected come before those that are not; see `accept::backlog`.
             plainweave::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Request, Response};
+
+    fn hello(_: &mut Request<'_>) -> Response {
+        Response::ok("hello")
+    }
+
+    #[test]
+    fn there_are_descriptors_for_all_connections() {
+        let server = Arc::new(Server::new(hello));
+        let fibers = || net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let threads = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let max = |server: &Server<_>| server.connection_limit().max();
+        drop(server.begin(fibers()).unwrap());
+        assert_eq!(max(&server), affordable(1));
+        drop(server.begin(threads()).unwrap());
+        assert_eq!(max(&server), affordable(2), "a connection of a thread has a second one");
+        drop(server.begin(fibers()).unwrap());
+        assert_eq!(max(&server), affordable(2));
+        assert!(affordable(1) > affordable(2));
+        // Whoever asks for more gets it.
+        let connections = affordable(2) + 1;
+        let server = Arc::new(Server::new(hello).with_limits(Limits { connections, ..Limits::default() }));
+        drop(server.begin(threads()).unwrap());
+        assert_eq!(max(&server), connections);
     }
 }

@@ -62,7 +62,7 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        let connection_limit = ConnectionLimit::new(limits.connections, limits.connections_per_address);
+        let connection_limit = limits.connection_limit();
         Self {
             handler,
             limits,
@@ -81,7 +81,7 @@ impl<H: Handler> Server<H> {
 
     /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Self {
-        let connection_limit = ConnectionLimit::new(limits.connections, limits.connections_per_address);
+        let connection_limit = limits.connection_limit();
         Self { pool: Pool::new(limits.head_bytes), limits, connection_limit, ..self }
     }
 

@@ -30,6 +30,9 @@ pub trait Transport: Read + Write {
     /// Ends our direction; the peer reads what was sent, then end of file.
     fn shutdown_write(&mut self) -> io::Result<()>;
 
+    /// Descriptors that a connection takes, with that of its [`Transport::closer`].
+    const DESCRIPTORS: usize = 1;
+
     /// Whether [`Transport::send_file`] is more than a refusal.
     const SENDS_FILES: bool = false;
 
@@ -98,6 +101,8 @@ pub trait Transport: Read + Write {
 macro_rules! threads {
     ($stream:ty, $peer:expr) => {
         impl Transport for $stream {
+            const DESCRIPTORS: usize = 2;
+
             fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
                 Self::set_read_timeout(self, Some(timeout))
             }

@@ -28,6 +28,7 @@ trait Family: Send + Sync + 'static {
     fn connect(address: &Self::Address) -> io::Result<Self::Stream>;
     fn accept(listener: &Self::Listener) -> io::Result<Self::Stream>;
     fn close_listener(listener: &Self::Listener);
+    fn set_backlog(listener: &Self::Listener) -> io::Result<()>;
     fn close(stream: &Self::Stream);
     fn shutdown(stream: &Self::Stream, how: Shutdown) -> io::Result<()>;
     fn clone_of(stream: &Self::Stream) -> Self::Stream;
@@ -64,6 +65,10 @@ macro_rules! family {
 
             fn close_listener(listener: &Self::Listener) {
                 listener.close();
+            }
+
+            fn set_backlog(listener: &Self::Listener) -> io::Result<()> {
+                listener.set_backlog(7)
             }
 
             fn close(stream: &Self::Stream) {
@@ -297,8 +302,11 @@ fn deadlines_end_calls<F: Family>() {
 
 fn a_closed_listener_refuses<F: Family>() {
     let (listener, address) = F::bind();
+    let refused = || assert_eq!(F::connect(&address).err().map(|e| e.kind()), Some(ErrorKind::ConnectionRefused));
     F::close_listener(&listener);
-    assert_eq!(F::connect(&address).err().map(|error| error.kind()), Some(ErrorKind::ConnectionRefused));
+    refused();
+    assert_eq!(F::set_backlog(&listener).unwrap_err().kind(), ErrorKind::NotConnected);
+    refused();
 }
 
 /// More than one look at the listener takes.
@@ -324,7 +332,9 @@ fn many_connections_at_once<F: Family>() {
 common::on_every_driver! {
     blocked_calls_on_unix_sockets_are_cancelled,
     a_connect_waits_for_room_in_the_queue,
+    a_listener_of_tcp_stays_closed,
     addresses,
+    a_peer_has_the_longest_path,
     pairs_and_conversions,
 }
 
@@ -380,6 +390,38 @@ fn addresses(setup: Setup) {
         assert_eq!(UnixListener::bind_addr(&peer).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(UnixStream::connect("x".repeat(108)).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(UnixStream::connect("/nowhere/at.all").unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}
+
+/// `listen(2)` has a socket of TCP that was shut down listen again, at another port if the kernel chose the first.
+fn a_listener_of_tcp_stays_closed(setup: Setup) {
+    setup.runtime().run(|| {
+        let (listener, _address) = bind_tcp();
+        let listens = || rustix::net::sockopt::socket_acceptconn(&listener).unwrap();
+        listener.close();
+        assert!(listener.set_backlog(7).is_err() && !listens());
+        rustix::net::listen(&listener, 7).unwrap();
+        assert!(listens(), "as the kernel has it");
+        listener.close();
+        assert!(!listens());
+    });
+}
+
+/// `std` has no address for a path of 108 bytes, for which the kernel needs no zero at its end.
+fn a_peer_has_the_longest_path(setup: Setup) {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
+
+    setup.runtime().run(|| {
+        let (listener, file) = bind_path();
+        let path = format!("{}-", file.0.0.display());
+        let longest = Remove(PathBuf::from(format!("{path:x<108}")));
+        let client = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&client, &SocketAddrUnix::new(&longest.0).unwrap()).unwrap();
+        connect(&client, &SocketAddrUnix::new(&file.0.0).unwrap()).unwrap();
+        let (mut accepted, peer) = listener.accept().unwrap();
+        assert!(peer.is_unnamed());
+        rustix::io::write(&client, b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
     });
 }
 

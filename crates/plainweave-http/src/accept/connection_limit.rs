@@ -22,7 +22,7 @@ pub struct ConnectionLimit {
     open: AtomicUsize,
     /// Accept loops that have not ended.
     loops: AtomicUsize,
-    max: usize,
+    max: AtomicUsize,
     /// For one address; 0: any number.
     max_each: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -85,7 +85,7 @@ impl ConnectionLimit {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             loops: AtomicUsize::new(0),
-            max,
+            max: AtomicUsize::new(max),
             max_each,
             by_address: Mutex::default(),
             waiting: Mutex::default(),
@@ -104,7 +104,12 @@ impl ConnectionLimit {
 
     /// Returns how many there may be.
     pub fn max(&self) -> usize {
-        self.max
+        self.max.load(Ordering::SeqCst)
+    }
+
+    /// Allows no more than this from now on. Before a fiber waits for fewer than that.
+    pub(crate) fn lower(&self, max: usize) {
+        self.max.fetch_min(max, Ordering::SeqCst);
     }
 
     /// Returns all counts. They need not be of one moment.
@@ -121,7 +126,7 @@ impl ConnectionLimit {
     }
 
     pub(super) fn is_reached(&self) -> bool {
-        self.open.load(Ordering::SeqCst) >= self.max
+        self.open.load(Ordering::SeqCst) >= self.max()
     }
 
     pub(super) fn count_failed(&self) {
@@ -141,8 +146,12 @@ impl ConnectionLimit {
     /// Waits until no connection and no accept loop is left. Returns false if that takes longer than `limit`, or the
     /// caller is cancelled.
     pub(crate) fn wait_ended(&self, limit: Duration) -> bool {
-        let ended = || self.open.load(Ordering::SeqCst) == 0 && self.loops.load(Ordering::SeqCst) == 0;
-        with_timeout(limit, || self.wait_until(ended)).is_ok()
+        with_timeout(limit, || self.wait_until(|| self.has_ended())).is_ok()
+    }
+
+    /// Loops first: one that is seen to have ended has counted its last connection.
+    fn has_ended(&self) -> bool {
+        self.loops.load(Ordering::SeqCst) == 0 && self.open.load(Ordering::SeqCst) == 0
     }
 
     fn wait_until(&self, is_so: impl Fn() -> bool) -> io::Result<()> {
@@ -227,7 +236,7 @@ impl Drop for ConnectionPermit {
         }
         // Fibers wait only at the limit, and for the last one to go.
         let before = limit.open.fetch_sub(1, Ordering::SeqCst);
-        if before >= limit.max || before == 1 {
+        if before >= limit.max() || before == 1 {
             limit.wake();
         }
     }
@@ -269,6 +278,36 @@ mod tests {
             second.join().unwrap().unwrap();
         });
         assert!(limit.connections() == 0 && lock(&limit.waiting).list.is_empty());
+    }
+
+    /// A loop ends right after its last accept: one of the two is there all the time.
+    #[test]
+    fn a_last_connection_is_not_overlooked() {
+        const ROUNDS: usize = 10_000;
+        let limit = ConnectionLimit::new(9, 0);
+        let accept_and_end = |phase: &AtomicUsize| {
+            let counted = limit.begin_loop();
+            phase.fetch_add(1, Ordering::SeqCst);
+            let permit = limit.acquire();
+            drop(counted);
+            phase.fetch_add(1, Ordering::SeqCst);
+            drop(permit);
+        };
+        // Two threads soon fall into step, so there are many.
+        for _ in 0..100 {
+            // Odd: something is there.
+            let phase = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..ROUNDS).for_each(|_| accept_and_end(&phase)));
+                let mut before = 0;
+                while before < 2 * ROUNDS {
+                    before = phase.load(Ordering::SeqCst);
+                    let ended = limit.has_ended();
+                    let steady = phase.load(Ordering::SeqCst) == before;
+                    assert!(!(ended && steady && before % 2 == 1), "in step {before}");
+                }
+            });
+        }
     }
 
     /// One thread that gives up takes nobody else off the list.

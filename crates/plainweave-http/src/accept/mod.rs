@@ -8,10 +8,12 @@ mod backlog;
 mod connection_limit;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plainweave::time::{now, sleep, with_timeout};
+use rustix::io::Errno;
 
 use crate::{Address, Listener};
 use backlog::{Backlog, Finding};
@@ -76,11 +78,11 @@ impl<L: Listener> Acceptor<L> {
     }
 
     /// Waits for a connection and returns it. `None`: the server stops, the listener was closed, or the caller was
-    /// cancelled.
+    /// cancelled or ran into its deadline; the listener is closed then.
     pub fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(L::Stream, ConnectionPermit)> {
         while !stopping() {
             match self.wait(&stopping) {
-                Ok((stream, peer)) => {
+                Ok(Some((stream, peer))) => {
                     let now = now();
                     if self.backlog.accepted(now) {
                         self.look(now);
@@ -92,12 +94,8 @@ impl<L: Listener> Acceptor<L> {
                     // Established connections come before those that are refused, too.
                     plainweave::yield_now();
                 }
-                Err(error) if stopping() || plainweave::is_cancelled(&error) => break,
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now()),
-                // Closed by someone else: an error for ever.
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::InvalidInput) => {
-                    break;
-                }
+                Ok(None) => self.look(now()),
+                Err(error) if stopping() || is_end(&error) => break,
                 // That client has left.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if !self.failed(&error) => break,
@@ -122,13 +120,17 @@ impl<L: Listener> Acceptor<L> {
         self.backlog.waited_for_permit(time);
     }
 
-    /// `TimedOut`: it is time for a look.
-    fn wait(&mut self, stopping: impl Fn() -> bool) -> io::Result<(L::Stream, Option<std::net::SocketAddr>)> {
+    /// Waits for a connection. `None`: it is time for a look.
+    fn wait(&mut self, stopping: impl Fn() -> bool) -> io::Result<Option<(L::Stream, Option<SocketAddr>)>> {
         if self.connection_limit.is_reached() {
             self.connection_limit.count_full();
             self.wait_for_permit(stopping)?;
         }
-        self.listener.accept(self.backlog.patience())
+        let patience = self.backlog.patience().map(|limit| (now(), limit));
+        match self.listener.accept(patience.map(|(_, limit)| limit)) {
+            Err(error) if patience.is_some_and(|(start, limit)| is_over(&error, now() - start, limit)) => Ok(None),
+            accepted => accepted.map(Some),
+        }
     }
 
     fn wait_for_permit(&mut self, stopping: impl Fn() -> bool) -> io::Result<()> {
@@ -138,7 +140,7 @@ impl<L: Listener> Acceptor<L> {
             let now = now();
             self.backlog.waited_for_permit(now - start);
             match waited {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.look(now),
+                Err(error) if is_over(&error, now - start, FULL_LOOK) => self.look(now),
                 Ok(()) if stopping() => return Err(io::ErrorKind::NotConnected.into()),
                 waited => return waited,
             }
@@ -184,5 +186,85 @@ impl<L> std::fmt::Debug for Acceptor<L> {
             .field("address", &self.address)
             .field("backlog", &self.backlog)
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns whether a wait failed because its `limit` has passed, and not the deadline of the caller. That one fails the
+/// next wait at once; half of the limit tells them apart, whatever a clock rounds.
+fn is_over(error: &io::Error, waited: Duration, limit: Duration) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && waited >= limit / 2
+}
+
+/// Returns whether every accept from now on fails: the caller was cancelled or its deadline has passed, or someone else
+/// has closed the listener. What a single client can cause is none of this.
+fn is_end(error: &io::Error) -> bool {
+    let closed = match error.raw_os_error() {
+        Some(code) => code == Errno::INVAL.raw_os_error(),
+        // The word of `plainweave::net`.
+        None => error.kind() == io::ErrorKind::NotConnected,
+    };
+    closed || error.kind() == io::ErrorKind::TimedOut || plainweave::is_cancelled(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Nobody comes. From the fourth accept on it fails early, as under a deadline of the caller's.
+    #[derive(Default)]
+    struct Deserted {
+        accepts: AtomicU32,
+        looks: AtomicU32,
+    }
+
+    impl Listener for Deserted {
+        type Stream = std::net::TcpStream;
+
+        fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+            let patience = patience.expect("looks are due");
+            match self.accepts.fetch_add(1, Ordering::Relaxed) {
+                0..3 => std::thread::sleep(patience),
+                3 => {}
+                _ => panic!("accepts on after the deadline"),
+            }
+            Err(io::ErrorKind::TimedOut.into())
+        }
+
+        fn close(&self) {}
+
+        fn address(&self) -> Option<Address> {
+            None
+        }
+
+        fn set_backlog(&self, _connections: u32) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn queued(&self) -> io::Result<u32> {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            Ok(4000)
+        }
+
+        fn spawn(_work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_no_time_for_a_look() {
+        let mut acceptor = Acceptor::new(Deserted::default(), ConnectionLimit::new(1, 0));
+        // Overloaded, so that looks are taken.
+        let start = now().checked_sub(Duration::from_secs(1)).expect("a clock that runs for a second");
+        acceptor.backlog = Backlog::new(start);
+        for tenth in 1..=2 {
+            (0..100).for_each(|_| _ = acceptor.backlog.accepted(start));
+            acceptor.backlog.look(start + Duration::from_millis(100) * tenth, 4000);
+        }
+        assert!(acceptor.backlog.patience().is_some());
+        assert!(acceptor.next(|| false).is_none());
+        let Deserted { accepts, looks } = acceptor.listener;
+        assert_eq!((accepts.into_inner(), looks.into_inner()), (4, 3));
     }
 }

@@ -38,6 +38,24 @@ fn decode(framing: Framing, pieces: &[&[u8]], limit: u64) -> Result<(Option<Vec<
     Ok((decoder.is_done().then_some(body), unused))
 }
 
+/// What has come counts, whatever announced it.
+#[test]
+fn a_limit_is_lowered_in_the_middle() {
+    for (framing, start) in [(Framing::Length(10), ""), (Framing::Chunked, "a\r\n")] {
+        for (limit, fits) in [(0, false), (5, false), (9, false), (10, true), (20, true)] {
+            let mut decoder = Decoder::new(framing, 15).unwrap();
+            if !start.is_empty() {
+                assert_eq!(decoder.step(start.as_bytes(), 99).unwrap(), Step::Framing(start.len()));
+            }
+            assert_eq!(decoder.step(b"123456", 99).unwrap(), Step::Data(6));
+            assert_eq!(decoder.set_limit(limit).is_ok(), fits, "{framing:?} {limit}");
+            // Raised again, it is as before.
+            decoder.set_limit(10).unwrap();
+            assert_eq!(decoder.step(b"7890", 99).unwrap(), Step::Data(4));
+        }
+    }
+}
+
 fn chunked(raw: &[u8]) -> Result<(Option<Vec<u8>>, usize), u16> {
     decode(Framing::Chunked, &[raw], 1000).map_err(|error| error.status().unwrap().as_u16())
 }

@@ -107,6 +107,24 @@ fn uploads() {
     for (method, path) in [("PUT", "/../file"), ("PUT", "/.hidden"), ("PUT", "/"), ("POST", "/file.txt")] {
         assert_eq!(ask(&server, method, path, "x").0, 400, "{method} {path}");
     }
+    // Names of one stem at the same time, beside what others have left there.
+    let left: Vec<_> = (0..50).map(|n| directory.0.join(format!(".upload-{n}"))).collect();
+    left.iter().for_each(|path| std::fs::write(path, "left").unwrap());
+    let mut slow = server.connect().unwrap();
+    let (first, second) = ("a".repeat(100_000), "b".repeat(200_000));
+    let sent = request("PUT", "/stem.txt", &first);
+    slow.write_all(&sent.as_bytes()[..60_000]).unwrap();
+    assert_eq!(ask(&server, "PUT", "/stem.html", &second).0, 201);
+    slow.write_all(&sent.as_bytes()[60_000..]).unwrap();
+    slow.read_to_end(&mut Vec::new()).unwrap();
+    for (name, expected) in [("stem.txt", &first), ("stem.html", &second)] {
+        assert!(std::fs::read(directory.0.join(name)).unwrap() == expected.as_bytes(), "{name}");
+        std::fs::remove_file(directory.0.join(name)).unwrap();
+    }
+    for path in &left {
+        assert_eq!(std::fs::read(path).unwrap(), b"left", "{}", path.display());
+        std::fs::remove_file(path).unwrap();
+    }
     // A client that leaves in the middle leaves nothing behind.
     let cut = request("PUT", "/cut", "whole").replace("whole", "who");
     let mut stream = server.connect().unwrap();
@@ -210,6 +228,28 @@ fn a_reverse_proxy() {
     assert_eq!(ask(&proxy, "GET", "/nothing", "").0, 404);
     drop(upstream);
     assert_eq!(ask(&proxy, "GET", "/zeros/1", "").0, 502);
+}
+
+/// What is between two neighbours stays there, and a HEAD makes no length up.
+#[test]
+fn a_reverse_proxy_keeps_its_own_connections() {
+    let listener = OsListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Server::new(reverse_proxy::handler(listener.local_addr().unwrap()));
+    let proxy = TestServer::start(proxy).unwrap();
+    let upstream = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+        let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+        stream.write_all(b"HTTP/1.0 200 OK\r\nX-Hop: 1\r\nConnection: close, x-hop\r\nX-End: 2\r\n\r\n").unwrap();
+        head
+    });
+    let asked = "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
+    let answer = String::from_utf8(proxy.exchange(asked).unwrap()).unwrap();
+    let head = upstream.join().unwrap();
+    assert!(head.contains(&"X-Far: 2".to_owned()) && !head.iter().any(|line| line.starts_with("X-Near")), "{head:?}");
+    let absent = ["Content-Length", "X-Hop", "x-hop"];
+    assert!(answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)), "{answer}");
 }
 
 /// Answers INCR with 1, 2 and so on, in two pieces; the connection that says `last` is closed in the middle.

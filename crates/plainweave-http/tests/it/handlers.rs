@@ -96,6 +96,25 @@ fn a_body_is_written_and_flushed() {
     assert!(head.ends_with("\r\n\r\n"), "{head}");
 }
 
+/// The handler answered 200, and that is recorded: the peer has got no other answer.
+#[test]
+fn a_peer_that_leaves_a_written_body_is_no_server_error() {
+    for path in ["/flushed", "/small", "/big", "/huge", "/trailers"] {
+        let mut whole = Script::of(get(path));
+        play(&Server::new(written), &mut whole);
+        for deaf in [0, 1, 50, whole.out.len() / 2, whole.out.len() - 1] {
+            let (told, errors) = (Arc::new(Mutex::new(Vec::new())), Errors::default());
+            let list = told.clone();
+            let server = errors.of(Server::new(written));
+            let server = server.on_exchange(move |exchange| list.lock().unwrap().push(exchange.status));
+            let mut script = Script { deaf_after: Some((deaf, ErrorKind::BrokenPipe)), ..Script::of(get(path)) };
+            play(&server, &mut script);
+            assert_eq!(*told.lock().unwrap(), [Some(StatusCode::OK)], "{path}, deaf after {deaf}");
+            assert_eq!(errors.taken(), ["the answer could not be sent"], "{path}, deaf after {deaf}");
+        }
+    }
+}
+
 /// Each flush is a write of its own; the head leaves with the first.
 #[test]
 fn a_flush_sends() {
@@ -318,6 +337,25 @@ fn timeouts_are_paused_and_resumed() {
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(read_answers(&answer)[0].status, 408, "only the second read was late");
+}
+
+/// The clock that a handler leaves stopped goes on after it.
+#[test]
+fn a_pause_ends_with_its_handler() {
+    let limits = Limits { linger_bytes: 0, ..Limits::default() };
+    let server = Server::new(|request: &mut Request<'_>| {
+        request.pause_timeouts();
+        Response::ok("unread")
+    })
+    .with_limits(limits.clone());
+    // What is left of such a body is read before the answer.
+    let mut script = Script::new([
+        Event::Data(b"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n".to_vec()),
+        Event::Stall,
+    ]);
+    play(&server, &mut script);
+    assert_eq!(read_answers(&script.out)[0].status, 408);
+    assert!(script.timeout.unwrap() <= limits.body_timeout, "{:?}", script.timeout);
 }
 
 /// A handler that knows its peer to be slow gives it more time than the server does.

@@ -67,12 +67,12 @@ impl Source {
         self.hint.load(Ordering::Relaxed)
     }
 
-    /// Marks the source closed and shuts the socket down so that every blocked call returns.
+    /// Marks the source closed and shuts the socket down so that every blocked call returns. Each time: `listen(2)` may
+    /// have had a closed listener listen again.
     pub(crate) fn close(&self) {
-        if !self.closed.swap(true, Ordering::AcqRel) {
-            // SAFETY: plain system call on a descriptor that we own; failure (not connected) is of no interest.
-            unsafe { libc::shutdown(self.raw(), libc::SHUT_RDWR) };
-        }
+        self.closed.store(true, Ordering::Release);
+        // SAFETY: plain system call on a descriptor that we own; failure (not connected) is of no interest.
+        unsafe { libc::shutdown(self.raw(), libc::SHUT_RDWR) };
     }
 
     pub(crate) fn is_closed(&self) -> bool {

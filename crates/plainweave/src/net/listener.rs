@@ -44,9 +44,12 @@ macro_rules! listener {
             /// a Unix socket waits. Connections that the kernel already holds are kept.
             ///
             /// # Errors
-            /// The system call fails.
+            /// The system call fails; the listener was closed.
             pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
-                rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX)).map_err(io::Error::from)
+                self.source.check_open()?;
+                rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX))?;
+                // A close in between was undone by that.
+                self.source.check_open().inspect_err(|_| self.source.close())
             }
 
             /// Ends listening for every handle: calls blocked in `accept` return an error.

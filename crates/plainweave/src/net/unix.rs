@@ -94,7 +94,8 @@ impl UnixListener {
         Ok(listener)
     }
 
-    /// Waits for a connection. The peer's address is unnamed, unless it has bound one.
+    /// Waits for a connection. The peer's address is unnamed, unless it has bound one; also if that is a path of 108
+    /// bytes, for which `std` has no address.
     ///
     /// # Errors
     /// The system call fails (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
@@ -103,7 +104,9 @@ impl UnixListener {
     /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (accepted, peer) = accept(&self.source)?;
-        Ok((UnixStream::of(accepted), of_native(&peer)?))
+        // No name of a peer's keeps it out.
+        let peer = of_native(&peer).or_else(|_| unnamed())?;
+        Ok((UnixStream::of(accepted), peer))
     }
 
     /// Returns an iterator that calls `accept` for ever.
@@ -259,7 +262,11 @@ fn of_native(addr: &SockAddr) -> io::Result<SocketAddr> {
     match (addr.as_pathname(), addr.as_abstract_namespace()) {
         (Some(path), _) => SocketAddr::from_pathname(path),
         (_, Some(name)) => SocketAddr::from_abstract_name(name),
-        // This is how `std` makes an unnamed one.
-        _ => SocketAddr::from_pathname(""),
+        _ => unnamed(),
     }
+}
+
+/// This is how `std` makes it.
+fn unnamed() -> io::Result<SocketAddr> {
+    SocketAddr::from_pathname("")
 }
