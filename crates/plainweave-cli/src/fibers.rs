@@ -34,7 +34,8 @@ impl FiberPages {
         };
         let stacks = query.is_some_and(|query| query.split('&').any(|part| part == "stacks=1"));
         if stacks && !here {
-            let why = "stacks tell of the program's memory, and leave it only where --admin is a loopback address\n";
+            let why = "stacks tell of the program's memory, and leave it only where --admin is a loopback address: ask \
+                       http://127.0.0.1 or http://localhost\n";
             return Some(Response::text(StatusCode::FORBIDDEN, why));
         }
         let hide = |dump: Dump| if here { dump } else { dump.without_addresses() };

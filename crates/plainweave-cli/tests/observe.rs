@@ -289,6 +289,9 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
         assert!(!text.contains("\n    "), "{text}");
         let text = get(admin, "/fibers?x&stacks=1");
         assert!(text.contains("\n    "), "{text}");
+        // What a browser sends for a name that somebody else has pointed here.
+        let text = ask(admin, "GET /fibers?stacks=1 HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 403"), "{text}");
         for path in ["/fibers.json", "/fibers.json?stacks=1"] {
             let text = get(admin, path);
             let (head, body) = text.split_once("\r\n\r\n").unwrap();

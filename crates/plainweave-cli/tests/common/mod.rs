@@ -147,7 +147,7 @@ pub(crate) fn ask(address: SocketAddr, request: &str) -> String {
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
 /// The address of `--admin`.

@@ -1,7 +1,8 @@
 //! TLS by [rustls](https://docs.rs/rustls), over any stream: a fiber's, a thread's, a test's.
 //!
 //! An [`Acceptor`] holds certificates and settings. [`Acceptor::accept`] makes a [`TlsStream`] of a stream, which is a
-//! [`Transport`](crate::Transport) again, for [`Server::serve`](crate::Server::serve).
+//! [`Transport`](crate::Transport) again, for [`Server::serve_stream`](crate::Server::serve_stream);
+//! [`Acceptor::listen`] makes a listener of a listener, for [`Server::serve`](crate::Server::serve).
 //!
 //! ```no_run
 //! use plainweave_http::tls::{Acceptor, Config};
@@ -13,11 +14,7 @@
 //!     Response::ok(format!("you speak {version}\n"))
 //! });
 //! let listener = std::net::TcpListener::bind("127.0.0.1:8443")?;
-//! std::thread::scope(|scope| {
-//!     for stream in listener.incoming().flatten() {
-//!         scope.spawn(|| server.serve(acceptor.accept(stream)));
-//!     }
-//! });
+//! std::sync::Arc::new(server).serve(acceptor.listen(listener))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -30,6 +27,7 @@ mod certificates;
 mod config;
 mod engine;
 mod error;
+mod listener;
 mod shared;
 mod stage;
 mod stream;
@@ -37,5 +35,6 @@ mod stream;
 pub use acceptor::Acceptor;
 pub use config::Config;
 pub use error::Error;
+pub use listener::TlsListener;
 pub use shared::Counts;
 pub use stream::{Handshake, TlsStream};

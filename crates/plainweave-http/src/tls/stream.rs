@@ -368,6 +368,8 @@ impl<S: Transport> Write for TlsStream<S> {
 }
 
 impl<S: Transport> Transport for TlsStream<S> {
+    const DESCRIPTORS: usize = S::DESCRIPTORS;
+
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.read_timeout = timeout;
         // A handshake has a time of its own.

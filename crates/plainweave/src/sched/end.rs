@@ -57,8 +57,8 @@ impl PoolShared {
     }
 }
 
-/// Refuses a fiber that was left in a queue of a worker that leaves, or has left, unless it has started. Returns
-/// whether it was refused.
+/// Refuses a fiber that was left in a queue of a worker that leaves, or has left; false: it has started, or is
+/// another's.
 fn refuse(task: FiberTask, pool: &PoolShared, worker: WorkerId, blocks: Option<&Blocks>) -> bool {
     let header = task.header();
     if header.own.pinned.has_suspended() || task.has_started() {

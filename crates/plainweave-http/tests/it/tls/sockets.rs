@@ -78,6 +78,31 @@ fn threads() {
     assert_eq!((acceptor.counts().completed, acceptor.counts().failed), (8, 0));
 }
 
+/// The library's own accept loop, on threads and on fibers.
+#[test]
+fn a_server_that_accepts() {
+    let authority = Authority::new("authority");
+    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let listener = OsListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let threads = Arc::new(server());
+    threads.start(acceptor.listen(listener)).unwrap();
+    converse_together(address, &config);
+    assert!(threads.shutdown(HANG));
+
+    let runtime = Runtime::builder().workers(1).report_stalls(false).build().unwrap();
+    let fibers = Arc::new(server());
+    let address = runtime.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        fibers.start(acceptor.listen(listener)).unwrap();
+        address
+    });
+    converse_together(address, &config);
+    assert!(runtime.run(|| fibers.shutdown(HANG)));
+    assert_eq!((acceptor.counts().completed, acceptor.counts().failed), (16, 0));
+}
+
 /// One turn of a connection that has no fiber while it waits, in its handshake too.
 fn turn<H: Handler>(server: &Server<H>, stream: &mut TlsStream<TcpStream>, state: &mut ConnState) -> Next {
     if stream.is_handshaking() {

@@ -1,0 +1,56 @@
+//! A listener whose connections speak TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::acceptor::Acceptor;
+use super::stream::TlsStream;
+use crate::{Address, Listener};
+
+/// A listener, and what makes TLS connections of those that it accepts; see [`Acceptor::listen`].
+#[derive(Debug)]
+pub struct TlsListener<L> {
+    listener: L,
+    acceptor: Acceptor,
+}
+
+impl Acceptor {
+    /// Makes a listener whose connections speak TLS. A header of the PROXY protocol would have to come inside TLS.
+    pub fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
+        TlsListener { listener, acceptor: self.clone() }
+    }
+}
+
+impl<L: Listener> Listener for TlsListener<L> {
+    type Stream = TlsStream<L::Stream>;
+
+    fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        let (stream, peer) = self.listener.accept(patience)?;
+        Ok((self.acceptor.accept(stream), peer))
+    }
+
+    fn close(&self) {
+        self.listener.close();
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.listener.address()
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        self.listener.prepare()
+    }
+
+    fn set_backlog(&self, connections: u32) -> io::Result<()> {
+        self.listener.set_backlog(connections)
+    }
+
+    fn queued(&self) -> io::Result<u32> {
+        self.listener.queued()
+    }
+
+    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        L::spawn(work)
+    }
+}
