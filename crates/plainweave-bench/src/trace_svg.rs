@@ -98,6 +98,7 @@ impl Trace {
                 }
                 "X" => {
                     let (name, cat, then) = (word(&event["name"]), word(&event["cat"]), word(&event["args"]["then"]));
+                    trace.tracks.entry(track).or_insert_with(|| "(no name)".to_owned());
                     trace.slices.push(Slice { track, name, cat, then, begin: at, end: at + time("dur")? });
                 }
                 "s" => {

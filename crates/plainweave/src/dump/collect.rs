@@ -48,12 +48,16 @@ struct Collector<'a> {
     missing: Vec<String>,
 }
 
+/// In place of a limit that no clock can show.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl Dump {
     pub(crate) fn of(pool: &PoolShared, options: &Options) -> Self {
         let start = Instant::now();
         let (headers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
         let mut collector = Collector { pool, options, names: Names::default(), headers, fibers, missing };
-        let inspected = pool.inspect(options.stacks, start + options.limit, |view| {
+        let end = start.checked_add(options.limit).unwrap_or(start + NO_LIMIT);
+        let inspected = pool.inspect(options.stacks, end, |view| {
             collector.add(view);
             true
         });

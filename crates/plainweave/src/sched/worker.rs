@@ -45,15 +45,15 @@ const STRIDE: u32 = 64;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
-/// Timers that a worker fires in a turn at most. What they wake is queued behind and among the fibers that are ready
-/// already; if all timers of a tick fired at once, 100,000 fibers with one deadline would come before any other's next
-/// turn.
-const TIMERS: usize = 16;
-/// Does the same for a worker that has no fiber ready.
-const TIMERS_IDLE: usize = 64;
-/// If more were due than that, a busy worker fires one for each such time that has passed, so that those that end do
-/// not keep the others from running.
+/// A worker that has fibers ready fires a timer for each such time that has passed since its last turn. What timers wake
+/// is queued behind and among the fibers that are ready already: if all timers of a tick fired at once, 100,000 fibers
+/// with one deadline would come before any other's next turn. As it is, those that end do not keep the others from
+/// running; and where fibers run for long, many timers fire in a turn.
 const TIMER_NS: u64 = 8_000;
+/// As many fire in a turn in any case, if the turn before has left none.
+const TIMERS: usize = 16;
+/// As many fire in a turn of a worker that has no fiber ready.
+const TIMERS_IDLE: usize = 64;
 
 /// What an expired timer wakes.
 #[derive(Clone, Copy, Debug)]
@@ -177,12 +177,12 @@ impl WorkerCtx {
         let now = self.now();
         self.policy.set_now(now);
         let passed = now.saturating_sub(self.clock.replace(now));
-        let most = match wait {
-            Wait::No if io.timers.borrow().is_behind() => ((passed / TIMER_NS) as usize).clamp(1, TIMERS),
+        let least = match wait {
+            Wait::No if io.timers.borrow().is_behind() => 1,
             Wait::No => TIMERS,
             _ => TIMERS_IDLE,
         };
-        self.io_cx(&io).expire(now, most);
+        self.io_cx(&io).expire(now, least.max((passed / TIMER_NS) as usize));
     }
 }
 

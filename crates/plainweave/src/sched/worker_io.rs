@@ -20,6 +20,9 @@ use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
 use crate::timer::Wheel;
 
+/// Timers that the watchdog fires at a time at most, in the place of a worker that would fire them in parts too.
+pub(crate) const TIMERS_AT_A_LOOK: usize = 1024;
+
 /// The state that the lock guards. Each `RefCell` is borrowed for the length of one call that runs no user code.
 pub(crate) struct IoState {
     pub(crate) driver: RefCell<Box<dyn Driver>>,
@@ -140,7 +143,7 @@ impl IoCx<'_> {
         if self.poll(Wait::No, || ()) {
             self.io.owed.set(true);
         }
-        self.expire(now, usize::MAX);
+        self.expire(now, TIMERS_AT_A_LOOK);
     }
 
     /// Fires the timers that are due by `now`, at most this many.

@@ -173,7 +173,7 @@ impl Deadlocks {
             return Look::Later;
         }
         let (mut stuck, mut headers, mut fine) = (Vec::new(), HashMap::new(), false);
-        let inspected = pool.inspect(true, Instant::now() + LIMIT, |view| {
+        let inspected = pool.inspect(false, Instant::now() + LIMIT, |view| {
             headers.insert(view.address, view.id);
             match Stuck::of(view) {
                 Some(fiber) => stuck.push(fiber),
@@ -219,10 +219,18 @@ impl Deadlocks {
 
     fn report(&mut self, pool: &PoolShared, mut stuck: Vec<Stuck>) -> Deadlock {
         let cycle = cycle(&stuck);
-        let position = |id: u64| cycle.iter().position(|one| *one == id).unwrap_or(usize::MAX);
-        stuck.sort_by_key(|fiber| (position(fiber.id), fiber.id));
+        let positions: HashMap<u64, usize> = cycle.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        stuck.sort_by_key(|fiber| (positions.get(&fiber.id).copied().unwrap_or(usize::MAX), fiber.id));
         let count = stuck.len();
         stuck.truncate(MOST);
+        // Only now, because a copy of each fiber's stack takes memory, and few are shown.
+        pool.inspect(true, Instant::now() + LIMIT, |view| {
+            let shown = stuck.iter_mut().find(|fiber| fiber.id == view.id);
+            if let (Some(fiber), Does::Waits(wait)) = (shown, view.does) {
+                fiber.stack = wait.stack;
+            }
+            true
+        });
         let fibers = stuck.into_iter().map(|fiber| self.named(fiber)).collect();
         Deadlock { fibers, count, cycle, other_threads: other_threads(pool) }
     }
@@ -269,21 +277,24 @@ fn cycle(stuck: &[Stuck]) -> Vec<u64> {
     let edges: HashMap<u64, Vec<u64>> = stuck.iter().map(|fiber| (fiber.id, next(fiber))).collect();
     let mut done = HashSet::new();
     for fiber in stuck {
-        // Depth first: the path so far, each with how many of its edges have been followed.
+        // Depth first: the path so far, each with how many of its edges have been followed; and where on it each is.
         let mut path: Vec<(u64, usize)> = vec![(fiber.id, 0)];
+        let mut places = HashMap::from([(fiber.id, 0)]);
         while let Some((id, followed)) = path.last_mut() {
             let edge = edges.get(id).and_then(|edges| edges.get(*followed)).copied();
             *followed += 1;
             match edge {
                 None => {
                     done.insert(*id);
+                    places.remove(id);
                     path.pop();
                 }
                 Some(to) if done.contains(&to) => {}
                 Some(to) => {
-                    if let Some(at) = path.iter().position(|(id, _)| *id == to) {
-                        return path[at..].iter().map(|(id, _)| *id).collect();
+                    if let Some(at) = places.get(&to) {
+                        return path[*at..].iter().map(|(id, _)| *id).collect();
                     }
+                    places.insert(to, path.len());
                     path.push((to, 0));
                 }
             }

@@ -71,7 +71,7 @@ use crate::policy::WorkerId;
 use crate::sched::idle_conn;
 use crate::sched::io_call::Descriptor;
 use crate::sched::pool::{Beat, PoolShared, RemoteIo};
-use crate::sched::worker_io::IoCx;
+use crate::sched::worker_io::{IoCx, TIMERS_AT_A_LOOK};
 use crate::sys::{self, PollEntry, PollFlags};
 use deadlock::Deadlocks;
 pub(crate) use deadlock::{OnDeadlock, print_certain};
@@ -282,7 +282,7 @@ impl Watchdog {
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
             watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
         } else {
-            cx.expire(pool.nanos(now), usize::MAX);
+            cx.expire(pool.nanos(now), TIMERS_AT_A_LOOK);
         }
         cx.empty_inbox();
         if remote_io.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {

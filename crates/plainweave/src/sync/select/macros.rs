@@ -156,6 +156,9 @@ macro_rules! __select {
         $crate::__select!(@run [$($done)+] [])
     };
     (@branch [$($done:tt)*] $($wrong:tt)+) => {
+        $crate::__select!(@wrong $($wrong)+)
+    };
+    (@wrong $($wrong:tt)+) => {
         ::core::compile_error!(::core::concat!(
             "`select!` expects branches like `recv(receiver) -> result => body`, separated by commas: `recv`, `send`, ",
             "`acquire`, `signal`, `promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` ",
@@ -179,12 +182,12 @@ macro_rules! __select {
             ($($name)+) ($initial) ($crate::__select!(@is_enabled $($condition)?)) ($($binding)+)
         ] $($rest)+)
     };
-    // What follows is not what should: the message above says what should.
+    // What follows is not what should. (Not a branch, which would begin a select of its own.)
     (@result [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($outcome:expr) $($wrong:tt)+) => {
-        $crate::__select!(@branch [] $($wrong)+)
+        $crate::__select!(@wrong $($wrong)+)
     };
     (@plain [$($done:tt)*] [$($name:ident)+] ($initial:expr) ($($binding:tt)+) $($wrong:tt)+) => {
-        $crate::__select!(@branch [] $($wrong)+)
+        $crate::__select!(@wrong $($wrong)+)
     };
     (@is_enabled) => { true };
     (@is_enabled $condition:expr) => { $condition };
