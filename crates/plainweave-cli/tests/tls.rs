@@ -237,7 +237,9 @@ fn http_leads_to_https() {
 fn clients_are_asked_for_certificates() {
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = authority.path("ca.pem");
-    let server = authority.serve(&["--tls-client-ca", &ca]);
+    let server = authority.serve(&["--tls-client-ca", &ca, "--https-redirect"]);
+    // Whoever comes without TLS has shown none.
+    assert!(common::get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 308 "));
     let url = format!("https://{}/Cargo.toml", address(&server));
     authority.certify("alice", &["alice"], NOW);
     other.certify("mallory", &["mallory"], NOW);
@@ -344,6 +346,11 @@ fn errors_name_the_remedy() {
         (&["--tls-cert", chain, "--tls-key", chain], 1, "there is no private key in it"),
         (&["--tls-cert", chain, "--tls-key", &key, "--tls-client-ca", &key], 1, "there is no authority's certificate"),
         (&["--tls-cert", chain, "--tls-key", &key, "--hsts", "long"], 2, "--hsts"),
+        (
+            &["--tls-cert", chain, "--tls-key", &key, "--tls-client-ca", chain, "--listen", "127.0.0.1:0"],
+            1,
+            "--listen 127.0.0.1:0 would serve clients without the certificate that --tls-client-ca asks for (leave",
+        ),
     ] {
         let (got, text) = output(args);
         assert!(got == Some(code) && text.contains(said), "{args:?}: {got:?} {text}");
