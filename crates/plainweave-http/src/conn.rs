@@ -180,7 +180,9 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             return self.take_over(take_over).map(|()| Turn::Last { linger: true });
         }
         if !keep {
-            return Ok(Turn::Last { linger: rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty() });
+            let unread = rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty();
+            // By TLS a peer that has sent its last request says so, in bytes that nobody reads otherwise.
+            return Ok(Turn::Last { linger: unread || self.link.stream.tls().is_some() });
         }
         self.drain(rest.decoder).map_err(|error| error.with_status(None))?;
         Ok(Turn::Again)

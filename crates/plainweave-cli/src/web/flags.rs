@@ -54,7 +54,7 @@ pub(crate) struct Flags {
     pub(super) content: ContentFlags,
 
     /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080,
-    /// but none beside an address that is given for TLS]
+    /// but none beside an address that is given for TLS, nor with --tls-client-ca]
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
     listen: Vec<SocketAddr>,
 
@@ -94,7 +94,7 @@ impl Addresses {
 
 impl Flags {
     pub(super) fn addresses(&self) -> Addresses {
-        let plain = match self.listen.is_empty() && !self.tls.has_addresses() {
+        let plain = match self.listen.is_empty() && !self.tls.is_alone() {
             true => vec![LISTEN.into()],
             false => self.listen.clone(),
         };
@@ -297,14 +297,33 @@ mod tests {
         assert!(time_or_none("s").is_err());
     }
 
-    #[test]
-    fn defaults_are_the_library_s() {
+    fn parse(args: &[&str]) -> Flags {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
             flags: Flags,
         }
-        let flags = <Cli as clap::Parser>::parse_from(["web"]).flags;
+        <Cli as clap::Parser>::parse_from([&["web"], args].concat()).flags
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn clients_with_certificates_are_served_by_tls_alone() {
+        let pair = ["--tls-cert", "c", "--tls-key", "k"];
+        let addresses = |more: &[&str]| {
+            let flags = parse(&[&pair, more].concat());
+            let Addresses { plain, tls } = flags.addresses();
+            (plain.len(), tls.len(), flags.tls.check(&plain).is_ok())
+        };
+        assert_eq!(addresses(&[]), (1, 1, true));
+        assert_eq!(addresses(&["--tls-client-ca", "a"]), (0, 1, true));
+        assert_eq!(addresses(&["--tls-client-ca", "a", "--listen", "80"]), (1, 1, false));
+        assert_eq!(addresses(&["--tls-client-ca", "a", "--listen", "80", "--https-redirect"]), (1, 1, true));
+    }
+
+    #[test]
+    fn defaults_are_the_library_s() {
+        let flags = parse(&[]);
         assert_eq!(format!("{:?}", flags.limits()), format!("{:?}", Limits::default()));
         let bound = MemoryBound::new(None, flags.caching.cache, Each::default());
         assert_eq!(flags.caching.caching(bound.cache), Caching::default());

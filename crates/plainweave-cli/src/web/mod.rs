@@ -73,6 +73,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
     let addresses = flags.addresses();
+    flags.tls.check(&addresses.plain)?;
     let files = flags.content.apply(files, &addresses.all())?;
     let tls = flags.tls.load(engine.workers())?;
     let listeners = Listeners::bind(&addresses)?;

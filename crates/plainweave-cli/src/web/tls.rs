@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use plainweave::net::TcpStream;
 use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
@@ -38,7 +38,8 @@ pub(super) struct TlsFlags {
     #[arg(long, value_name = "ADDR", value_parser = address, requires = "tls_cert")]
     tls_listen: Vec<SocketAddr>,
 
-    /// Serve only clients with a certificate by one of the authorities in this file (PEM)
+    /// Serve only clients with a certificate by one of the authorities in this file (PEM); sessions are not resumed.
+    /// Nothing is served without TLS: --listen needs --https-redirect
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
@@ -70,9 +71,21 @@ impl TlsFlags {
         }
     }
 
-    /// Returns whether the flags say where.
-    pub(super) fn has_addresses(&self) -> bool {
-        !self.tls_listen.is_empty()
+    /// Returns whether nothing is served without TLS unless a flag says where.
+    pub(super) fn is_alone(&self) -> bool {
+        !self.tls_listen.is_empty() || self.tls_client_ca.is_some()
+    }
+
+    /// Refuses addresses without TLS where nobody is asked for a certificate that all have to show.
+    pub(super) fn check(&self, plain: &[SocketAddr]) -> anyhow::Result<()> {
+        let unasked = plain.first().filter(|_| self.tls_client_ca.is_some() && self.https_redirect.is_none());
+        match unasked {
+            None => Ok(()),
+            Some(address) => bail!(
+                "--listen {address} would serve clients without the certificate that --tls-client-ca asks for \
+                 (leave --listen out, or redirect its clients by --https-redirect)"
+            ),
+        }
     }
 
     pub(super) fn is_on(&self) -> bool {

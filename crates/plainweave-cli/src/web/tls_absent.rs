@@ -18,8 +18,12 @@ impl TlsFlags {
         Vec::new()
     }
 
-    pub(super) fn has_addresses(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         false
+    }
+
+    pub(super) fn check(&self, _plain: &[SocketAddr]) -> anyhow::Result<()> {
+        Ok(())
     }
 
     pub(super) fn is_on(&self) -> bool {

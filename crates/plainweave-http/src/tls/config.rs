@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier};
+use rustls::server::{
+    NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
+};
 
 use super::certificates::{Certificates, Resolver, load_authorities};
 use super::error::{Error, Kind};
@@ -55,7 +57,8 @@ impl Config {
     }
 
     /// Asks clients for a certificate by one of the authorities in this file. One that has none is let in all the same,
-    /// with an empty [`TlsSession::client_chain`](crate::TlsSession::client_chain).
+    /// with an empty [`TlsSession::client_chain`](crate::TlsSession::client_chain). No session is resumed: each
+    /// connection's certificate is judged anew.
     pub fn with_client_certificates(self, authorities: impl AsRef<Path>) -> Self {
         Self { clients: Clients::Certificate { authorities: authorities.as_ref().to_owned(), required: false }, ..self }
     }
@@ -93,12 +96,12 @@ pub(super) struct Loaded {
     /// Complete, but for the resolver of each handshake.
     template: ServerConfig,
     certificates: Arc<Certificates>,
-    pub(super) resumption: Resumption,
+    /// `None`: each handshake is a full one.
+    resumption: Option<Resumption>,
 }
 
 impl Loaded {
-    /// Reads the files. Sessions go on if they were made under `earlier` and no client was judged then or is now: what
-    /// one set of authorities has let in, another might not.
+    /// Reads the files. Sessions made under `earlier` go on.
     pub(super) fn read(config: &Config, earlier: Option<&Self>) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
         let pairs = config.pairs.iter().map(|(chain, key)| (chain.as_path(), key.as_path()));
@@ -114,16 +117,27 @@ impl Loaded {
             }
         };
         let resumption = match (earlier, &config.clients) {
+            // A session that goes on is not judged again: not by the authorities of today, nor by today's date.
+            (_, Clients::Certificate { .. }) => None,
             (Some(earlier), Clients::Nothing) => earlier.resumption.clone(),
-            _ => Resumption::new()?,
+            (None, Clients::Nothing) => Some(Resumption::new()?),
         };
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let unusable = |error| Error::new(Kind::Config, "TLS 1.2 and 1.3 are not available").because(error);
         let builder = builder.map_err(unusable)?.with_client_cert_verifier(verifier);
         let mut template = builder.with_cert_resolver(Arc::new(Resolver::new(certificates.clone(), Arc::default())));
         template.alpn_protocols.clone_from(&config.alpn);
-        template.ticketer = resumption.tickets.clone();
-        template.session_storage = resumption.sessions.clone();
+        match &resumption {
+            Some(Resumption { tickets, sessions }) => {
+                template.ticketer = tickets.clone();
+                template.session_storage = sessions.clone();
+            }
+            None => {
+                // Without a ticketer, which is rustls's default.
+                template.session_storage = Arc::new(NoServerSessionStorage {});
+                template.send_tls13_tickets = 0;
+            }
+        }
         Ok(Self { template, certificates, resumption })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{HandshakeKind, InvalidMessage, ProtocolVersion, ServerConfig};
 
 use super::certificates::subject;
 use crate::TlsSession;
@@ -18,6 +18,11 @@ const RECORD: usize = 16 << 10;
 const RECORDS: usize = 4;
 /// Room for what a record has beside its plaintext, and for a key update before it.
 const OVERHEAD: usize = 64;
+/// Content of one record, encrypted, at most (RFC 5246, 6.2.3; 1.3 has a smaller bound). rustls refuses a longer one.
+const ENCRYPTED: usize = RECORD + 2048;
+/// What is kept of a message that comes in pieces, at most. rustls allows messages of 64 KiB and needs their records
+/// until they are complete: a peer that sends one byte in each has us keep six times as much.
+const HELD: usize = 32 << 10;
 /// Bytes before a record's content: type, version, length.
 const HEADER: usize = 5;
 /// Bytes that a read asks for: a request's head is less.
@@ -104,10 +109,14 @@ impl Engine {
         *more = *filled == bytes.len();
     }
 
-    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one.
+    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one, as a
+    /// length that none has.
     pub(super) fn has_record(&self) -> bool {
         match self.received() {
-            [0x14..=0x17, _, _, high, low, rest @ ..] => rest.len() >= usize::from(u16::from_be_bytes([*high, *low])),
+            [0x14..=0x17, _, _, high, low, rest @ ..] => {
+                let len = usize::from(u16::from_be_bytes([*high, *low]));
+                len > ENCRYPTED || rest.len() >= len
+            }
             [] | [0x14..=0x17, ..] => false,
             _ => true,
         }
@@ -148,7 +157,11 @@ impl Engine {
             return Err(failure.clone());
         }
         let shook_hands = !self.is_handshaking();
-        let (given, error) = self.drive(buf, &Write::Nothing);
+        let (given, mut error) = self.drive(buf, &Write::Nothing);
+        if error.is_none() && self.received.filled > HELD {
+            self.received.filled = 0;
+            error = Some(InvalidMessage::HandshakePayloadTooLarge.into());
+        }
         if self.received.filled == 0 {
             self.received.bytes = Vec::new();
         }

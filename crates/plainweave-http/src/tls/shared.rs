@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 
@@ -16,6 +16,9 @@ type Hook = Box<dyn Fn(&Error, Option<SocketAddr>) + Send + Sync>;
 pub(super) struct Shared {
     config: Config,
     loaded: RwLock<Arc<Loaded>>,
+    /// Held from the reading of the files to their use, so that of two reloads at once the one that has read last is
+    /// the one that stays. Nothing suspends a fiber meanwhile.
+    reloads: Mutex<()>,
     pub(super) stage: Stage,
     on_failure: OnceLock<Hook>,
     completed: AtomicU64,
@@ -40,7 +43,8 @@ impl Shared {
         let loaded = RwLock::new(Arc::new(Loaded::read(&config, None)?));
         let (completed, resumed, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (stage, on_failure) = (Stage::new(config.handshakes), OnceLock::new());
-        Ok(Self { config, loaded, stage, on_failure, completed, resumed, failed })
+        let reloads = Mutex::new(());
+        Ok(Self { config, loaded, reloads, stage, on_failure, completed, resumed, failed })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -49,6 +53,7 @@ impl Shared {
 
     /// Reads the files again.
     pub(super) fn reload(&self) -> Result<(), Error> {
+        let _alone = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = Loaded::read(&self.config, Some(&self.loaded()))?;
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
         Ok(())

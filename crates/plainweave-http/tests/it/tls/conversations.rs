@@ -1,15 +1,20 @@
 //! Requests and answers by TLS, however they are split.
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use plainweave_http::{Handler, Limits, Next, Request, Response, Server, Transport};
+use rustls::{ClientConnection, StreamOwned};
 
 use super::peer::{Authority, BOTH, EACH, Peer, Silence};
 use crate::support::{read_answers, server};
 
 pub(super) const GET: &str = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// What takes longer hangs.
+const HANG: Duration = Duration::from_secs(30);
 
 /// Serves as a driver with idle connections does, until there is nothing more to serve. Returns the turns taken.
 pub(super) fn play<H: Handler, S: Transport>(server: &Server<H>, stream: &mut S) -> usize {
@@ -135,6 +140,39 @@ fn an_end_is_said_and_a_break_is_not() {
     play(&broken, &mut stream);
     assert!(stream.get_ref().heard.ends_with(b"the beginning"));
     assert!(!stream.get_ref().heard_end);
+}
+
+/// A peer that says that it sends no more gets the last answer all the same: a socket that is closed over those bytes
+/// would answer with RST.
+#[test]
+fn the_end_of_a_peer_is_read_before_the_close() {
+    let authority = Authority::new("authority");
+    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(HANG)).unwrap();
+    let mut client = StreamOwned::new(ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap(), client);
+    let stream = acceptor.accept(listener.accept().unwrap().0);
+    let ((ask, asked), (end, ended)) = (mpsc::channel(), mpsc::channel());
+    let ended = Mutex::new(ended);
+    let server = Server::new(move |_: &mut Request<'_>| {
+        ask.send(()).unwrap();
+        // The end is on its way then, and not read.
+        ended.lock().unwrap().recv_timeout(HANG).unwrap();
+        Response::ok("all of it")
+    });
+    let serving = std::thread::spawn(move || server.serve_stream(stream));
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    asked.recv_timeout(HANG).unwrap();
+    client.conn.send_close_notify();
+    client.conn.write_tls(&mut client.sock).unwrap();
+    end.send(()).unwrap();
+    let mut heard = Vec::new();
+    client.read_to_end(&mut heard).unwrap();
+    assert_eq!(read_answers(&heard)[0].body, b"all of it");
+    // The end, and no reset.
+    assert_eq!(client.sock.read(&mut [0]).ok(), Some(0));
+    serving.join().unwrap();
 }
 
 struct Broken;

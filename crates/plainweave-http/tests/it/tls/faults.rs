@@ -124,7 +124,9 @@ fn what_is_no_tls_is_refused() {
     for (bytes, says) in [
         (&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], Some(&b"HTTP/1.1 400 Bad Request\r\n"[..])),
         (b"\x80\x2e\x01\x03\x01", None),
-        (b"\x16\x03\x01\xff\xff\x00", Some(b"")),
+        (b"\x16\x03\x01\xff\xff\x00", None),
+        (b"\x16\x03\x01\x48\x01", None),
+        (b"\x16\x03\x01\x48\x00\x00", Some(b"")),
         (b"\x16\x03\x01\x00\x04\x63\x00\x00\x00", None),
         (b"\x17\x03\x03\x00\x01\x00", None),
         (b"\0", None),
@@ -142,6 +144,23 @@ fn what_is_no_tls_is_refused() {
             }
             None => assert!(error.is_handshake() && out.first() == Some(&0x15), "{bytes:?}: {error} {out:?}"),
         }
+    }
+}
+
+/// A message of 64 KiB, a byte in each record: its records are kept until it is complete, so it is refused sooner.
+#[test]
+fn a_message_in_many_small_records_is_refused() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let message = [&[1, 0, 0xff, 0xff][..], &[0; 0xffff]].concat();
+    let records: Vec<u8> = message.iter().flat_map(|byte| [0x16, 3, 1, 0, 1, *byte]).collect();
+    for read_max in [usize::MAX, 6] {
+        let mut script = Script::of(&records[..60_000]);
+        script.read_max = read_max;
+        let mut stream = acceptor.accept(script);
+        let error = stream.handshake().unwrap_err();
+        assert!(error.is_handshake() && error.to_string().contains("HandshakePayloadTooLarge"), "{error}");
+        assert!(!stream.get_ref().events.is_empty(), "all of it was read");
     }
 }
 

@@ -3,12 +3,19 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plainweave_http::Transport;
 use plainweave_http::tls::{Acceptor, Error, TlsStream};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::io::Errno;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use super::peer::{Authority, BOTH, NOW, Peer, Silence};
+
+/// What takes longer hangs.
+const HANG: Duration = Duration::from_secs(30);
 
 fn connect(authority: &Authority, acceptor: &Acceptor) -> TlsStream<Peer> {
     let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "hello");
@@ -63,4 +70,43 @@ fn bad_files_are_refused_and_the_old_ones_stay() {
     stays(Error::is_file, &key);
     fs::write(&key, &good.1).unwrap();
     acceptor.reload().unwrap();
+}
+
+/// The first has read what was there before, the second reads what is there now: that stays in use.
+#[test]
+fn of_two_reloads_at_once_the_later_one_counts() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    let key = authority.file("localhost.key");
+    let old = fs::read(&key).unwrap();
+    fs::remove_file(&key).unwrap();
+    // Files are read in order: the certificate, then the key, which comes from a pipe here.
+    let pipe = authority.file("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    fs::rename(&pipe, &key).unwrap();
+    let reload = |acceptor: &Acceptor| {
+        let acceptor = acceptor.clone();
+        std::thread::spawn(move || acceptor.reload())
+    };
+    let first = reload(&acceptor);
+    let start = Instant::now();
+    let mut writer = loop {
+        // It has a reader once the first one is there.
+        match open(&key, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => break fs::File::from(fd),
+            Err(error) => assert!(error == Errno::NXIO && start.elapsed() < HANG, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    fs::remove_file(&key).unwrap();
+    let (chain, _) = authority.write("localhost", &["localhost"], NOW);
+    let second = reload(&acceptor);
+    // If it could overtake the first one, it would.
+    (0..100).take_while(|_| !second.is_finished()).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+    writer.write_all(&old).unwrap();
+    drop(writer);
+    first.join().unwrap().unwrap();
+    second.join().unwrap().unwrap();
+    let shown = connect(&authority, &acceptor).get_ref().shown();
+    assert_eq!(shown, CertificateDer::from_pem_file(chain).ok());
 }
