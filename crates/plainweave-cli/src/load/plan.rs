@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use plainweave::Runtime;
 
 use super::flags::{Arrivals, Common};
@@ -64,6 +64,9 @@ impl Plan {
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
         ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals is of an open loop: give --rate too");
         ensure!(open || lead.is_zero(), "--ramp is of an open loop: give --rate too");
+        if let Some(condition) = given.fail_if.iter().find(|condition| !open && condition.needs_rate()) {
+            bail!("--fail-if '{condition}' is of an open loop: give --rate too");
+        }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);
         ensure!(!(steps && changes), "--search goes by steps: give --rate as one number");
