@@ -190,6 +190,27 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
     assert_eq!(result.figure("ok"), 5.0, "it lives");
 }
 
+#[test]
+fn few_connections_that_do_not_greet_are_kept() {
+    let agent = Agent::start(&[]);
+    let mut silent: Vec<_> = (0..40).map(|_| BufReader::new(TcpStream::connect(&agent.address).unwrap())).collect();
+    let greetings: Vec<_> = silent
+        .iter_mut()
+        .map(|stream| {
+            stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+            line(stream)
+        })
+        .collect();
+    let refused = |greeting: &Value| greeting["error"].as_str().is_some_and(|error| error.contains("not greeted"));
+    let count = greetings.iter().filter(|greeting| refused(greeting)).count();
+    assert!((1..=24).contains(&count), "{greetings:?}");
+    drop(silent);
+    let (url, start) = (format!("http://{}/", hello().0), Instant::now());
+    while load(&["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address]).0 != Some(0) {
+        assert!(start.elapsed() < PATIENCE, "it serves nobody");
+    }
+}
+
 /// Starts a load of an hour by these agents, and returns when the server has seen something of it.
 fn long(names: &str) -> Kept {
     let (address, seen) = hello();

@@ -61,6 +61,16 @@ fn a_condition_that_is_none_is_pointed_at() {
 }
 
 #[test]
+fn a_condition_that_a_closed_loop_cannot_judge_is_wrong_usage() {
+    for condition in ["rate<99%", "lateness>1ms"] {
+        let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--fail-if", "errors>0", "--fail-if", condition]);
+        assert_eq!(code, Some(2), "{error}");
+        let said = format!("--fail-if '{condition}' is of an open loop: give --rate too");
+        assert!(error.contains(&said), "{error}");
+    }
+}
+
+#[test]
 fn a_rate_that_cannot_be_kept_is_an_error() {
     // One connection to a server that takes 50 ms: 20 requests a second are answered, of 500.
     let (address, _) = slow(Duration::from_millis(50));

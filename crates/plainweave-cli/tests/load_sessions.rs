@@ -80,6 +80,33 @@ fn sessions_arrive_at_the_rate_of_their_requests() {
 }
 
 #[test]
+fn pauses_of_sessions_do_not_break_the_rate() {
+    let place = place("paused");
+    std::fs::write(place.join("1.log"), "/a think=1.5\n/b\n").unwrap();
+    // All second requests are due after the last session has arrived, at one second. Some do not get an answer.
+    let answered = recorder(OK).0;
+    let dropped = server(|stream, _| {
+        let mut stream = BufReader::new(stream);
+        let (mut line, mut left) = (String::new(), 1);
+        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if line == "\r\n" {
+                if left == 0 || stream.get_mut().write_all(OK.as_bytes()).is_err() {
+                    return;
+                }
+                left -= 1;
+            }
+            line.clear();
+        }
+    });
+    for address in [answered, dropped] {
+        let url = format!("http://{address}/");
+        let args = ["http", &url, "--sessions", place.to_str().unwrap(), "-c", "20", "-n", "20", "--rate", "40"];
+        let result = Figures::of(0, &[&args[..], &["--max-errors", "1", "--workers", "1", "--json"]].concat());
+        assert_eq!((result.figure("requests"), result.figure("kept")), (40.0, 1.0), "{}", result.0);
+    }
+}
+
+#[test]
 fn a_session_that_fails_is_given_up() {
     let place = place("failing");
     std::fs::write(place.join("1.log"), "/a\n/b\n").unwrap();

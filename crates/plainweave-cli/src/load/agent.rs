@@ -2,7 +2,7 @@
 //!
 //! One coordinator at a time. A thread reads what it sends, so that a `stop`, or its end, ends a run that lasts.
 
-use std::io::{stderr, stdout};
+use std::io::{self, stderr, stdout};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, mpsc};
@@ -30,6 +30,9 @@ use crate::console::say;
 /// How long a coordinator waits for the one before to be gone.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// Connections that have not greeted, at most; those beyond are closed.
+const GREETINGS: usize = 16;
+
 /// Refuses to listen to other hosts without a secret.
 pub(super) fn check(flags: &AgentFlags) -> anyhow::Result<()> {
     let own = flags.listen.ip().is_loopback() || flags.secret_file.is_some();
@@ -45,7 +48,7 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let known = if secret.is_some() { "that know the secret" } else { "on this host" };
     say(stdout(), &format!("plainweave load agent: {address}; carries out any load that coordinators {known} ask for"));
-    let (secret, busy) = (Arc::new(secret), Arc::new(Mutex::new(())));
+    let (secret, busy, greetings) = (Arc::new(secret), Arc::new(Mutex::new(())), Arc::new(()));
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
@@ -55,21 +58,31 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
                 continue;
             }
         };
-        let (secret, busy) = (secret.clone(), busy.clone());
-        thread::spawn(move || {
+        if Arc::strong_count(&greetings) > GREETINGS {
+            let busy = json!({ "error": "too many connections that have not greeted; try again in 10 s" });
+            let _ = Link::new(stream).and_then(|mut link| link.send(&busy));
+            continue;
+        }
+        let (secret, busy, greeting) = (secret.clone(), busy.clone(), greetings.clone());
+        let started = thread::Builder::new().spawn(move || {
             let peer = stream.peer_addr().map_or("a coordinator".to_owned(), |peer| peer.to_string());
-            if let Err(error) = attend(stream, &secret, &busy) {
+            if let Err(error) = attend(stream, &secret, &busy, greeting) {
                 say(stderr(), &format!("plainweave load agent: {peer}: {error:#}"));
             }
         });
+        if let Err(error) = started {
+            say(stderr(), &format!("plainweave load agent: cannot start a thread: {error}"));
+            thread::sleep(TICK);
+        }
     }
     Ok(())
 }
 
-/// Serves one coordinator.
-fn attend(stream: TcpStream, secret: &Secret, busy: &Mutex<()>) -> anyhow::Result<()> {
+/// Serves one coordinator. `greeting` counts it among those that have not greeted.
+fn attend(stream: TcpStream, secret: &Secret, busy: &Mutex<()>, greeting: Arc<()>) -> anyhow::Result<()> {
     let mut link = Link::new(stream)?;
     link.greet_coordinator(secret)?;
+    drop(greeting);
     let (mut sender, receiver) = link.split()?;
     let done = match turn(busy) {
         // The turn ends before the coordinator gets the answer: it may come again at once.
@@ -105,11 +118,11 @@ struct Orders {
 
 impl Orders {
     /// Reads on a thread of its own, which ends with the connection.
-    fn read(mut receiver: Receiver) -> Self {
+    fn read(mut receiver: Receiver) -> io::Result<Self> {
         let (sender, messages) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        thread::spawn(move || {
+        thread::Builder::new().spawn(move || {
             while let Ok(Some(message)) = receiver.receive() {
                 if message["stop"] == true {
                     stopped.store(true, Ordering::Relaxed);
@@ -119,8 +132,8 @@ impl Orders {
                 }
             }
             stopped.store(true, Ordering::Relaxed);
-        });
-        Self { messages, stop }
+        })?;
+        Ok(Self { messages, stop })
     }
 
     fn next(&self) -> Option<Value> {
@@ -129,7 +142,7 @@ impl Orders {
 }
 
 fn obey(sender: &mut Sender, receiver: Receiver) -> anyhow::Result<()> {
-    let orders = Orders::read(receiver);
+    let orders = Orders::read(receiver).context("cannot start a thread")?;
     let Some(message) = orders.next() else { return Ok(()) };
     let prepare = &message["prepare"];
     let args = prepare["args"].as_array().context("no arguments")?.iter();

@@ -308,6 +308,7 @@ struct Lane<P: Protocol> {
     /// What starts before this is not counted.
     measured: u64,
     end: u64,
+    /// Later requests of sessions say nothing of the rate: their pauses put them there.
     due_end: u64,
     timeout: u64,
     depth: usize,
@@ -546,7 +547,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let tally = &mut *self.tally.borrow_mut();
-        tally.answers_in_time += u64::from(now <= self.due_end);
+        tally.answers_in_time += u64::from(now <= self.due_end || start > self.due_end);
         tally.last = tally.last.max(now);
         if reply.status > 0 {
             tally.statuses.add(reply.status, 1);
@@ -567,6 +568,7 @@ impl<P: Protocol> Lane<P> {
         let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
         let tally = &mut *self.tally.borrow_mut();
         tally.failures.add(failure, measured);
+        tally.answers_in_time += starts.iter().filter(|start| **start > self.due_end).count() as u64;
         tally.last = tally.last.max(now);
     }
 }

@@ -85,6 +85,11 @@ impl Condition {
         figure > bound
     }
 
+    /// Returns whether only an open loop has the figure.
+    pub(super) fn needs_rate(&self) -> bool {
+        matches!((self.metric, self.bound), (Metric::Rate, Bound::Share(_)) | (Metric::Lateness, _))
+    }
+
     /// Returns whether it holds for a figure.
     pub(super) fn holds(&self, figure: f64) -> bool {
         let (Bound::Absolute(bound) | Bound::Share(bound)) = self.bound;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use plainweave::Runtime;
 
 use super::flags::{Arrivals, Common};
@@ -32,6 +32,8 @@ pub(super) struct Plan {
     /// No starts after it, counted from the end of the warm-up.
     pub(super) duration: Option<Duration>,
     pub(super) requests: Option<u64>,
+    /// Those of all hosts together.
+    all_requests: Option<u64>,
     pub(super) warm_up: Duration,
     pub(super) timeout: Duration,
     pub(super) depth: usize,
@@ -62,6 +64,9 @@ impl Plan {
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
         ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals is of an open loop: give --rate too");
         ensure!(open || lead.is_zero(), "--ramp is of an open loop: give --rate too");
+        if let Some(condition) = given.fail_if.iter().find(|condition| !open && condition.needs_rate()) {
+            bail!("--fail-if '{condition}' is of an open loop: give --rate too");
+        }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);
         ensure!(!(steps && changes), "--search goes by steps: give --rate as one number");
@@ -92,6 +97,7 @@ impl Plan {
             loads: true,
             duration,
             requests,
+            all_requests: requests,
             warm_up,
             timeout: given.timeout,
             depth,
@@ -160,10 +166,11 @@ impl Plan {
         })
     }
 
-    /// Returns when the last request is due, in nanoseconds since the start of load; of random gaps, on average.
+    /// Returns when the last request of all hosts is due, in nanoseconds since the start of load; of random gaps, on
+    /// average.
     pub(super) fn due_end(&self) -> u64 {
         let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
-        let all = self.requests.zip(self.peak).map_or(u64::MAX, |(requests, peak)| {
+        let all = self.all_requests.zip(self.peak).map_or(u64::MAX, |(requests, peak)| {
             let steady = requests as f64 * self.each / peak * 1e9;
             self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
         });
@@ -250,6 +257,8 @@ mod tests {
         assert_eq!(of(|part| part.connections), [3, 2, 2]);
         assert_eq!(of(|part| part.requests.unwrap() as usize), [4, 3, 3]);
         assert_eq!(of(|part| part.first_connection(1)), [2, 4, 6]);
+        assert!(parts.iter().all(|part| part.due_end() == whole.due_end()), "the rate is that of the whole");
+        assert_eq!(whole.due_end(), 16_666_666);
         let unbounded = plan(&["--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
         let mut starts = Vec::new();
         for (part, worker) in (0..3).flat_map(|part| [(part, 0), (part, 1)]) {

@@ -120,6 +120,8 @@ impl Search {
     /// Returns the rate to try next; `None`: the search is over.
     fn next(&self) -> Option<f64> {
         let over = self.met.zip(self.missed).is_some_and(|(met, missed)| missed - met <= self.precision * missed);
+        // So fine that rounding leaves no rate between them.
+        let over = over || [self.met, self.missed].contains(&Some(self.next));
         (!over && self.tried < MOST && (RANGE.0..=RANGE.1).contains(&self.next)).then_some(self.next)
     }
 
@@ -131,17 +133,18 @@ impl Search {
             self.missed = Some(rate);
         }
         self.next = match (self.met, self.missed) {
-            (Some(met), Some(missed)) => round((met * missed).sqrt()),
+            (Some(met), Some(missed)) => round((met * missed).sqrt(), self.precision),
             (Some(met), None) => met * 2.0,
             (None, _) => rate / 2.0,
         };
     }
 }
 
-/// Rounds to three digits, for people.
-fn round(rate: f64) -> f64 {
-    let unit = 10f64.powf(rate.log10().floor() - 2.0);
-    (rate / unit).round() * unit
+/// Rounds for people: to three digits, or to as many as the precision of a search asks for.
+fn round(rate: f64, precision: f64) -> f64 {
+    let digits = (rate.log10() - 2.0).floor().min((rate * precision / 2.0).log10().floor()) as i32;
+    let unit = 10f64.powi(digits.abs());
+    if digits < 0 { (rate * unit).round() / unit } else { (rate / unit).round() * unit }
 }
 
 #[cfg(test)]
@@ -150,8 +153,10 @@ mod tests {
 
     /// Searches with a server that bears up to `limit`; what was found, and in how many runs.
     fn search(first: f64, precision: f64, limit: f64) -> (Option<f64>, usize) {
-        let mut search = Search::new(first, precision);
+        let (mut search, mut rates) = (Search::new(first, precision), Vec::new());
         while let Some(rate) = search.next() {
+            assert!(!rates.contains(&rate), "{rate} is tried again");
+            rates.push(rate);
             search.learn(rate, rate <= limit);
         }
         (search.met, search.tried)
@@ -159,9 +164,15 @@ mod tests {
 
     #[test]
     fn a_search_finds_the_highest_rate() {
-        for (first, precision, limit) in
-            [(1000.0, 0.05, 57_500.0), (1000.0, 0.01, 57_500.0), (1000.0, 0.05, 3.0), (50.0, 0.05, 50.0)]
-        {
+        for (first, precision, limit) in [
+            (1000.0, 0.05, 57_500.0),
+            (1000.0, 0.01, 57_500.0),
+            (1000.0, 0.05, 3.0),
+            (50.0, 0.05, 50.0),
+            (1000.0, 0.001, 57_503.0),
+            (1000.0, 0.002, 1009.0),
+            (1000.0, 0.001, 300.3),
+        ] {
             let (found, runs) = search(first, precision, limit);
             let found = found.unwrap();
             assert!(found <= limit && found >= limit * (1.0 - precision) - 0.05, "{first} {precision}: {found}");
@@ -173,6 +184,7 @@ mod tests {
 
     #[test]
     fn rates_are_rounded() {
-        assert_eq!([1234.5, 57_512.0, 3.456].map(round), [1230.0, 57_500.0, 3.46]);
+        assert_eq!([1234.5, 57_512.0, 3.456].map(|rate| round(rate, 0.05)), [1230.0, 57_500.0, 3.46]);
+        assert_eq!([1234.56, 57_512.3, 3.45678].map(|rate| round(rate, 0.001)), [1234.6, 57_510.0, 3.457]);
     }
 }

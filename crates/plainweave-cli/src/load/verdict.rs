@@ -25,7 +25,7 @@ pub(super) struct Objectives {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdict {
     pub(super) missed: Vec<String>,
-    /// Some of that is by a condition of `--fail-if`.
+    /// Some of that is by a condition of `--fail-if`, or leaves nothing to judge them by.
     failed: bool,
     /// Why latencies are not the server's alone.
     pub(super) invalid: Option<String>,
@@ -42,7 +42,7 @@ impl Verdict {
         }
     }
 
-    /// Returns what a run among several counts for: conditions of `--fail-if` alone.
+    /// Returns what a run among several counts for: conditions of `--fail-if` alone, if there are any.
     pub(super) fn steps_exit(&self) -> Exit {
         match (self.failed, self.unjudged.is_empty()) {
             (true, _) => Exit::Missed,
@@ -93,6 +93,8 @@ impl Objectives {
                 return verdict;
             }
             verdict.missed.push(format!("no request to {name} succeeded: {}", tally.failures));
+            // Without an answer most figures are not there: no condition may pass because of that.
+            verdict.failed = !self.fail_if.is_empty();
             return verdict;
         }
         verdict.invalid = self.invalid(summary);
@@ -265,5 +267,9 @@ mod tests {
         let none = Run { answered: 0, failed: 10, ..Run::default() };
         let verdict = none.judged(&["--max-errors", "1", "--min-rate", "0"]);
         assert_eq!(verdict.missed, ["no request to server succeeded: timeout 10"]);
+        assert_eq!(verdict.steps_exit(), Exit::Met, "a sweep without conditions may go that far");
+        for condition in ["errors>0", "p99>20ms", "rate<50%"] {
+            assert_eq!(none.judged(&["--fail-if", condition]).steps_exit(), Exit::Missed, "{condition}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
@@ -48,8 +48,27 @@ pub(super) fn read_secret(path: Option<&Path>) -> anyhow::Result<Secret> {
 
 /// One end of a connection.
 pub(super) struct Link {
-    input: BufReader<TcpStream>,
+    input: BufReader<Timed>,
     output: Sender,
+}
+
+/// A stream that is read until a deadline, if it has one.
+struct Timed {
+    stream: TcpStream,
+    until: Option<Instant>,
+}
+
+impl Read for Timed {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side has not greeted in time"));
+            }
+            self.stream.set_read_timeout(Some(left))?;
+        }
+        self.stream.read(into)
+    }
 }
 
 /// The half that sends.
@@ -63,7 +82,7 @@ impl Sender {
 }
 
 /// The half that receives.
-pub(super) struct Receiver(BufReader<TcpStream>);
+pub(super) struct Receiver(BufReader<Timed>);
 
 impl Receiver {
     /// Receives a message; `None` at the end of the connection.
@@ -72,7 +91,7 @@ impl Receiver {
     }
 }
 
-fn receive(input: &mut BufReader<TcpStream>, longest: u64) -> anyhow::Result<Option<Value>> {
+fn receive(input: &mut BufReader<Timed>, longest: u64) -> anyhow::Result<Option<Value>> {
     let mut line = Vec::new();
     let read = input.take(longest).read_until(b'\n', &mut line)?;
     if read == 0 {
@@ -83,12 +102,14 @@ fn receive(input: &mut BufReader<TcpStream>, longest: u64) -> anyhow::Result<Opt
 }
 
 impl Link {
+    /// Takes a new connection. The greeting must be over within [`GREETING`].
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         // A host that has gone silently is noticed within half a minute.
         let alive = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
         SockRef::from(&stream).set_tcp_keepalive(&alive.with_retries(3))?;
-        Ok(Self { output: Sender(stream.try_clone()?), input: BufReader::new(stream) })
+        let output = Sender(stream.try_clone()?);
+        Ok(Self { output, input: BufReader::new(Timed { stream, until: Some(Instant::now() + GREETING) }) })
     }
 
     pub(super) fn send(&mut self, message: &Value) -> io::Result<()> {
@@ -100,14 +121,14 @@ impl Link {
     }
 
     /// Splits it, with no limit on how long a message may take from now on.
-    pub(super) fn split(self) -> io::Result<(Sender, Receiver)> {
+    pub(super) fn split(mut self) -> io::Result<(Sender, Receiver)> {
+        self.input.get_mut().until = None;
         self.output.0.set_read_timeout(None)?;
         Ok((self.output, Receiver(self.input)))
     }
 
     /// Greets as the agent.
     pub(super) fn greet_coordinator(&mut self, secret: &Secret) -> anyhow::Result<()> {
-        self.output.0.set_read_timeout(Some(GREETING))?;
         let own = challenge()?;
         self.send(&json!({ "plainweave_agent": VERSION, "challenge": own, "secret": secret.is_some() }))?;
         let greeting = self.receive_greeting()?;
@@ -121,7 +142,6 @@ impl Link {
 
     /// Greets as the coordinator.
     pub(super) fn greet_agent(&mut self, secret: &Secret) -> anyhow::Result<()> {
-        self.output.0.set_read_timeout(Some(GREETING))?;
         let greeting = self.receive_greeting().context("this is no agent of plainweave load")?;
         if let Some(error) = greeting["error"].as_str() {
             bail!("{error}");
@@ -213,6 +233,25 @@ mod tests {
             assert_eq!(a.is_ok() && b.is_ok(), fine, "{agent:?} {coordinator:?}: {a:?} {b:?}");
             assert!(b.is_ok() == fine, "the coordinator says nothing more: {b:?}");
         }
+    }
+
+    #[test]
+    fn a_greeting_has_one_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Each byte comes in time, but the message has no end.
+        let drips = thread::spawn(move || {
+            while peer.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut link = Link::new(listener.accept().unwrap().0).unwrap();
+        link.input.get_mut().until = Some(Instant::now() + Duration::from_millis(300));
+        let error = link.greet_coordinator(&None).unwrap_err();
+        drop(link);
+        drips.join().unwrap();
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        assert!(matches!(kind, Some(io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)), "{error:#}");
     }
 
     #[test]
