@@ -45,10 +45,10 @@ const STRIDE: u32 = 64;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
-/// A worker that has fibers ready fires a timer for each such time that has passed since its last turn. What timers wake
-/// is queued behind and among the fibers that are ready already: if all timers of a tick fired at once, 100,000 fibers
-/// with one deadline would come before any other's next turn. As it is, those that end do not keep the others from
-/// running; and where fibers run for long, many timers fire in a turn.
+/// A worker that has fibers ready fires a timer for each such time that has passed since its last turn. What timers
+/// wake is queued behind and among the fibers that are ready already: if all timers of a tick fired at once, 100,000
+/// fibers with one deadline would come before any other's next turn. As it is, those that end do not keep the others
+/// from running; and where fibers run for long, many timers fire in a turn.
 const TIMER_NS: u64 = 8_000;
 /// As many fire in a turn in any case, if the turn before has left none.
 const TIMERS: usize = 16;

@@ -55,8 +55,8 @@ struct Closed;
 ///
 /// Strictly fair: a released permit goes to the longest waiter, and no later caller can take it. So it suits limits
 /// (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at once. Callers of
-/// [`select!`](super::select!) are a line of their own, served alternately with the other; while only these wait, one of
-/// several permits that are released at once may go to a later caller. Works between fibers and plain threads.
+/// [`select!`](super::select!) are a line of their own, served alternately with the other; while only these wait, one
+/// of several permits that are released at once may go to a later caller. Works between fibers and plain threads.
 ///
 /// ```
 /// plainweave::run(|| {
