@@ -103,6 +103,20 @@ pub enum Reason {
     Future,
 }
 
+impl Reason {
+    /// All of them, by their numbers.
+    pub(crate) const ALL: [Reason; 8] = [
+        Reason::Park,
+        Reason::Sleep,
+        Reason::Io,
+        Reason::Join,
+        Reason::Scope,
+        Reason::Blocking,
+        Reason::Sync,
+        Reason::Future,
+    ];
+}
+
 // Four cache lines: a fifth makes a spawn a tenth slower.
 #[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(size_of::<Header>() <= 256);

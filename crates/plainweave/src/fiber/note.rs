@@ -87,17 +87,7 @@ impl Waits {
     }
 
     pub(crate) fn reason(&self) -> Reason {
-        let all = [
-            Reason::Park,
-            Reason::Sleep,
-            Reason::Io,
-            Reason::Join,
-            Reason::Scope,
-            Reason::Blocking,
-            Reason::Sync,
-            Reason::Future,
-        ];
-        all.into_iter().find(|reason| self.is_for(*reason)).unwrap_or(Reason::Park)
+        Reason::ALL.into_iter().find(|reason| self.is_for(*reason)).unwrap_or(Reason::Park)
     }
 }
 

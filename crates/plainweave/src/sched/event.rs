@@ -38,17 +38,6 @@ pub(crate) enum Stop {
     Suspended(Reason),
 }
 
-/// Every reason, by its number.
-const REASONS: [Reason; 8] = [
-    Reason::Park,
-    Reason::Sleep,
-    Reason::Io,
-    Reason::Join,
-    Reason::Scope,
-    Reason::Blocking,
-    Reason::Sync,
-    Reason::Future,
-];
 /// Details below that are not reasons.
 const FIRST_REASON: u64 = 2;
 
@@ -74,7 +63,7 @@ impl Stop {
         match detail {
             0 => Self::Ended,
             1 => Self::Yielded,
-            other => Self::Suspended(REASONS[(other - FIRST_REASON) as usize % REASONS.len()]),
+            other => Self::Suspended(Reason::ALL[(other - FIRST_REASON) as usize % Reason::ALL.len()]),
         }
     }
 }
@@ -185,7 +174,7 @@ mod tests {
     fn what_was_written_is_read() {
         let time = (1 << TIME_BITS) - 3;
         let fiber = (1 << 48) - 5;
-        let stops = REASONS.map(Stop::Suspended).into_iter().chain([Stop::Ended, Stop::Yielded]);
+        let stops = Reason::ALL.map(Stop::Suspended).into_iter().chain([Stop::Ended, Stop::Yielded]);
         let stops = stops.map(|why| Event::Stops { fiber, why });
         let others = [
             Event::Spawned { fiber },
@@ -200,7 +189,7 @@ mod tests {
             assert_eq!(decode(event.encode(time)), Some(Decoded::Event { time, event }));
         }
         assert_eq!(decode([0, 0]), None);
-        REASONS.into_iter().enumerate().for_each(|(i, reason)| assert_eq!(reason as usize, i));
+        Reason::ALL.into_iter().enumerate().for_each(|(i, reason)| assert_eq!(reason as usize, i));
     }
 
     #[test]
