@@ -23,9 +23,11 @@ use clap::{Args, value_parser};
 use plainweave::policy::{Choice, PRESETS};
 
 use crate::child;
+use crate::machine;
 use crate::mode::Mode;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use crate::scatter::{self, Panel, Point};
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
 
@@ -140,9 +142,32 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(rounds(case, &systems, flags)?);
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
     }
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    scatter::write(&panels(&rows, &flags.cases, &pair.name), &out.join("compose.svg"))?;
     let mut parameters = parameters(flags);
     parameters.extend(notes.into_iter().map(|note| ("verdict", note)));
-    Report { experiment: "compose", parameters, rows, absent }.publish(flags.out.as_deref())
+    Report { experiment: "compose", parameters, rows, absent }.publish(Some(&out))
+}
+
+/// A panel a case: throughput across, p99 upwards.
+fn panels(rows: &[Row], cases: &[Case], pair: &str) -> Vec<Panel> {
+    let points = |case: Case| {
+        let of = |metric: &'static str| rows.iter().filter(move |row| row.case == case.name() && row.metric == metric);
+        let point = |(rate, p99): (&Row, &Row)| {
+            let (across, label) = (rate.spread(), rate.system.clone());
+            let (across, up_us) = ([across.q1, across.median, across.q3], p99.spread().median);
+            Point { marked: label == pair, label, across, up_us }
+        };
+        of("packets_per_s").zip(of("p99_us")).map(point).collect()
+    };
+    let panel = |&case: &Case| Panel {
+        title: format!("side task: {}", case.name()),
+        across: "packets per second (more is better)",
+        up: "p99 of packets (less is better)",
+        holds: None,
+        points: points(case),
+    };
+    cases.iter().map(panel).collect()
 }
 
 fn threads(flags: &Flags) -> u16 {

@@ -12,7 +12,6 @@
 //! request is reported, since the load's share decides the rest.
 
 mod plan;
-mod plot;
 mod transfer;
 mod waits;
 
@@ -28,6 +27,7 @@ use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
+use crate::scatter::{self, Panel, Point};
 use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
 use crate::web::catalog::Catalog;
 use crate::web::descriptors;
@@ -133,8 +133,37 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     ensure!(!rows.is_empty(), "nothing could be measured");
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
-    plot::write(&rows, &systems, &out.join("fairness.svg"))?;
+    scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
     Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }.publish(Some(&out))
+}
+
+/// A panel a server: CPU per request to the base's across, the greatest wait upwards.
+fn panels(rows: &[Row], systems: &[System]) -> Vec<Panel> {
+    let panel = |case: &str| Panel {
+        title: format!("{case}, one worker"),
+        across: "CPU per request, to the base (less is better)",
+        up: "greatest wait of a ready fiber (less is better)",
+        holds: Some(1.0),
+        points: points(rows, systems, case),
+    };
+    ["cache", "web"].map(panel).into()
+}
+
+fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
+    let base = &systems[0];
+    let of = |name: &str, metric: &str| {
+        let row = rows.iter().find(|r| r.case == case && r.system == name && r.workers == 1 && r.metric == metric)?;
+        Some(row.spread())
+    };
+    let point = |system: &System| {
+        let name = system.name();
+        let marked = system == base;
+        let across =
+            if marked { [1.0; 3] } else { of(&name, "cpu_to_base").map(|cost| [cost.q1, cost.median, cost.q3])? };
+        let label = format!("{}{}", system.change(base)?, if marked { " (base)" } else { "" });
+        Some(Point { label, marked, across, up_us: of(&name, "greatest_wait_us")?.median })
+    };
+    systems.iter().filter(|system| system.workers == 1).filter_map(point).collect()
 }
 
 impl Bench<'_> {

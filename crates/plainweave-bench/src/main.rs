@@ -18,6 +18,7 @@ mod program;
 mod queues;
 mod report;
 mod sample;
+mod scatter;
 mod serving;
 mod shapes;
 mod stall;

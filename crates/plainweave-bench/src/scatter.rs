@@ -1,0 +1,240 @@
+//! A picture of two figures of each system, for the page of a benchmark: one across, the other upwards, on a log scale.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 360.0;
+/// Room around a panel's axes.
+const LEFT: f64 = 60.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 50.0;
+const RIGHT: f64 = 20.0;
+
+const STYLE: &str = "\
+text{font:12px system-ui,sans-serif;fill:#334}\
+.head{font-size:15px;font-weight:600}\
+line{stroke:#99a;stroke-width:1}\
+.grid{stroke:#ccd;stroke-dasharray:2 3}\
+.marked{fill:#c2410c}\
+.other{fill:#2563a8}\
+.bar{stroke:#2563a8;stroke-opacity:.45}\
+@media(prefers-color-scheme:dark){text{fill:#dde}.grid{stroke:#445}}";
+
+/// A system's place in a panel, with the quartiles of what is drawn across.
+pub(crate) struct Point {
+    pub(crate) label: String,
+    /// Drawn in the colour that stands out.
+    pub(crate) marked: bool,
+    /// First quartile, median, third quartile.
+    pub(crate) across: [f64; 3],
+    /// Microseconds.
+    pub(crate) up_us: f64,
+}
+
+/// A panel and what its axes are called.
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) across: &'static str,
+    pub(crate) up: &'static str,
+    /// A place on the axis across that is always in sight.
+    pub(crate) holds: Option<f64>,
+    pub(crate) points: Vec<Point>,
+}
+
+/// Writes the panels that have points, side by side; no file if there are none.
+pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
+    let panels: Vec<_> = panels.iter().filter(|panel| !panel.points.is_empty()).collect();
+    if panels.is_empty() {
+        return Ok(());
+    }
+    let (width, height) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM);
+    let mut svg = format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {height}' role='img'><style>{STYLE}</style>",
+        width * panels.len() as f64
+    );
+    for (n, panel) in panels.iter().enumerate() {
+        let _ = write!(svg, "<g transform='translate({},0)'>", width * n as f64);
+        draw(&mut svg, panel);
+        svg.push_str("</g>");
+    }
+    svg.push_str("</svg>\n");
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// The axes' ranges: across from the first to the second in steps of the third, upwards in powers of ten.
+#[derive(Clone, Copy)]
+struct Axes {
+    low: f64,
+    high: f64,
+    step: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Axes {
+    fn of(panel: &Panel) -> Self {
+        let all = |of: fn(&Point) -> f64| panel.points.iter().map(of).chain(panel.holds);
+        let low = all(|point| point.across[0]).fold(f64::INFINITY, f64::min);
+        let high = all(|point| point.across[2]).fold(f64::NEG_INFINITY, f64::max);
+        let step = round_step((high - low) / 6.0);
+        // Room for labels at the right.
+        let (low, high) = ((low / step - 0.3).floor() * step, (high / step + 0.8).ceil() * step);
+        let up = || panel.points.iter().map(|point| point.up_us.max(MIN_US).log10());
+        let least = up().fold(f64::INFINITY, f64::min).floor();
+        let most = up().fold(f64::NEG_INFINITY, f64::max).ceil().max(least + 1.0);
+        Axes { low, high, step, least, most }
+    }
+
+    fn x(self, across: f64) -> f64 {
+        LEFT + (across - self.low) / (self.high - self.low) * WIDTH
+    }
+
+    fn y(self, us: f64) -> f64 {
+        TOP + HEIGHT - (us.max(MIN_US).log10() - self.least) / (self.most - self.least) * HEIGHT
+    }
+}
+
+/// What is less is drawn as this much.
+const MIN_US: f64 = 0.01;
+
+/// Returns 1, 2 or 5 times a power of ten, at least `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10_f64.powf(step.max(1e-9).log10().floor());
+    [1.0, 2.0, 5.0].map(|of| of * power).into_iter().find(|round| *round >= step).unwrap_or(10.0 * power)
+}
+
+/// Returns a number as an axis shows it.
+fn short(value: f64) -> String {
+    match value.abs() {
+        big if big >= 1e6 => format!("{:.1} M", value / 1e6),
+        big if big >= 1e4 => format!("{:.0} k", value / 1e3),
+        _ => format!("{value:.1}"),
+    }
+}
+
+fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
+    let (bottom, right) = (TOP + HEIGHT, LEFT + WIDTH);
+    let _ = write!(svg, "<text class='head' x='{LEFT}' y='20'>{}</text>", panel.title);
+    let mut step = axes.low;
+    while step <= axes.high + axes.step * 1e-6 {
+        let at = axes.x(step);
+        let _ = write!(
+            svg,
+            "<line class='grid' x1='{at:.1}' x2='{at:.1}' y1='{TOP}' y2='{bottom}'/>\
+             <text x='{:.1}' y='{}'>{}</text>",
+            at - 8.0,
+            bottom + 16.0,
+            short(step)
+        );
+        step += axes.step;
+    }
+    for power in axes.least as i32..=axes.most as i32 {
+        let at = axes.y(10_f64.powi(power));
+        let label = match power {
+            ..0 => format!("{} ns", 10_i32.pow((power + 3).max(0) as u32)),
+            0..3 => format!("{} us", 10_i32.pow(power as u32)),
+            3.. => format!("{} ms", 10_i32.pow(power as u32 - 3)),
+        };
+        let _ = write!(
+            svg,
+            "<line class='grid' x1='{LEFT}' x2='{right}' y1='{at:.1}' y2='{at:.1}'/>\
+             <text x='4' y='{:.1}'>{label}</text>",
+            at + 4.0
+        );
+    }
+    let _ = write!(
+        svg,
+        "<text x='{LEFT}' y='{}'>{}</text><text x='{LEFT}' y='{}'>{}</text>",
+        bottom + 36.0,
+        panel.across,
+        TOP - 6.0,
+        panel.up
+    );
+}
+
+/// Draws the axes and the points of a panel.
+fn draw(svg: &mut String, panel: &Panel) {
+    let axes = Axes::of(panel);
+    draw_grid(svg, panel, axes);
+    let places: Vec<_> = panel.points.iter().map(|p| (axes.x(p.across[1]), axes.y(p.up_us))).collect();
+    let mut taken: Vec<Area> = places.iter().map(|&(x, y)| Area::around(x, y, 12.0, 10.0)).collect();
+    for (point, &(at, up)) in panel.points.iter().zip(&places) {
+        let class = if point.marked { "marked" } else { "other" };
+        let area = label_area(&point.label, at, up, &taken);
+        let _ = write!(
+            svg,
+            "<line class='bar' x1='{:.1}' x2='{:.1}' y1='{up:.1}' y2='{up:.1}'/>\
+             <circle class='{class}' cx='{at:.1}' cy='{up:.1}' r='5'/><text x='{:.1}' y='{:.1}'>{}</text>",
+            axes.x(point.across[0]),
+            axes.x(point.across[2]),
+            area.x,
+            area.y + 10.0,
+            point.label,
+        );
+        taken.push(area);
+    }
+}
+
+/// A rectangle of the picture, by its upper left corner.
+#[derive(Clone, Copy)]
+struct Area {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Area {
+    fn around(x: f64, y: f64, width: f64, height: f64) -> Self {
+        Self { x: x - width / 2.0, y: y - height / 2.0, width, height }
+    }
+
+    fn meets(&self, other: &Area) -> bool {
+        let apart = |a: f64, length_a: f64, b: f64, length_b: f64| a + length_a <= b || b + length_b <= a;
+        !apart(self.x, self.width, other.x, other.width) && !apart(self.y, self.height, other.y, other.height)
+    }
+}
+
+/// Returns the free area nearest to a point that holds its label: beside it, or a little higher or lower.
+fn label_area(label: &str, at: f64, up: f64, taken: &[Area]) -> Area {
+    let (width, height) = (label.len() as f64 * 6.6, 12.0);
+    let beside = |shift: f64| {
+        let area = |left: f64| Area { x: left, y: up + shift - height / 2.0, width, height };
+        [area(at + 9.0), area(at - 9.0 - width)]
+    };
+    let shifts = [0.0, -11.0, 11.0, -17.0, 17.0, -24.0, 24.0];
+    let free = |area: &Area| !taken.iter().any(|other| area.meets(other));
+    shifts.into_iter().flat_map(beside).find(free).unwrap_or(beside(0.0)[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_round_steps_and_holds_all_points() {
+        let point = |across, up_us| Point { label: String::new(), marked: false, across: [across; 3], up_us };
+        let points = vec![point(480_000.0, 1.7), point(952_000.0, 1225.0)];
+        let axes = Axes::of(&Panel { title: String::new(), across: "", up: "", holds: None, points });
+        assert_eq!((axes.step, axes.low, axes.high), (100_000.0, 400_000.0, 1_100_000.0));
+        assert_eq!((axes.least, axes.most), (0.0, 4.0));
+        assert_eq!([0.7, 900_000.0, 1.2e6].map(short), ["0.7", "900 k", "1.2 M"]);
+    }
+
+    #[test]
+    fn labels_lie_beside_each_other() {
+        let mut taken = vec![Area::around(100.0, 100.0, 12.0, 10.0), Area::around(103.0, 101.0, 12.0, 10.0)];
+        for (x, y) in [(100.0, 100.0), (103.0, 101.0), (100.0, 100.0), (103.0, 101.0)] {
+            let area = label_area("before-start", x, y, &taken);
+            assert!(taken.iter().all(|other| !area.meets(other)));
+            assert!((area.y + 6.0 - y).abs() <= 24.0);
+            taken.push(area);
+        }
+    }
+}
