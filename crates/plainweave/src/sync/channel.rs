@@ -94,34 +94,44 @@ pub struct Sender<T>(Shared<T>);
 /// The receiving half; clones share the values. When the last is dropped, remaining values are dropped and sends fail.
 pub struct Receiver<T>(Shared<T>);
 
-/// The waiters to wake after a critical section.
+/// The waiters to wake after a critical section, which writes them in place: a result that is written in pieces and
+/// then moved as a whole stalls the processor for as long as a switch takes.
 struct Wakes<T> {
     waiter: Option<Grant>,
-    selects: Notices<T>,
+    selects: Option<Notices<T>>,
     /// The peer whose operation this one has done, on a rendezvous channel.
     peer: Option<Arc<Selector>>,
 }
 
 impl<T> Wakes<T> {
+    const fn none() -> Self {
+        Self { waiter: None, selects: None, peer: None }
+    }
+
     /// Takes the first waiter and all watchers of a list: one of them can go on.
     #[inline]
-    fn take(locked: &mut Locked<T>, list: usize) -> Self {
-        Self { waiter: locked.take_first(list), selects: locked.state.watchers[list].take(), peer: None }
-    }
-
-    fn peer(selector: Arc<Selector>) -> Self {
-        Self { waiter: None, selects: Watchers::new().take(), peer: Some(selector) }
+    fn take(&mut self, locked: &mut Locked<T>, list: usize) {
+        self.waiter = locked.take_first(list);
+        let watchers = &mut locked.state.watchers[list];
+        if !watchers.is_empty() {
+            self.selects = Some(watchers.take());
+        }
     }
 
     #[inline]
-    fn give(self) {
-        if let Some(grant) = self.waiter {
+    fn give(&mut self) {
+        if let Some(grant) = self.waiter.take() {
             grant.give();
         }
-        self.selects.give();
-        if let Some(peer) = self.peer {
-            peer.wake();
+        if self.selects.is_some() || self.peer.is_some() {
+            self.give_to_selects();
         }
+    }
+
+    #[cold]
+    fn give_to_selects(&mut self) {
+        self.selects.take().into_iter().for_each(Notices::give);
+        self.peer.take().into_iter().for_each(|peer| peer.wake());
     }
 }
 
@@ -137,11 +147,11 @@ impl<T> Sender<T> {
         if self.0.bound == 0 {
             return SendBranch::new(self, value).perform();
         }
-        let (mut value, mut place) = (Some(value), QueueEnd::Back);
+        let (mut value, mut wakes, mut place) = (Some(value), Wakes::none(), QueueEnd::Back);
         loop {
-            let sent = |locked: &mut _| try_send(locked, &mut value);
+            let sent = |locked: &mut _| try_send(locked, &mut value, &mut wakes);
             match self.0.queue.wait_unless((SENDERS, place), Interrupts::Allowed, sent) {
-                Ok(Some(Ok(wakes))) => {
+                Ok(Some(Ok(()))) => {
                     wakes.give();
                     return Ok(());
                 }
@@ -168,9 +178,9 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is full, or all receivers are gone. The error holds the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
-        let mut value = Some(value);
-        match self.0.queue.with(|locked| try_send(locked, &mut value)) {
-            Some(Ok(wakes)) => {
+        let (mut value, mut wakes) = (Some(value), Wakes::none());
+        match self.0.queue.with(|locked| try_send(locked, &mut value, &mut wakes)) {
+            Some(Ok(())) => {
                 wakes.give();
                 Ok(())
             }
@@ -186,37 +196,41 @@ impl<T> Sender<T> {
     }
 }
 
-/// Sends if there is room or a receiver, and returns what to wake. `None`: full, or nobody receives.
+/// Sends if there is room or a receiver, and says what to wake. `None`: full, or nobody receives.
 #[inline]
-fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>) -> Option<Result<Wakes<T>, Why>> {
+fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<T>) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.receivers == 0 {
         return Some(Err(Why::Closed));
     }
     if state.bound == 0 {
-        return state.watchers[RECEIVERS].give(value).map(|peer| Ok(Wakes::peer(peer)));
+        wakes.peer = Some(state.watchers[RECEIVERS].give(value)?);
+        return Some(Ok(()));
     }
     if state.queue.len() >= state.bound {
         return None;
     }
     state.queue.extend(value.take());
-    Some(Ok(Wakes::take(locked, RECEIVERS)))
+    wakes.take(locked, RECEIVERS);
+    Some(Ok(()))
 }
 
-/// Takes a value if there is one, and returns it with what to wake. `None`: empty, or nobody sends.
+/// Takes a value if there is one, and says what to wake. `None`: empty, or nobody sends.
 #[inline]
-fn try_recv<T>(locked: &mut Locked<T>) -> Option<Result<(T, Wakes<T>), Why>> {
+fn try_recv<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<T>) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.bound == 0
-        && let Some((value, peer)) = state.watchers[SENDERS].receive()
+        && let Some((sent, peer)) = state.watchers[SENDERS].receive()
     {
-        return Some(Ok((value, Wakes::peer(peer))));
+        (*value, wakes.peer) = (Some(sent), Some(peer));
+        return Some(Ok(()));
     }
-    match state.queue.pop_front() {
-        Some(value) => Some(Ok((value, Wakes::take(locked, SENDERS)))),
-        None if state.senders == 0 => Some(Err(Why::Closed)),
-        None => None,
+    if let Some(sent) = state.queue.pop_front() {
+        *value = Some(sent);
+        wakes.take(locked, SENDERS);
+        return Some(Ok(()));
     }
+    (state.senders == 0).then_some(Err(Why::Closed))
 }
 
 impl<T> Receiver<T> {
@@ -231,12 +245,13 @@ impl<T> Receiver<T> {
         if self.0.bound == 0 {
             return RecvBranch::new(self).perform();
         }
-        let mut place = QueueEnd::Back;
+        let (mut value, mut wakes, mut place) = (None, Wakes::none(), QueueEnd::Back);
         loop {
-            match self.0.queue.wait_unless((RECEIVERS, place), Interrupts::Allowed, try_recv) {
-                Ok(Some(Ok((value, wakes)))) => {
+            let received = |locked: &mut _| try_recv(locked, &mut value, &mut wakes);
+            match self.0.queue.wait_unless((RECEIVERS, place), Interrupts::Allowed, received) {
+                Ok(Some(Ok(()))) => {
                     wakes.give();
-                    return Ok(value);
+                    return Ok(value.expect("received"));
                 }
                 Ok(Some(Err(why))) => return Err(RecvError(why)),
                 // There was a value: try again.
@@ -261,9 +276,11 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The channel is empty: [`RecvError::is_closed`] says whether all senders are gone too.
     pub fn try_recv(&self) -> Result<T, RecvError> {
-        let (value, wakes) = self.0.queue.with(try_recv).unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
+        let (mut value, mut wakes) = (None, Wakes::none());
+        let received = self.0.queue.with(|locked| try_recv(locked, &mut value, &mut wakes));
+        received.unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
         wakes.give();
-        Ok(value)
+        Ok(value.expect("received"))
     }
 
     /// Returns whether all senders are gone, so that no value will come after those that are left.

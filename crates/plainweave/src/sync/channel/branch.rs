@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::error::Why;
-use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, try_recv, try_send};
+use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, Wakes, try_recv, try_send};
 use crate::fiber::cancel::Interrupt;
 use crate::sync::select::{Case, Selector, Source, perform};
 
@@ -40,7 +40,8 @@ pub struct SendBranch<'a, T> {
 #[derive(Debug)]
 pub struct RecvBranch<'a, T> {
     receiver: &'a Receiver<T>,
-    received: Option<Result<T, RecvError>>,
+    value: Option<T>,
+    failed: Option<RecvError>,
 }
 
 impl<'a, T> SendBranch<'a, T> {
@@ -83,8 +84,9 @@ impl<T> Source for SendBranch<'_, T> {
         if value.is_none() {
             return false;
         }
-        match self.sender.0.queue.with(|locked| try_send(locked, value)) {
-            Some(Ok(wakes)) => {
+        let mut wakes = Wakes::none();
+        match self.sender.0.queue.with(|locked| try_send(locked, value, &mut wakes)) {
+            Some(Ok(())) => {
                 wakes.give();
                 self.sent = Some(Ok(()));
             }
@@ -123,7 +125,7 @@ impl<T> Source for SendBranch<'_, T> {
 impl<'a, T> RecvBranch<'a, T> {
     /// Creates one that has not begun.
     pub fn new(receiver: &'a Receiver<T>) -> Self {
-        Self { receiver, received: None }
+        Self { receiver, value: None, failed: None }
     }
 
     /// Returns it as one of the select's cases.
@@ -133,28 +135,27 @@ impl<'a, T> RecvBranch<'a, T> {
 
     /// Returns what it came to, if it was chosen.
     pub fn output(self) -> Option<Result<T, RecvError>> {
-        self.received
+        self.value.map(Ok).or(self.failed.map(Err))
     }
 
     /// Receives, and waits for this alone.
     pub(super) fn perform(mut self) -> Result<T, RecvError> {
         let interrupted = |interrupt: Interrupt| RecvError(Why::Interrupted(interrupt));
         perform(Case::new(&mut self)).map_err(interrupted)?;
-        self.received.expect("chosen")
+        self.output().expect("chosen")
     }
 }
 
 impl<T> Source for RecvBranch<'_, T> {
     fn attempt(&mut self) -> bool {
-        self.received = match self.receiver.0.queue.with(try_recv) {
-            Some(Ok((value, wakes))) => {
-                wakes.give();
-                Some(Ok(value))
-            }
-            Some(Err(why)) => Some(Err(RecvError(why))),
-            None => None,
-        };
-        self.received.is_some()
+        let mut wakes = Wakes::none();
+        let value = &mut self.value;
+        match self.receiver.0.queue.with(|locked| try_recv(locked, value, &mut wakes)) {
+            Some(Ok(())) => wakes.give(),
+            Some(Err(why)) => self.failed = Some(RecvError(why)),
+            None => return false,
+        }
+        true
     }
 
     fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
@@ -171,7 +172,7 @@ impl<T> Source for RecvBranch<'_, T> {
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
         let given = self.receiver.0.queue.with(|locked| locked.state.watchers[RECEIVERS].leave(selector, branch));
         if claimed {
-            self.received = given.map(Ok);
+            self.value = given;
         }
     }
 }

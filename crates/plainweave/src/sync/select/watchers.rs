@@ -61,6 +61,11 @@ impl<T, W> Watchers<T, W> {
         self.0.remove(place)?.value
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes all off, because something has changed: each must look, for whoever looks first may not take it.
     #[inline]
     pub(crate) fn take(&mut self) -> Notices<T, W> {
