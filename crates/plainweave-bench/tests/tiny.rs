@@ -388,7 +388,9 @@ fn storm() {
             for metric in metrics.into_iter().filter(|_| case != "read-uring" || of(system, "others_before").is_some())
             {
                 let value = of(system, metric);
-                assert!(value.is_some_and(|value| value > 0.0), "{metric} of {case}, {system}: {value:?}");
+                // In so small a storm the watchdog of a worker without a processor may end them all at once.
+                let least = if metric == "others_during" { 0.0 } else { f64::MIN_POSITIVE };
+                assert!(value.is_some_and(|value| value >= least), "{metric} of {case}, {system}: {value:?}");
             }
         }
         assert_eq!(of("goal", "during_to_before"), Some(0.5), "{case}");

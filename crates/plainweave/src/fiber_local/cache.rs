@@ -1,12 +1,13 @@
 //! Free blocks: each worker keeps a few, the process the rest.
 //!
 //! Blocks belong to no runtime, so a new runtime finds those of one that has ended. A worker exchanges half of its
-//! blocks at a time, as it does with stacks. The process keeps as many blocks as were in use at once; when workers
-//! become idle, a background thread frees those beyond [`KEPT`], 64 at a time: ending a block costs as much as ending
-//! a thread, some 20 us.
+//! blocks at a time, as it does with stacks. The process keeps as many blocks as were in use at once lately; those that
+//! nothing has used for [`IDLE`], beyond [`KEPT`], a background thread frees, 64 at a time: ending a block costs as
+//! much as ending a thread, some 20 us.
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::Block;
 
@@ -17,13 +18,23 @@ const BATCH: usize = CAPACITY / 2;
 /// Free blocks that the process keeps however long it is idle.
 const KEPT: usize = 256;
 
+/// Blocks are freed when nothing has used them for one to two of these periods.
+const IDLE: Duration = Duration::from_millis(300);
+
 struct FreeBlocks {
+    /// Used from its end.
     free: Vec<Block>,
+    /// The shortest that `free` has been since the time beside it: that many at its front were not used since.
+    shortest: usize,
+    looked: Option<Instant>,
+    /// As many at the front are to be freed.
+    aged: usize,
     /// Whether a thread is freeing blocks.
     freeing: bool,
 }
 
-static SHARED: Mutex<FreeBlocks> = Mutex::new(FreeBlocks { free: Vec::new(), freeing: false });
+static SHARED: Mutex<FreeBlocks> =
+    Mutex::new(FreeBlocks { free: Vec::new(), shortest: 0, looked: None, aged: 0, freeing: false });
 /// The number of blocks: in use, in caches and free.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -53,6 +64,8 @@ impl Cache {
             let mut shared = shared();
             let left = shared.free.len().saturating_sub(BATCH);
             self.0.extend(shared.free.drain(left..));
+            shared.shortest = shared.shortest.min(left);
+            shared.aged = shared.aged.min(left);
         }
         if let Some(block) = self.0.pop() {
             return Ok(block);
@@ -78,29 +91,41 @@ impl Drop for Cache {
     }
 }
 
-/// Has free blocks beyond [`KEPT`] freed in the background.
+/// Has the free blocks that were not used for a while, beyond [`KEPT`], freed in the background. Says whether there are
+/// any to free later.
 ///
-/// Context: a worker about to sleep.
-pub(crate) fn tidy() {
+/// Context: a worker at its turn.
+pub(crate) fn tidy() -> bool {
     let mut shared = shared();
-    if shared.freeing || shared.free.len() <= KEPT {
-        return;
+    if shared.free.len() <= KEPT {
+        return false;
     }
-    // Without a thread to do it the blocks stay until the next call.
-    let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_surplus);
-    shared.freeing = started.is_ok();
+    let now = Instant::now();
+    if shared.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= IDLE) {
+        shared.aged = shared.shortest.min(shared.free.len() - KEPT);
+        shared.shortest = shared.free.len();
+        shared.looked = Some(now);
+    }
+    if !shared.freeing && shared.aged > 0 {
+        // Without a thread to do it the blocks stay until the next call.
+        let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_aged);
+        shared.freeing = started.is_ok();
+    }
+    true
 }
 
-/// Frees surplus blocks, on a thread of its own.
-fn free_surplus() {
+/// Frees blocks that were not used for a while, on a thread of its own.
+fn free_aged() {
     loop {
         let mut surplus: Vec<Block> = {
             let mut shared = shared();
-            let count = shared.free.len().saturating_sub(KEPT).min(BATCH);
+            let count = shared.aged.min(BATCH);
             if count == 0 {
                 shared.freeing = false;
                 return;
             }
+            shared.aged -= count;
+            shared.shortest = shared.shortest.saturating_sub(count);
             shared.free.drain(..count).collect()
         };
         while let Some(block) = surplus.pop() {

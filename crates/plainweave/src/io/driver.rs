@@ -80,6 +80,12 @@ pub(crate) trait Driver {
     /// Returns nanoseconds since the runtime's epoch, from the monotonic clock or a virtual one.
     fn now(&self) -> u64;
 
+    /// Returns for how many nanoseconds the calling thread has had a processor; on virtual time, what `now` does.
+    fn processor_time(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
     /// Starts an operation.
     ///
     /// # Safety

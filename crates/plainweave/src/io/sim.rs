@@ -67,6 +67,10 @@ impl Driver for Sim {
         self.now
     }
 
+    fn processor_time(&self) -> u64 {
+        self.now()
+    }
+
     unsafe fn submit(&mut self, _op: OpRef) -> Submitted {
         Submitted::Done(-libc::ENOSYS)
     }

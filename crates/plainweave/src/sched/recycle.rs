@@ -5,12 +5,13 @@ use std::io;
 
 use crate::fiber_local::{self, Block, Storage};
 use crate::sched::pool::PoolShared;
-use crate::stack::{Stack, StackCache};
+use crate::stack::{Left, Stack, StackCache};
 
-/// Stacks unused for this long are trimmed.
+/// How often a worker looks for stacks and blocks that are no longer used, while there are any.
 const TIDY_NS: u64 = 150_000_000;
-/// Rounds of trimming after the last fiber's end: a stack is trimmed when it was unused in two of them.
-const TIDY_ROUNDS: u8 = 3;
+/// How many stacks it cools at a time, 50 us, and after what time the next ones.
+const AT_A_TIME: usize = 32;
+const NEXT_NS: u64 = 1_000_000;
 
 /// A worker's stacks and blocks.
 ///
@@ -18,14 +19,14 @@ const TIDY_ROUNDS: u8 = 3;
 pub(crate) struct Recycler {
     stacks: RefCell<StackCache>,
     blocks: RefCell<fiber_local::Cache>,
-    /// Rounds that are still due, and the time of the last.
-    tidy: Cell<(u8, u64)>,
+    /// Whether there may be something to tidy, and when to look next.
+    tidy: Cell<(bool, u64)>,
 }
 
 impl Recycler {
     pub(crate) fn new(pool: &PoolShared) -> Self {
         let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
-        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
+        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((false, 0)) }
     }
 
     /// Returns a stack and perhaps a block for a fiber that starts; `size` is that of its stack, 0 for the pool's.
@@ -56,7 +57,7 @@ impl Recycler {
     pub(crate) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
         if let Some(stack) = stack {
             self.put_stack(pool, stack, size);
-            self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
+            self.tidy.set((true, self.tidy.get().1));
         }
         if let Some(block) = block {
             self.blocks.borrow_mut().put(block);
@@ -68,24 +69,29 @@ impl Recycler {
         if size == 0 { self.stacks.borrow_mut().put(stack) } else { pool.put_sized(stack) }
     }
 
-    /// Trims what lies unused, at intervals and only for a while after fibers have ended. Returns when it should run
-    /// next.
+    /// Gives back a little of the memory that has not been used for a while, if it is time to. Returns when it should
+    /// be called next; `None` when nothing is left until another fiber ends.
     ///
-    /// Context: a worker about to sleep.
-    pub(crate) fn tidy(&self, pool: &PoolShared, now: impl FnOnce() -> u64) -> Option<u64> {
-        let (rounds, last) = self.tidy.get();
-        if rounds == 0 {
-            return None;
+    /// Context: a worker at its turn.
+    #[inline]
+    pub(crate) fn tidy(&self, pool: &PoolShared, now: u64) -> Option<u64> {
+        match self.tidy.get() {
+            (false, _) => None,
+            (true, next) if now < next => Some(next),
+            (true, _) => self.tidy_now(pool, now),
         }
-        let now = now();
-        if now < last + TIDY_NS {
-            return Some(last + TIDY_NS);
-        }
-        pool.stacks.tidy();
-        if pool.storage == Storage::Own {
-            fiber_local::tidy();
-        }
-        self.tidy.set((rounds - 1, now));
-        (rounds > 1).then_some(now + TIDY_NS)
+    }
+
+    #[cold]
+    fn tidy_now(&self, pool: &PoolShared, now: u64) -> Option<u64> {
+        let stacks = pool.stacks.tidy(AT_A_TIME);
+        let blocks = pool.storage == Storage::Own && fiber_local::tidy();
+        let next = match stacks {
+            Left::More => Some(now + NEXT_NS),
+            Left::Nothing if !blocks => None,
+            _ => Some(now + TIDY_NS),
+        };
+        self.tidy.set((next.is_some(), next.unwrap_or(now + TIDY_NS)));
+        next
     }
 }

@@ -30,8 +30,8 @@
 //!    make no system call for it.
 //! 3. *Warm*: not used for 100-200 ms. Its pages were counted (`mincore`) and all but the top `WARM_BYTES` dropped. At
 //!    most `max_free` stacks are hot or warm.
-//! 4. *Cold*: above that limit; every page was dropped. Only the slot and its guard remain, so a cold stack costs
-//!    address space and page tables, not memory.
+//! 4. *Cold*: above that limit, or warm and not used for one to two seconds; every page was dropped. Only the slot and
+//!    its guard remain, so a cold stack costs address space and page tables, not memory.
 //!
 //! Slabs stay mapped until the pool is dropped; slots are reused for ever.
 //!
@@ -84,6 +84,7 @@ use std::sync::atomic::Ordering;
 use corosensei::stack::StackPointer;
 
 pub(crate) use cache::StackCache;
+pub(crate) use free::Left;
 #[cfg(test)]
 pub(crate) use guard::GuardKind;
 pub(crate) use guard::GuardMode;

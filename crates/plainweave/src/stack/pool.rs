@@ -9,11 +9,10 @@
 //! Workers come here for half a cache at a time, so either lock sees at most one visit per 64 stacks.
 //!
 //! *Bounds.* At most `max_stacks` slots are carved; of the free ones `max_free` are hot or warm, the rest cold. So the
-//! memory kept in unused stacks is at most `max_free` stacks as their fibers left them, and after 200 ms without use
-//! at most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES`: 160 MiB by default, a quarter of that when fibers are
-//! shallow.
+//! memory kept in unused stacks is at most `max_free` stacks as their fibers left them; after 200 ms without use at
+//! most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES` (160 MiB by default, a quarter of that when fibers are
+//! shallow); after 2.4 s without use only the `ALWAYS_HOT`.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,15 +20,13 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::free::{ALWAYS_HOT, FreeLists, IDLE, WARM_BYTES};
+use super::free::{ALWAYS_HOT, FreeLists, Left, WARM_BYTES};
 use super::guard::{GuardKind, Guards};
 #[cfg(test)]
 use super::slab::SlotMeta;
 use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab};
 use super::{Stack, StackConfig, checked_size};
 
-/// The most stacks that a worker cools in passing, about 0.1 ms; only if the pool was not tidied for twice `IDLE`.
-const COOL_IN_PASSING: usize = 64;
 /// Slots carved at once for a worker's cache: few, so that a small runtime does not pay for guards it never uses.
 const CARVE_BATCH: usize = 8;
 
@@ -104,7 +101,7 @@ impl StackPool {
             high_water: AtomicUsize::new(0),
         };
         let first = pool.carve()?;
-        locked(&pool.free).hot.push_back(first);
+        locked(&pool.free).hot.extend([first]);
         Ok(pool)
     }
 
@@ -127,7 +124,7 @@ impl StackPool {
     /// Gives back a stack of this pool that is no longer in use or pointed into. Takes a lock.
     pub(crate) fn put(&self, stack: Stack) {
         self.disown(&stack);
-        self.accept(|hot| hot.push_back(stack));
+        self.put_batch(std::iter::once(stack));
     }
 
     /// Clears the owner of a stack that comes back.
@@ -151,37 +148,33 @@ impl StackPool {
         Ok(())
     }
 
-    /// Takes back stacks without owners.
+    /// Takes back stacks without owners; empties those above the limit.
     pub(super) fn put_batch(&self, stacks: impl Iterator<Item = Stack>) {
-        self.accept(|hot| hot.extend(stacks));
-    }
-
-    /// Adds to the hot list; empties the stacks above the limit, and cools a few that are idle.
-    fn accept(&self, add: impl FnOnce(&mut VecDeque<Stack>)) {
-        let (warm, hot, idle) = {
+        let (warm, hot) = {
             let mut free = locked(&self.free);
-            add(&mut free.hot);
-            let (warm, hot) = free.surplus(self.config.max_free);
-            // Read the clock only when there may be something to cool.
-            let spare = free.hot.len() > ALWAYS_HOT;
-            let idle = if spare { free.idle(Instant::now(), 2 * IDLE, COOL_IN_PASSING) } else { Vec::new() };
-            (warm, hot, idle)
+            free.hot.extend(stacks);
+            free.surplus(self.config.max_free)
         };
         self.empty(warm, hot);
-        self.cool(idle);
     }
 
-    /// Cools the stacks that were not used since the last call, if that was [`IDLE`] ago; call it about that often.
+    /// Cools the stacks that have been unused long enough, at most `limit` of them, and says what is left to do.
     ///
-    /// If it is not called, workers that visit the pool do some of it; a pool without visitors keeps its stacks'
-    /// memory. Makes a system call or two per idle stack, so it suits the watchdog better than a worker.
-    pub(crate) fn tidy(&self) {
-        self.tidy_at(Instant::now());
+    /// Makes a system call or two per stack. A pool on which it is not called keeps its stacks' memory.
+    pub(crate) fn tidy(&self, limit: usize) -> Left {
+        self.tidy_at(Instant::now(), limit)
     }
 
-    pub(super) fn tidy_at(&self, now: Instant) {
-        let idle = locked(&self.free).idle(now, IDLE, usize::MAX);
-        self.cool(idle);
+    pub(super) fn tidy_at(&self, now: Instant, limit: usize) -> Left {
+        let (hot, warm) = {
+            let mut free = locked(&self.free);
+            let hot = free.hot.take_aged(now, limit);
+            let warm = free.warm.take_aged(now, limit - hot.len());
+            (hot, warm)
+        };
+        self.cool(hot);
+        self.empty(warm, Vec::new());
+        locked(&self.free).left()
     }
 
     /// Moves stacks from hot to warm; to cold where others have reached the limit meanwhile.
@@ -248,7 +241,7 @@ impl StackPool {
     pub(crate) fn stats(&self) -> StackStats {
         let (hot, pooled): (Vec<Stack>, usize) = {
             let free = locked(&self.free);
-            (free.hot.iter().rev().take(ALWAYS_HOT).map(Stack::alias).collect(), free.len())
+            (free.hot.newest().take(ALWAYS_HOT).map(Stack::alias).collect(), free.len())
         };
         // A stack may be taken during the query: the result is then the depth of its new fiber, which is also true.
         hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));

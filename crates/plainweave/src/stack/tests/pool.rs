@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::free::{ALWAYS_HOT, IDLE, WARM_BYTES};
+use super::super::free::{ALWAYS_HOT, HOT_FOR, WARM_BYTES, WARM_FOR};
 use super::super::guard::{Guards, mappings};
 use super::super::table;
 use super::*;
@@ -153,19 +153,46 @@ fn idle_stacks_are_trimmed_and_used_ones_are_not() {
     stacks.iter().for_each(|stack| touch(stack, 100 << 10));
     stacks.into_iter().for_each(|stack| pool.put(stack));
     let deep = || aliases.iter().filter(|stack| stack.high_water() == 100 << 10).count();
-    pool.tidy_at(start + IDLE / 2);
+    pool.tidy_at(start + HOT_FOR / 2, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 72, "too early");
-    pool.tidy_at(start + 10 * IDLE);
+    pool.tidy_at(start + 10 * HOT_FOR, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 72, "all were in use since the last time");
 
     let used = take(&pool, ALWAYS_HOT + 32);
     used.into_iter().rev().for_each(|stack| pool.put(stack));
-    pool.tidy_at(start + 20 * IDLE);
+    pool.tidy_at(start + 20 * HOT_FOR, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 32, "40 were idle");
     assert!(aliases[..40].iter().all(|stack| stack.high_water() == WARM_BYTES), "those put first");
-    pool.tidy_at(start + 30 * IDLE);
+    pool.tidy_at(start + 30 * HOT_FOR, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT, "a small stock stays hot");
     assert_eq!(pool.stats().high_water, 100 << 10);
+    assert_eq!(pool.stats().in_use, 0);
+}
+
+#[test]
+fn warm_stacks_without_use_give_all_their_pages_back() {
+    let pool = StackPool::new(config(SIZE)).expect("pool");
+    let stacks = take(&pool, ALWAYS_HOT + 72);
+    let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
+    stacks.iter().for_each(|stack| touch(stack, 4 << 10));
+    stacks.into_iter().for_each(|stack| pool.put(stack));
+    let resident = || aliases.iter().filter(|stack| stack.high_water() > 0).count();
+    let start = Instant::now();
+    pool.tidy_at(start + HOT_FOR, usize::MAX);
+    pool.tidy_at(start + 2 * HOT_FOR, usize::MAX);
+    assert_eq!(resident(), ALWAYS_HOT + 72, "72 are warm");
+    pool.tidy_at(start + WARM_FOR, usize::MAX);
+    assert_eq!(resident(), ALWAYS_HOT + 72, "they have been for less than a period");
+
+    let used = take(&pool, ALWAYS_HOT + 32);
+    pool.tidy_at(start + 2 * WARM_FOR, usize::MAX);
+    assert_eq!(resident(), ALWAYS_HOT + 32, "40 were not used since");
+    used.iter().for_each(|stack| touch(stack, 4 << 10));
+    used.into_iter().for_each(|stack| pool.put(stack));
+    for period in 3..=6 {
+        pool.tidy_at(start + period * WARM_FOR, usize::MAX);
+    }
+    assert_eq!(resident(), ALWAYS_HOT, "a small stock stays hot");
     assert_eq!(pool.stats().in_use, 0);
 }
 
