@@ -7,10 +7,11 @@ use std::io::{self, Read, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use plainweave::Runtime;
 use plainweave_http::body::{Decoder, Step};
 use plainweave_http::parse::{HeadScanner, Scan, header_slots, parse_head};
 use plainweave_http::proxy::{self, Proxied};
-use plainweave_http::{Framing, Limits, Request, Response, Server, StatusCode, Transport};
+use plainweave_http::{Framing, Limits, NonBlocking, Request, Response, Server, StatusCode, Transport, Wait};
 
 /// Bytes of a body that are taken.
 const LIMIT: u64 = 1 << 16;
@@ -94,22 +95,51 @@ pub(crate) fn proxy(data: &[u8]) {
     }
 }
 
+/// What a client of HTTP/2 sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Serves the input as what follows a client's preface, and the client ends its direction then: the connection ends,
+/// with nothing left in progress, and all that it has said are whole frames.
+pub(crate) fn http2(data: &[u8]) {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    let Some((&first, input)) = data.split_first() else { return };
+    let (step, input) = (1 + usize::from(first) * 5, [PREFACE, input].concat());
+    let runtime = RUNTIME.get_or_init(|| {
+        let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false);
+        runtime.build().expect("a runtime")
+    });
+    let mut said = Vec::new();
+    let stream = Stream { input: &input, step, said: &mut said };
+    runtime.run(|| server().serve_stream(stream));
+    let mut rest = &said[..];
+    while let [high, middle, low, _, _, _, _, _, _, payload @ ..] = rest {
+        let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        assert!(len <= payload.len(), "half a frame was said");
+        rest = &payload[len..];
+    }
+    assert!(rest.is_empty(), "the beginning of a frame was said");
+}
+
 type Handle = fn(&mut Request<'_>) -> Response;
 
 /// Serves the input as a connection; the final answers' status lines.
 fn answers(input: &[u8], step: usize) -> Vec<String> {
+    let mut said = Vec::new();
+    let stream = Stream { input, step, said: &mut said };
+    server().serve_stream(stream);
+    let text = String::from_utf8(said).expect("answers are ASCII");
+    let lines = text.split("\r\n").filter(|line| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue"));
+    lines.map(str::to_owned).collect()
+}
+
+fn server() -> &'static Server<Handle> {
     static SERVER: OnceLock<Server<Handle>> = OnceLock::new();
     let handle: Handle = |request| match request.read_body(LIMIT as usize) {
         // A line, so that the next answer begins on one of its own.
         Ok(body) => Response::ok(format!("{}\r\n", body.len())),
         Err(_) => Response::text(StatusCode::IM_A_TEAPOT, "no body\r\n"),
     };
-    let mut said = Vec::new();
-    let stream = Stream { input, step, said: &mut said };
-    SERVER.get_or_init(|| Server::new(handle)).serve_stream(stream);
-    let text = String::from_utf8(said).expect("answers are ASCII");
-    let lines = text.split("\r\n").filter(|line| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue"));
-    lines.map(str::to_owned).collect()
+    SERVER.get_or_init(|| Server::new(handle))
 }
 
 /// A peer that sends its input, then ends its direction, and takes every answer.
@@ -136,7 +166,25 @@ impl Write for Stream<'_> {
     }
 }
 
+impl NonBlocking for Stream<'_> {
+    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read(buf)
+    }
+
+    fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write(buf)
+    }
+
+    fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
+        if wait.reads || wait.writes { Ok(()) } else { wait.wakeups.wait(wait.limit) }
+    }
+}
+
 impl Transport for Stream<'_> {
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        Some(self)
+    }
+
     fn set_read_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
         Ok(())
     }

@@ -16,21 +16,12 @@ use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
 use crate::idle::Added;
 use crate::incoming::{Incoming, Rest};
-use crate::link::{ConnState, Link, Pace, millis};
+use crate::link::{ConnState, Link, Next, Pace, millis};
 use crate::outgoing::Terms;
 use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
 use crate::proxy::{self, Proxied};
 use crate::response::TakeOver;
-use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded};
-
-/// What becomes of a connection after a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Everything received is answered and sent. Call again when the stream is readable; drop it after this time.
-    Park(Duration),
-    /// Drop the stream.
-    Close,
-}
+use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded, http2};
 
 impl<H: Handler> Server<H> {
     /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Park`] with
@@ -47,7 +38,7 @@ impl<H: Handler> Server<H> {
             return Err(Error::refused());
         }
         let (write_timeout_ms, awaits_proxy) = (millis(self.limits().write_timeout), self.is_behind_proxy());
-        Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer })
+        Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer, http2: None })
     }
 
     /// Serves a connection to its end, waiting for one request after the other.
@@ -68,16 +59,29 @@ impl<H: Handler> Server<H> {
                 Next::Close => return,
             }
         }
+        self.end(&mut stream, ending.state);
+    }
+
+    /// Ends a connection that is idle, before it is dropped: by HTTP/2 and TLS its peer is notified, without waiting
+    /// for long.
+    pub fn end<S: Transport>(&self, stream: &mut S, state: &mut ConnState) {
+        http2::end(stream, state);
         stream.end();
     }
 
     /// Serves the requests that have arrived. To be called when the stream is readable; blocks (within the limits)
-    /// only in the middle of a request or of an answer.
+    /// only in the middle of a request or of an answer. A connection of HTTP/2 is served until no request is in
+    /// progress.
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
-        self.pool().with(|Buffers { input, encoder }| {
+        if state.http2.is_some() {
+            return http2::turn(self, stream, state);
+        }
+        let served = self.pool().with(|Buffers { input, encoder }| {
             let link = Link::new(stream, encoder, state, self.limits());
-            Conn { server: self, link, input, readable: true, reported: false }.run()
-        })
+            let next = Conn { server: self, link, input, readable: true, reported: false }.run();
+            next.ok_or_else(|| input.filled().to_vec())
+        });
+        served.unwrap_or_else(|received| http2::begin(self, stream, state, &received))
     }
 }
 
@@ -117,6 +121,8 @@ struct Conn<'a, S, H> {
 enum Turn {
     Again,
     Idle,
+    /// The peer speaks HTTP/2: what has come is not touched.
+    Http2,
     /// The last answer is ready; `linger` when the peer may still be sending.
     Last {
         linger: bool,
@@ -130,13 +136,16 @@ enum Head {
     Idle,
     /// Nothing of it will come.
     End,
+    Http2,
 }
 
 impl<S: Transport, H: Handler> Conn<'_, S, H> {
-    fn run(&mut self) -> Next {
+    /// Has a turn; `None`: it goes on by HTTP/2.
+    fn run(&mut self) -> Option<Next> {
         loop {
             let turn = match self.exchange() {
                 Ok(Turn::Again) => continue,
+                Ok(Turn::Http2) => return None,
                 Ok(last) => self.link.flush().map(|()| last),
                 Err(error) => Err(error),
             };
@@ -144,10 +153,10 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
                 Ok(Turn::Last { linger: false }) => self.link.stream.end(),
                 Ok(_) if self.server.is_stopping() => self.link.stream.end(),
-                Ok(_) => return Next::Park(self.server.limits().idle_timeout),
+                Ok(_) => return Some(Next::Park(self.server.limits().idle_timeout)),
                 Err(error) => self.fail(&error),
             }
-            return Next::Close;
+            return Some(Next::Close);
         }
     }
 
@@ -157,6 +166,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             Head::Complete(len) => len,
             Head::Idle => return Ok(Turn::Idle),
             Head::End => return Ok(Turn::Last { linger: false }),
+            Head::Http2 => return Ok(Turn::Http2),
         };
         self.input.make_room(len);
         let (bytes, room) = self.input.split(len);
@@ -225,6 +235,9 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                     continue;
                 }
             } else if !self.input.is_empty() {
+                if http2::begins(self.server, self.link.stream, self.link.state, self.input.filled()) {
+                    return Ok(Head::Http2);
+                }
                 match scanner.scan(self.input.filled(), limits)? {
                     Scan::Head(len) => return Ok(Head::Complete(len)),
                     Scan::Blank(len) => {

@@ -49,7 +49,7 @@ impl Encoder {
         self.status_line(status);
         let (lines, map) = fields;
         if !map.contains_key(header::DATE) {
-            self.date.refresh(rustix::time::clock_gettime(ClockId::RealtimeCoarse).tv_sec.unsigned_abs());
+            self.date.refresh(now());
             append_line(&mut self.out, "Date", &self.date.text);
         }
         if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
@@ -95,7 +95,7 @@ impl Encoder {
 
 /// The text of `Date`, made once a second. It travels with the buffers, so it needs no lock.
 #[derive(Debug)]
-struct DateCache {
+pub(crate) struct DateCache {
     second: u64,
     text: Vec<u8>,
 }
@@ -107,12 +107,24 @@ impl Default for DateCache {
 }
 
 impl DateCache {
+    /// Returns the value of the field.
+    #[cfg(feature = "http2")]
+    pub(crate) fn value(&mut self) -> http::HeaderValue {
+        self.refresh(now());
+        http::HeaderValue::from_bytes(&self.text).unwrap_or_else(|_| http::HeaderValue::from_static(""))
+    }
+
     fn refresh(&mut self, second: u64) {
         if second != self.second {
             self.second = second;
             self.text = http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).into_bytes();
         }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    rustix::time::clock_gettime(ClockId::RealtimeCoarse).tv_sec.unsigned_abs()
 }
 
 /// IMF-fixdate; times before 1970 or after 9999 are moved to these bounds.

@@ -72,6 +72,12 @@ impl Error {
         Self { source: source.map(Arc::new), ..Self::new(Kind::Body, None, what) }
     }
 
+    /// Reports a peer that breaks the rules of the protocol so that no request is left to be answered.
+    #[cfg(feature = "http2")]
+    pub(crate) fn peer(source: io::Error, what: &'static str) -> Self {
+        Self { source: Some(Arc::new(source)), ..Self::new(Kind::Parse, None, what) }
+    }
+
     /// Classifies a transport's error: timeouts, vanished peers, the rest.
     pub(crate) fn io(source: io::Error, what: &'static str) -> Self {
         use io::ErrorKind as E;
@@ -96,8 +102,8 @@ impl Error {
         self.status
     }
 
-    /// Returns whether the peer's bytes are not HTTP as RFC 9110 and RFC 9112 define it, or a part of it that is not
-    /// supported.
+    /// Returns whether the peer's bytes are not HTTP as RFC 9110, RFC 9112 and RFC 9113 define it, or a part of it that
+    /// is not supported.
     pub fn is_parse(&self) -> bool {
         self.kind == Kind::Parse
     }

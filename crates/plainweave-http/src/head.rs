@@ -39,7 +39,7 @@ pub enum Target<'b> {
 pub enum Framing {
     /// This many bytes; none when neither length nor coding was given.
     Length(u64),
-    /// `Transfer-Encoding: chunked`.
+    /// Up to its end, which its framing tells: `Transfer-Encoding: chunked`, or HTTP/2 without `Content-Length`.
     Chunked,
 }
 
@@ -49,7 +49,7 @@ impl<'b> RequestHead<'b> {
         &self.method
     }
 
-    /// Returns HTTP/1.0 or HTTP/1.1.
+    /// Returns HTTP/1.0, HTTP/1.1 or HTTP/2.
     pub fn version(&self) -> Version {
         self.version
     }

@@ -3,13 +3,15 @@
 use std::io::{self, Read};
 use std::net::SocketAddr;
 
-use http::{Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use crate::body::{Decoder, Step};
 use crate::buffer::Room;
 use crate::head::{Framing, RequestHead};
+use crate::limits::MAX_HEADERS;
 use crate::link::{Link, Pace};
 use crate::request::RequestBody;
+use crate::writer::may_trail;
 use crate::{Error, RequestLimits, Transport};
 
 /// Reads at least this long go past the connection's buffer, straight into the handler's.
@@ -142,9 +144,30 @@ impl<S: Transport> Source<'_, '_, S> {
     }
 }
 
+/// Reads a trailer section as it came, its empty line included, or nothing.
+fn parse_trailers(section: &[u8]) -> Result<HeaderMap, Error> {
+    let mut map = HeaderMap::new();
+    if section.is_empty() {
+        return Ok(map);
+    }
+    let malformed = || Error::bad("a malformed trailer section");
+    let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(section, &mut slots) else {
+        return Err(malformed());
+    };
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed())?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| malformed())?;
+        if may_trail(&name) {
+            map.append(name, value);
+        }
+    }
+    Ok(map)
+}
+
 impl<S: Transport> RequestBody for Incoming<'_, '_, S> {
-    fn trailers(&self) -> &[u8] {
-        if self.decoder.is_done() { &self.trailers } else { &[] }
+    fn trailers(&self) -> Result<HeaderMap, Error> {
+        if self.decoder.is_done() { parse_trailers(&self.trailers) } else { Ok(HeaderMap::new()) }
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -1,4 +1,4 @@
-//! HTTP/1 server library for plain blocking handlers.
+//! HTTP/1 and HTTP/2 server library for plain blocking handlers.
 //!
 //! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. Any stream with timeouts
 //! ([`Transport`]) carries connections: a fiber's, a thread's, a test's.
@@ -65,6 +65,11 @@
 //! With the cargo feature `tls`, the module `tls` makes a [`Transport`] of any other: hand [`Server::serve`] what its
 //! `Acceptor` returns. [`Request::tls`] says what the handshake has found out.
 //!
+//! # HTTP/2
+//! With the cargo feature `http2`, connections on fibers speak it too: those that begin with its preface, and by TLS
+//! those for which `h2` was agreed on (`Config::with_alpn(["h2", "http/1.1"])`). Each request has a fiber of its own
+//! and calls the same handler. [`Limits::http2`] bounds it.
+//!
 //! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
 //! [`Limits`] names every bound; [`files`] is the static handler.
 
@@ -85,12 +90,18 @@ mod error;
 mod exchange;
 mod head;
 mod header_lines;
+#[cfg(feature = "http2")]
+mod http2;
+#[cfg(not(feature = "http2"))]
+#[path = "http2_absent.rs"]
+mod http2;
 mod idle;
 mod incoming;
 mod limits;
 mod link;
 mod listener;
 mod listeners;
+mod non_blocking;
 mod outgoing;
 mod refuse;
 mod request;
@@ -103,15 +114,17 @@ mod upgraded;
 mod writer;
 
 pub use bytes::Bytes;
-pub use conn::Next;
 pub use error::Error;
 pub use exchange::Exchange;
 pub use head::{Framing, RequestHead, Target};
 pub use header_lines::HeaderLines;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+#[cfg(feature = "http2")]
+pub use http2::Http2Limits;
 pub use limits::{Limits, RequestLimits};
-pub use link::ConnState;
+pub use link::{ConnState, Next};
 pub use listener::{Address, Listener};
+pub use non_blocking::{NonBlocking, Wait, Wakeups};
 pub use request::{Handler, Request};
 pub use response::{Body, FilePart, Response};
 pub use serve::ServerCounts;

@@ -48,6 +48,9 @@ pub struct Limits {
     /// Of these, from one address; more are closed at once. 0, the default: any number, for many clients can share an
     /// address.
     pub connections_per_address: usize,
+    /// What bounds connections of HTTP/2 beside this; `None`: it is not spoken.
+    #[cfg(feature = "http2")]
+    pub http2: Option<crate::Http2Limits>,
 }
 
 /// Descriptors that are not connections.
@@ -105,6 +108,8 @@ impl Default for Limits {
             linger_bytes: 1 << 20,
             connections: 0,
             connections_per_address: 0,
+            #[cfg(feature = "http2")]
+            http2: Some(crate::Http2Limits::default()),
         }
     }
 }

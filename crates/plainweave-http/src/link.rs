@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 
 use crate::encode::Encoder;
+use crate::http2::Http2;
 use crate::response::TakeOver;
 use crate::{Error, Limits, RequestLimits, Transport};
 
@@ -24,6 +25,24 @@ pub struct ConnState {
     pub(crate) awaits_proxy: bool,
     /// Known only if a hook wants to know, or a proxy has said.
     pub(crate) peer: Option<SocketAddr>,
+    /// The connection speaks HTTP/2.
+    pub(crate) http2: Option<Box<Http2>>,
+}
+
+impl ConnState {
+    /// Returns whether the connection was found to speak HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.http2.is_some()
+    }
+}
+
+/// What becomes of a connection after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Everything received is answered and sent. Call again when the stream is readable; drop it after this time.
+    Park(Duration),
+    /// Drop the stream.
+    Close,
 }
 
 /// The stream, what is to be sent on it, and the bounds on both.

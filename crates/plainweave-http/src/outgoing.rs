@@ -240,14 +240,14 @@ fn delimiter(response: &Response, terms: Terms<'_>) -> Delimiter {
     }
 }
 
-fn asks_to_close(response: &Response) -> bool {
+pub(crate) fn asks_to_close(response: &Response) -> bool {
     let values = response.headers.get_all(header::CONNECTION).into_iter();
     values
         .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
-fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> {
+pub(crate) fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> {
     // Twice `fill_buf`: the borrow of a piece returned from the loop would outlive its iteration.
     loop {
         match source.fill_buf() {

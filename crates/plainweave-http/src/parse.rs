@@ -189,7 +189,7 @@ fn judge<'b>(
 }
 
 /// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already refused spaces.
-fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Error> {
+pub(crate) fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Error> {
     let bad = Error::bad("malformed request-target");
     if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(bad);
@@ -328,7 +328,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Digits only: no sign, no blank, no overflow.
-fn parse_length(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -5,12 +5,11 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 
 use crate::TlsSession;
 use crate::head::RequestHead;
-use crate::limits::{MAX_HEADERS, RequestLimits};
-use crate::writer::may_trail;
+use crate::limits::RequestLimits;
 use crate::{Error, Response};
 
 /// One request: its head by [`Deref`], its body by [`Read`].
@@ -25,8 +24,8 @@ pub struct Request<'a> {
 
 /// A body, and what else a handler may ask of its connection, whatever the stream's type.
 pub(crate) trait RequestBody: Read {
-    /// Returns the trailer section as it came, its empty line included, or nothing.
-    fn trailers(&self) -> &[u8];
+    /// Returns the fields of the trailer section that may stand there.
+    fn trailers(&self) -> Result<HeaderMap, Error>;
     fn peer(&self) -> Option<SocketAddr>;
     fn limits(&self) -> RequestLimits;
     fn set_limits(&mut self, limits: RequestLimits);
@@ -66,31 +65,14 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the fields that came behind a chunked body. They are there once the body has been read to its end;
-    /// before that, and for most requests, there are none. Fields that belong to the head are left out (RFC 9110,
-    /// 6.5.1).
+    /// Returns the fields that came behind a chunked body, or one of HTTP/2. They are there once the body has been read
+    /// to its end; before that, and for most requests, there are none. Fields that belong to the head are left out (RFC
+    /// 9110, 6.5.1).
     ///
     /// # Errors
     /// There are more than [`MAX_HEADERS`](crate::parse::MAX_HEADERS), or one is malformed.
     pub fn trailers(&self) -> Result<HeaderMap, Error> {
-        let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut map = HeaderMap::new();
-        let malformed = || Error::bad("a malformed trailer section");
-        if self.body.trailers().is_empty() {
-            return Ok(map);
-        }
-        let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(self.body.trailers(), &mut slots)
-        else {
-            return Err(malformed());
-        };
-        for field in fields {
-            let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed())?;
-            let value = HeaderValue::from_bytes(field.value).map_err(|_| malformed())?;
-            if may_trail(&name) {
-                map.append(name, value);
-            }
-        }
-        Ok(map)
+        self.body.trailers()
     }
 
     /// Returns the peer's address: the one that the PROXY protocol says, or the stream's. Unix sockets have none.

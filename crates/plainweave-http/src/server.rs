@@ -1,5 +1,7 @@
 //! What all connections of a server share.
 
+#[cfg(feature = "http2")]
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use http::HeaderValue;
 
 use crate::accept::{ConnectionLimit, Fault, FaultHook};
 use crate::buffer::Pool;
+use crate::http2::Connections;
 use crate::idle::IdleConnections;
 use crate::listeners::Listeners;
 use crate::{Error, Exchange, Handler, Limits, RequestHead, RequestLimits};
@@ -18,6 +21,8 @@ type OpenHook = Box<dyn Fn(Option<SocketAddr>) -> bool + Send + Sync>;
 type CloseHook = Box<dyn Fn(&Closed) + Send + Sync>;
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
 type RequestLimitsHook = Box<dyn Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync>;
+#[cfg(feature = "http2")]
+type Admission = Box<dyn Fn() -> Option<Box<dyn Any + Send>> + Send + Sync>;
 type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
 /// A handler, its limits, the buffers its connections borrow, and what it listens on. [`Server::run`] is the shortest
@@ -28,11 +33,14 @@ pub struct Server<H> {
     name: Option<String>,
     hooks: Hooks,
     request_limits: Option<RequestLimitsHook>,
+    #[cfg(feature = "http2")]
+    admission: Option<Admission>,
     behind_proxy: bool,
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
     idle: IdleConnections,
+    http2: Connections,
     connection_limit: Arc<ConnectionLimit>,
     listeners: Arc<Listeners>,
 }
@@ -69,11 +77,14 @@ impl<H: Handler> Server<H> {
             name: None,
             hooks: Hooks::default(),
             request_limits: None,
+            #[cfg(feature = "http2")]
+            admission: None,
             behind_proxy: false,
             timed: true,
             pool,
             stopping: AtomicBool::new(false),
             idle: IdleConnections::default(),
+            http2: Connections::default(),
             connection_limit,
             listeners: Arc::default(),
         }
@@ -102,6 +113,14 @@ impl<H: Handler> Server<H> {
         choose: impl Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync + 'static,
     ) -> Self {
         Self { request_limits: Some(Box::new(choose)), ..self }
+    }
+
+    /// Asks `admit` before each request of HTTP/2 is handled, for many can come by one connection; one for which it
+    /// returns `None` is answered 503 with `Retry-After: 1`. What it returns is dropped when the exchange is over.
+    #[cfg(feature = "http2")]
+    pub fn with_admission<P: Send + 'static>(self, admit: impl Fn() -> Option<P> + Send + Sync + 'static) -> Self {
+        let admit = move || admit().map(|permit| Box::new(permit) as Box<dyn Any + Send>);
+        Self { admission: Some(Box::new(admit)), ..self }
     }
 
     /// Expects each connection to begin with a header of the PROXY protocol, version 1 or 2 (see [`crate::proxy`]), and
@@ -138,15 +157,15 @@ impl<H: Handler> Server<H> {
         self
     }
 
-    /// Calls `hook` for each connection that ended in an error, before the peer is notified, and for each handler that
-    /// panicked.
+    /// Calls `hook` for each connection, and each request of HTTP/2, that ended in an error, before the peer is
+    /// notified, and for each handler that panicked.
     pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.hooks.error = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` after each exchange, on the fiber or thread that serves the connection: it must not block. Without
-    /// a hook no time is taken.
+    /// Calls `hook` after each exchange, on the fiber or thread that serves the connection or, by HTTP/2, the request:
+    /// it must not block. Without a hook no time is taken.
     pub fn on_exchange(mut self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.exchange = Some(Box::new(hook));
         self
@@ -165,6 +184,7 @@ impl<H: Handler> Server<H> {
         self.listeners.close();
         self.connection_limit.wake();
         self.idle.end();
+        self.http2.wake();
     }
 
     /// Returns whether [`Server::stop`] was called.
@@ -187,6 +207,11 @@ impl<H: Handler> Server<H> {
 
     pub(crate) fn idle(&self) -> &IdleConnections {
         &self.idle
+    }
+
+    #[cfg(feature = "http2")]
+    pub(crate) fn http2(&self) -> &Connections {
+        &self.http2
     }
 
     pub(crate) fn connection_limit(&self) -> &Arc<ConnectionLimit> {
@@ -228,6 +253,15 @@ impl<H: Handler> Server<H> {
             choose(head, &mut limits);
         }
         limits
+    }
+
+    /// Returns a permit for a request, perhaps an empty one; `None`: it is not admitted.
+    #[cfg(feature = "http2")]
+    pub(crate) fn admit(&self) -> Option<Option<Box<dyn Any + Send>>> {
+        match &self.admission {
+            Some(admit) => admit().map(Some),
+            None => Some(None),
+        }
     }
 
     pub(crate) fn pool(&self) -> &Pool {

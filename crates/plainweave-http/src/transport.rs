@@ -10,7 +10,7 @@ use std::time::Duration;
 use plainweave::net;
 use rustix::net::RecvFlags;
 
-use crate::TlsSession;
+use crate::{NonBlocking, TlsSession};
 
 /// Ends calls on a stream from another thread; see [`Transport::closer`].
 pub type Closer = Box<dyn Fn(Shutdown) + Send>;
@@ -89,6 +89,12 @@ pub trait Transport: Read + Write {
     /// Ends a connection on which everything was said, before it is dropped. A stream on which the peer can tell an end
     /// from a break, as TLS can, tells it, without waiting for long; others do nothing.
     fn end(&mut self) {}
+
+    /// Returns the means to have several requests in hand at a time, as HTTP/2 does. `None`, the default: it is not
+    /// spoken on this stream. Those of `plainweave::net` have them, and so have TLS streams over these.
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        None
+    }
 
     /// Returns what TLS knows of the connection, once its handshake is over.
     fn tls(&self) -> Option<&Arc<TlsSession>> {
@@ -172,6 +178,10 @@ macro_rules! fibers {
 
             fn peer(&self) -> Option<SocketAddr> {
                 $peer(self)
+            }
+
+            fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+                Some(self)
             }
 
             fn closer(&self) -> Option<Closer> {

@@ -10,6 +10,7 @@ use plainweave_http::Limits;
 use plainweave_http::files::Caching;
 
 use super::content::ContentFlags;
+use super::http2::Http2Flags;
 use super::line::Format;
 use super::tls::TlsFlags;
 
@@ -59,6 +60,9 @@ pub(crate) struct Flags {
     listen: Vec<SocketAddr>,
 
     #[command(flatten)]
+    pub(super) http2: Http2Flags,
+
+    #[command(flatten)]
     pub(super) tls: TlsFlags,
 
     #[command(flatten)]
@@ -101,9 +105,9 @@ impl Flags {
         Addresses { plain, tls: self.tls.addresses() }
     }
 
-    /// For the library.
-    pub(super) fn limits(&self) -> Limits {
-        self.tls.apply(self.limits.limits())
+    /// For the library. `http2_idle`: connections of HTTP/2 that are kept without a request.
+    pub(super) fn limits(&self, http2_idle: usize) -> Limits {
+        self.http2.apply(self.tls.apply(self.limits.limits()), http2_idle)
     }
 }
 
@@ -324,7 +328,13 @@ mod tests {
     #[test]
     fn defaults_are_the_library_s() {
         let flags = parse(&[]);
-        assert_eq!(format!("{:?}", flags.limits()), format!("{:?}", Limits::default()));
+        let limits = Limits {
+            // It takes no bodies.
+            #[cfg(feature = "http2")]
+            http2: flags.limits(0).http2,
+            ..Limits::default()
+        };
+        assert_eq!(format!("{:?}", flags.limits(0)), format!("{limits:?}"));
         let bound = MemoryBound::new(None, flags.caching.cache, Each::default());
         assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }

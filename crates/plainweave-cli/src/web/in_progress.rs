@@ -1,6 +1,9 @@
 //! A bound on the requests in progress: each holds a stack and buffers until its client has taken the answer, and
 //! nothing else says how many there are. A connection between two requests holds neither, and is not counted here.
 
+use std::ops::Deref;
+#[cfg(feature = "http2")]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
@@ -13,9 +16,9 @@ pub(super) struct InProgress {
     shed: AtomicU64,
 }
 
-/// The right of one request to be in progress; returned on drop.
+/// The right of one request to be in progress; returned on drop. It borrows the count, or owns a share of it.
 #[derive(Debug)]
-pub(super) struct RequestPermit<'a>(&'a InProgress);
+pub(super) struct RequestPermit<P: Deref<Target = InProgress>>(P);
 
 impl InProgress {
     pub(super) fn new(max: usize) -> Self {
@@ -23,9 +26,19 @@ impl InProgress {
     }
 
     /// Returns a permit, or `None` at the limit.
-    pub(super) fn begin(&self) -> Option<RequestPermit<'_>> {
+    pub(super) fn begin(&self) -> Option<RequestPermit<&Self>> {
+        self.take().then(|| RequestPermit(self))
+    }
+
+    /// Does what [`Self::begin`] does, for a request that has nothing to borrow from.
+    #[cfg(feature = "http2")]
+    pub(super) fn begin_owned(self: &Arc<Self>) -> Option<RequestPermit<Arc<Self>>> {
+        self.take().then(|| RequestPermit(self.clone()))
+    }
+
+    fn take(&self) -> bool {
         let one_more = |now| (now < self.max).then_some(now + 1);
-        self.now.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| RequestPermit(self))
+        self.now.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
     /// Counts a request that was refused for lack of a permit.
@@ -46,7 +59,7 @@ impl InProgress {
     }
 }
 
-impl Drop for RequestPermit<'_> {
+impl<P: Deref<Target = InProgress>> Drop for RequestPermit<P> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Relaxed);
     }
@@ -55,6 +68,16 @@ impl Drop for RequestPermit<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(feature = "http2")]
+    fn permits_without_a_borrow_are_the_same() {
+        let requests = Arc::new(InProgress::new(1));
+        let one = requests.begin_owned();
+        assert!(one.is_some() && requests.begin_owned().is_none() && requests.begin().is_none());
+        drop(one);
+        assert!(requests.begin().is_some());
+    }
 
     #[test]
     fn permits_are_as_many_as_allowed_and_come_back() {

@@ -48,6 +48,7 @@ fn status(exchange: &Exchange<'_>) -> u16 {
 fn version(exchange: &Exchange<'_>) -> &'static str {
     match exchange.head.map(|head| head.version()) {
         Some(Version::HTTP_10) => "HTTP/1.0",
+        Some(Version::HTTP_2) => "HTTP/2.0",
         _ => "HTTP/1.1",
     }
 }

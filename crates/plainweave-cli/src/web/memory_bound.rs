@@ -20,6 +20,8 @@ const SENDING: u64 = 128 * KIB;
 const TLS_CONNECTION: u64 = 8 * KIB;
 /// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent, a deeper stack for the handshake.
 const TLS_REQUEST: u64 = 128 * KIB;
+/// By HTTP/2, an idle connection keeps the buffers and tables of its engine besides.
+const HTTP2_CONNECTION: u64 = 40 * KIB;
 /// Where sockets count: what a client sends ahead, by [`RECEIVE_BUFFER`].
 const RECEIVING: u64 = 32 * KIB;
 /// What the kernel may hold of an answer if nothing else bounds it: `net.ipv4.tcp_wmem`.
@@ -41,6 +43,8 @@ pub(super) struct MemoryBound {
     pub(super) cache: usize,
     pub(super) connections: usize,
     pub(super) requests: usize,
+    /// Of the connections, those of HTTP/2 that are kept while they have no request.
+    pub(super) http2_idle: usize,
     pub(super) send_buffers: SendBuffers,
     /// `SO_RCVBUF` of the listeners.
     pub(super) receive_buffer: Option<usize>,
@@ -55,6 +59,8 @@ pub(super) struct Each {
     pub(super) fiber: bool,
     /// What TLS needs.
     pub(super) tls: bool,
+    /// What HTTP/2 needs.
+    pub(super) http2: bool,
 }
 
 /// How much of their answers the kernel may hold for clients.
@@ -83,12 +89,16 @@ impl MemoryBound {
             let each = rest / 8 * 7 / (connection + request);
             (each, each, (LEAST.1, LEAST.1))
         } else {
-            (rest / 4 / connection, rest / 8 * 5 / request, LEAST)
+            let sixteenths = if each.http2 { 9 } else { 10 };
+            (rest / 4 / connection, rest / 16 * sixteenths / request, LEAST)
         };
+        // Where each connection has a fiber, it has what a request needs too.
+        let http2_idle = if each.fiber { connections } else { rest / 16 / HTTP2_CONNECTION };
         Self {
             cache: count(cache),
             connections: count(connections.max(least.0)),
             requests: count(requests.max(least.1)),
+            http2_idle: count(http2_idle.max(least.1)),
             send_buffers: SendBuffers { crowd: count((rest / 8 / UNBOUNDED).min(CROWD)), hard },
             receive_buffer: counts_sockets.then_some(RECEIVE_BUFFER),
             short: connections < least.0 || requests < least.1,
@@ -127,14 +137,16 @@ mod tests {
     #[test]
     fn what_is_taken_on_fits_the_limit() {
         for mebibytes in [24, 40, 64, 100, 512, 1 << 10, 16 << 10] {
-            for (fiber, tls) in [(false, false), (true, false), (false, true), (true, true)] {
+            for n in 0..8 {
+                let (fiber, tls, http2) = (n & 1 > 0, n & 2 > 0, n & 4 > 0);
                 let limit = MemoryLimit::choose(Some(mebibytes * MIB));
-                let bound = MemoryBound::new(limit, None, Each { fiber, tls });
+                let bound = MemoryBound::new(limit, None, Each { fiber, tls, http2 });
                 let (connection, request) = if tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
                 let taken = PROGRAM
                     + bound.cache as u64
                     + bound.connections as u64 * (CONNECTION + connection)
                     + bound.requests as u64 * (REQUEST + SENDING + request)
+                    + if http2 && !fiber { bound.http2_idle as u64 * HTTP2_CONNECTION } else { 0 }
                     + bound.send_buffers.crowd as u64 * UNBOUNDED;
                 assert!(taken <= mebibytes * MIB / 8 * 7, "{taken} of {mebibytes} MiB: {bound:?}");
                 assert!(bound.warning().is_none(), "{mebibytes} MiB: {bound:?}");

@@ -6,6 +6,11 @@ mod content;
 mod counters;
 mod faults;
 mod flags;
+#[cfg(feature = "http2")]
+mod http2;
+#[cfg(not(feature = "http2"))]
+#[path = "http2_absent.rs"]
+mod http2;
 mod https;
 mod in_progress;
 mod line;
@@ -45,6 +50,7 @@ use accept::Admission;
 use access::AccessLog;
 use faults::Faults;
 pub(crate) use flags::Flags;
+use http2::Http2Flags;
 use in_progress::InProgress;
 use listen::Listeners;
 use memory_bound::{Each, MemoryBound};
@@ -62,7 +68,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let trace = trace.map(|path| TraceFile::open(path, engine.tracers())).transpose()?.map(Arc::new);
     let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
     let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on() };
+    let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on(), http2: flags.http2.is_on() };
     let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
@@ -75,12 +81,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let addresses = flags.addresses();
     flags.tls.check(&addresses.plain)?;
     let files = flags.content.apply(files, &addresses.all())?;
-    let tls = flags.tls.load(engine.workers())?;
+    let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
     let listeners = Listeners::bind(&addresses)?;
     let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
-    let server = Server::new(site).with_limits(flags.limits());
+    let server = Server::new(site).with_limits(flags.limits(memory.http2_idle));
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
+    let server = Http2Flags::admit(server, &in_progress, &faults);
     let server = Arc::new(observers.watch(server, faults.clone()));
     for listener in listeners.all() {
         // Accepted sockets inherit it.

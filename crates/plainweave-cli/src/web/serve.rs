@@ -233,7 +233,7 @@ impl Service {
     fn park(self: Arc<Self>, connection: Admitted, mut state: ConnState, limit: Duration) {
         net::on_readable(connection, Some(limit), move |mut connection, outcome| {
             if outcome.is_err() {
-                return connection.stream.end();
+                return self.server.end(&mut connection.stream, &mut state);
             }
             if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
                 self.park(connection, state, limit);
@@ -243,9 +243,17 @@ impl Service {
 
     /// Serves what has come, or refuses it if as many requests are in progress as there is memory for.
     fn turn(&self, stream: &mut Stream, state: &mut ConnState) -> Next {
-        if let Some(_permit) = self.in_progress.begin() {
-            let waits = shake_hands(stream, self.server.limits());
-            return waits.unwrap_or_else(|| self.server.serve_ready(stream, state));
+        // By HTTP/2 each request has a permit of its own.
+        if state.is_http2() {
+            return self.server.serve_ready(stream, state);
+        }
+        if let Some(permit) = self.in_progress.begin() {
+            if let Some(waits) = shake_hands(stream, self.server.limits()) {
+                return waits;
+            }
+            let agreed = stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
+            let _permit = (!agreed).then_some(permit);
+            return self.server.serve_ready(stream, state);
         }
         // An answer would take a handshake first.
         if shakes_hands(stream) || self.server.refuse(stream, state) {

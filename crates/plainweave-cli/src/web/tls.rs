@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use plainweave::net::TcpStream;
 use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
-use plainweave_http::{Closer, HeaderValue, Limits, Next, TlsSession, Transport};
+use plainweave_http::{Closer, HeaderValue, Limits, Next, NonBlocking, TlsSession, Transport};
 
 use super::https::Https;
 use crate::admin::Figures;
@@ -96,8 +96,8 @@ impl TlsFlags {
         Limits { handshake_timeout: self.handshake_timeout, ..limits }
     }
 
-    /// Reads the files. `workers`: those that connections are served by.
-    pub(super) fn load(&self, workers: usize) -> anyhow::Result<Option<Tls>> {
+    /// Reads the files. `workers`: those that connections are served by; `http2`: it is offered.
+    pub(super) fn load(&self, workers: usize, http2: bool) -> anyhow::Result<Option<Tls>> {
         let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
         ensure!(
             certificates == keys,
@@ -113,6 +113,7 @@ impl TlsFlags {
         };
         let workers = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
         let config = config.with_handshakes_at_once(self.tls_handshakes.unwrap_or(workers));
+        let config = if http2 { config.with_alpn(["h2", "http/1.1"]) } else { config };
         Ok(Some(Tls(Acceptor::new(config).context("TLS is not possible with these files")?)))
     }
 
@@ -285,6 +286,10 @@ impl Transport for Stream {
 
     fn end(&mut self) {
         either!(self, stream => stream.end())
+    }
+
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        either!(mut self, stream => stream.non_blocking())
     }
 
     fn tls(&self) -> Option<&Arc<TlsSession>> {

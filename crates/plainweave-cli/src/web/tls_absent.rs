@@ -34,7 +34,7 @@ impl TlsFlags {
         limits
     }
 
-    pub(super) fn load(&self, _workers: usize) -> anyhow::Result<Option<Tls>> {
+    pub(super) fn load(&self, _workers: usize, _http2: bool) -> anyhow::Result<Option<Tls>> {
         Ok(None)
     }
 

@@ -51,7 +51,9 @@ impl Config {
         self
     }
 
-    /// Replaces the protocols that are offered by ALPN, the best first. The default is `http/1.1` alone.
+    /// Replaces the protocols that are offered by ALPN, the best first. The default is `http/1.1` alone. `h2` is left
+    /// out where it cannot be spoken: on threads, and over streams without
+    /// [`Transport::non_blocking`](crate::Transport::non_blocking).
     pub fn with_alpn<P: AsRef<[u8]>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
         Self { alpn: protocols.into_iter().map(|protocol| protocol.as_ref().to_vec()).collect(), ..self }
     }
@@ -146,9 +148,11 @@ impl Loaded {
         self.certificates.expires()
     }
 
-    /// Returns the configuration of one handshake, whose resolver notes the name that is asked for.
-    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>) -> Arc<ServerConfig> {
+    /// Returns the configuration of one handshake, whose resolver notes the name that is asked for. `multiplexes`: its
+    /// connection can speak HTTP/2.
+    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>, multiplexes: bool) -> Arc<ServerConfig> {
         let mut config = self.template.clone();
+        config.alpn_protocols.retain(|protocol| multiplexes || protocol != b"h2");
         config.cert_resolver = Arc::new(Resolver::new(self.certificates.clone(), name));
         Arc::new(config)
     }

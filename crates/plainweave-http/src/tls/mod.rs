@@ -28,6 +28,7 @@ mod config;
 mod engine;
 mod error;
 mod listener;
+mod non_blocking;
 mod shared;
 mod stage;
 mod stream;

@@ -73,9 +73,9 @@ impl Shared {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns what a handshake that begins now goes by.
-    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>) -> Arc<ServerConfig> {
-        self.loaded().for_handshake(name)
+    /// Returns what a handshake that begins now goes by. `multiplexes`: its connection can speak HTTP/2.
+    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>, multiplexes: bool) -> Arc<ServerConfig> {
+        self.loaded().for_handshake(name, multiplexes)
     }
 
     pub(super) fn completed(&self, resumed: bool) {

@@ -11,7 +11,7 @@ use plainweave::time::now;
 use super::engine::Engine;
 use super::error::{Error, Kind};
 use super::shared::Shared;
-use crate::{Closer, Limits, TlsSession, Transport};
+use crate::{Closer, Limits, NonBlocking, TlsSession, Transport};
 
 /// For a peer that is slow to take our last word.
 const FAREWELL: Duration = Duration::from_millis(10);
@@ -140,7 +140,8 @@ impl<S: Transport> TlsStream<S> {
     fn receive_and_answer(&mut self, left: Duration) -> Result<(), Error> {
         if let Phase::New { deadline } = self.phase {
             let name = Arc::new(OnceLock::new());
-            let engine = Engine::new(self.shared.for_handshake(name.clone()));
+            let multiplexes = plainweave::on_fiber() && self.stream.non_blocking().is_some();
+            let engine = Engine::new(self.shared.for_handshake(name.clone(), multiplexes));
             let engine = Box::new(engine.map_err(|error| refused(&error))?);
             self.phase = Phase::Handshake { engine, name, deadline };
         }
@@ -192,7 +193,7 @@ impl<S: Transport> TlsStream<S> {
     }
 
     /// Returns what an open connection reads and writes by, after the handshake.
-    fn opened(&mut self) -> io::Result<(&mut S, &mut Engine, &mut bool)> {
+    pub(super) fn opened(&mut self) -> io::Result<(&mut S, &mut Engine, &mut bool)> {
         self.handshake()?;
         match &mut self.phase {
             Phase::Open { engine, truncated, .. } => Ok((&mut self.stream, engine, truncated)),
@@ -207,24 +208,8 @@ impl<S: Transport> TlsStream<S> {
         let (stream, engine, truncated) = self.opened()?;
         let mut deadline = None;
         loop {
-            let len = engine.take(buf);
-            if len > 0 {
+            if let Some(len) = decrypted(stream, engine, *truncated, buf)? {
                 return Ok(len);
-            }
-            match engine.advance(buf) {
-                Ok(0) if engine.has_plain() => continue,
-                Ok(0) if engine.peer_has_ended() => return Ok(0),
-                Ok(0) => {}
-                Ok(len) => return Ok(len),
-                Err(error) => {
-                    engine.alert();
-                    let _ = stream.set_write_timeout(FAREWELL).and_then(|()| send_all(stream, engine, FAREWELL));
-                    return Err(broken(&error));
-                }
-            }
-            if *truncated {
-                let what = "the peer left without ending the TLS connection: what it has sent may be cut short";
-                return Err(Error::new(Kind::Truncated, what).into());
             }
             // An answer to a key update, for instance.
             send_all(stream, engine, write_limit)?;
@@ -279,6 +264,36 @@ impl<S: Transport> TlsStream<S> {
     }
 }
 
+/// Takes what can be read without receiving more; 0 is the peer's end.
+pub(super) fn decrypted<S: Transport>(
+    stream: &mut S,
+    engine: &mut Engine,
+    truncated: bool,
+    buf: &mut [u8],
+) -> io::Result<Option<usize>> {
+    loop {
+        let len = engine.take(buf);
+        if len > 0 {
+            return Ok(Some(len));
+        }
+        match engine.advance(buf) {
+            Ok(0) if engine.has_plain() => {}
+            Ok(0) if engine.peer_has_ended() => return Ok(Some(0)),
+            Ok(0) if truncated => {
+                let what = "the peer left without ending the TLS connection: what it has sent may be cut short";
+                return Err(Error::new(Kind::Truncated, what).into());
+            }
+            Ok(0) => return Ok(None),
+            Ok(len) => return Ok(Some(len)),
+            Err(error) => {
+                engine.alert();
+                let _ = stream.set_write_timeout(FAREWELL).and_then(|()| send_all(stream, engine, FAREWELL));
+                return Err(broken(&error));
+            }
+        }
+    }
+}
+
 const LOST: &str = "the TLS handshake could not be finished";
 
 fn slow() -> Error {
@@ -291,7 +306,7 @@ fn refused(error: &rustls::Error) -> Error {
 }
 
 /// A connection that rustls has ended.
-fn broken(error: &rustls::Error) -> io::Error {
+pub(super) fn broken(error: &rustls::Error) -> io::Error {
     Error::new(Kind::Protocol, format!("the TLS connection has failed: {error}")).because(error.clone()).into()
 }
 
@@ -389,6 +404,10 @@ impl<S: Transport> Transport for TlsStream<S> {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.stream.peer()
+    }
+
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        if self.stream.non_blocking().is_some() { Some(self) } else { None }
     }
 
     fn closer(&self) -> Option<Closer> {

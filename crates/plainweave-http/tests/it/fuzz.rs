@@ -77,12 +77,16 @@ fn the_corpus_holds() {
     let headers = corpus("proxy");
     assert!(headers.len() >= 5, "{} inputs", headers.len());
     headers.iter().for_each(|input| entry::proxy(input));
+    let frames = corpus("http2");
+    assert!(frames.len() >= 10, "{} inputs", frames.len());
+    frames.iter().for_each(|input| entry::http2(input));
 }
 
 #[test]
 fn mutations_of_the_corpus_hold() {
     mutations("request", entry::request);
     mutations("proxy", entry::proxy);
+    mutations("http2", entry::http2);
 }
 
 fn mutations(target: &str, holds: fn(&[u8])) {

@@ -9,6 +9,7 @@ mod files;
 mod fuzz;
 mod handlers;
 mod heads;
+mod http2;
 mod listings;
 mod pages;
 mod preconditions;

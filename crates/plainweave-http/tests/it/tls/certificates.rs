@@ -112,7 +112,9 @@ fn the_protocol_is_agreed_on() {
     let both = ["h2", "http/1.1"];
     for (server, client, agreed) in [
         (&["http/1.1"][..], &both[..], Ok(Some("http/1.1"))),
-        (&both, &["http/1.1", "h2"], Ok(Some("h2"))),
+        (&["x", "http/1.1"], &["http/1.1", "x"], Ok(Some("x"))),
+        // Not on a thread.
+        (&both, &["http/1.1", "h2"], Ok(Some("http/1.1"))),
         (&["http/1.1"], &[], Ok(None)),
         (&["http/1.1"], &["h2"], Err(())),
     ] {

@@ -3,7 +3,7 @@
 mod certificates;
 mod conversations;
 mod faults;
-mod peer;
+pub(crate) mod peer;
 mod reload;
 mod sessions;
 mod sockets;

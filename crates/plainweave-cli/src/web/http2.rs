@@ -1,0 +1,58 @@
+//! HTTP/2: its flag, and what that means for the library.
+
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use plainweave_http::{Handler, Http2Limits, Limits, Server};
+
+use super::faults::Faults;
+use super::in_progress::InProgress;
+
+/// What a client may send ahead of a request's body, which is dropped unread: no more than the protocol begins with.
+const WINDOW: u32 = 65_535;
+
+/// Whether it is spoken.
+#[derive(Args, Debug)]
+pub(super) struct Http2Flags {
+    /// HTTP/2, by TLS for clients that ask for it, and without TLS for those that begin with it
+    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    #[arg(help_heading = "Where to listen")]
+    http2: Switch,
+}
+
+/// The value of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Http2Flags {
+    pub(super) fn is_on(&self) -> bool {
+        self.http2 == Switch::On
+    }
+
+    /// `idle`: connections that are kept without a request.
+    pub(super) fn apply(&self, limits: Limits, idle: usize) -> Limits {
+        let windows = Http2Limits { stream_window: WINDOW, connection_window: WINDOW, ..Http2Limits::default() };
+        let own = Http2Limits { idle, ..windows };
+        Limits { http2: self.is_on().then_some(own), ..limits }
+    }
+
+    /// Has requests count by which other requests are counted by connections.
+    pub(super) fn admit<H: Handler>(
+        server: Server<H>,
+        in_progress: &Arc<InProgress>,
+        faults: &Arc<Faults>,
+    ) -> Server<H> {
+        let (in_progress, faults) = (in_progress.clone(), faults.clone());
+        server.with_admission(move || {
+            let permit = in_progress.begin_owned();
+            if permit.is_none() {
+                in_progress.count_shed();
+                faults.shed(in_progress.max());
+            }
+            permit
+        })
+    }
+}

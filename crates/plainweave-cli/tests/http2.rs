@@ -1,0 +1,179 @@
+//! `plainweave web` by HTTP/2, with curl, h2load and h2spec as its clients.
+
+#![cfg(all(feature = "http2", feature = "tls"))]
+#![expect(clippy::print_stderr, reason = "says why it skips")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs};
+
+use common::{Running, admin, child, eventually, figure};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+/// A directory that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("plainweave-http2-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = env::temp_dir().join(unique);
+        fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Serves it, by TLS and without.
+    fn serve(&self, more: &[&str]) -> Running {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (chain, key) = (self.path("cert.pem"), self.path("key.pem"));
+        fs::write(&chain, cert.pem()).unwrap();
+        fs::write(&key, signing_key.serialize_pem()).unwrap();
+        let flags = ["--tls-cert", &chain, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
+        Running::start_in(&self.0, &[&flags, more].concat())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where a server speaks TLS.
+fn by_tls(server: &Running) -> String {
+    let address = server.line.split_once("https://").expect(&server.line).1.split(' ').next().unwrap();
+    format!("https://{address}")
+}
+
+/// Runs a program; `None`, with a word, if it is not installed.
+fn run(program: &str, args: &[&str]) -> Option<Output> {
+    let found = child::output(Command::new(program).args(args)).ok();
+    if found.is_none() {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// curl's standard output, which includes heads; `None` if curl is not there, or not by HTTP/2.
+fn curl(args: &[&str]) -> Option<String> {
+    if !String::from_utf8_lossy(&run("curl", &["--version"])?.stdout).contains("HTTP2") {
+        eprintln!("skipped: this curl has no HTTP/2");
+        return None;
+    }
+    let out = run("curl", &[&["-ksSi"], args].concat())?;
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    Some(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+const IO: [&str; 2] = ["--io=epoll", "--io=uring"];
+
+#[test]
+fn curl_is_served_as_by_http_1() {
+    let scratch = Scratch::new();
+    let log = scratch.path("log");
+    fs::write(scratch.0.join("page.html"), "0123456789").unwrap();
+    fs::write(scratch.0.join("page.html.gz"), "gz").unwrap();
+    for io in IO {
+        let server = scratch.serve(&[io, "--precompressed", "--access-log", &log, "--hsts", "60"]);
+        let plain = format!("http://{}", server.address);
+        for (version, base) in [("--http2-prior-knowledge", plain), ("--http2", by_tls(&server))] {
+            let url = format!("{base}/page.html");
+            let Some(answer) = curl(&[version, &url]) else { return };
+            assert!(answer.starts_with("HTTP/2 200") && answer.ends_with("\r\n\r\n0123456789"), "{answer}");
+            assert!(answer.contains("content-type: text/html") && !answer.contains("connection:"), "{answer}");
+            assert_eq!(answer.contains("strict-transport-security: max-age=60"), base.starts_with("https"), "{answer}");
+            let etag = answer.split_once("etag: ").unwrap().1.split_once('\r').unwrap().0;
+            let ask = |args: &[&str]| curl(&[&[version, &url], args].concat()).unwrap();
+            let answer = ask(&["-H", "Range: bytes=2-4"]);
+            assert!(answer.starts_with("HTTP/2 206") && answer.ends_with("\r\n\r\n234"), "{answer}");
+            assert!(answer.contains("content-range: bytes 2-4/10"), "{answer}");
+            assert!(ask(&["-H", "Range: bytes=20-"]).starts_with("HTTP/2 416"));
+            assert!(ask(&["-H", &format!("If-None-Match: {etag}")]).starts_with("HTTP/2 304"));
+            let answer = ask(&["-H", "Accept-Encoding: gzip"]);
+            assert!(answer.contains("content-encoding: gzip") && answer.ends_with("\r\n\r\ngz"), "{answer}");
+            let answer = ask(&["-I"]);
+            assert!(answer.contains("content-length: 10") && answer.ends_with("\r\n\r\n"), "{answer}");
+            assert!(ask(&["-X", "POST", "-d", "body"]).starts_with("HTTP/2 405"));
+            assert!(curl(&[version, &format!("{base}/absent")]).unwrap().starts_with("HTTP/2 404"));
+        }
+        server.signal();
+        assert_eq!(server.end(), (Some(0), String::new()));
+        let log = fs::read_to_string(&log).unwrap();
+        assert!(log.contains("\"GET /page.html HTTP/2.0\" 200 10 "), "{log}");
+    }
+}
+
+/// More than windows, buffers and sockets hold, many at once, on few connections.
+#[test]
+fn large_files_arrive_whole() {
+    let scratch = Scratch::new();
+    let bytes: Vec<u8> = (0..5_000_001_u32).map(|n| (n % 251) as u8).collect();
+    fs::write(scratch.0.join("large"), &bytes).unwrap();
+    for io in IO {
+        let server = scratch.serve(&[io]);
+        let mut args = vec!["-ksS".to_owned(), "--http2".to_owned(), "--parallel".to_owned()];
+        for n in 0..4 {
+            args.extend(["-o".to_owned(), scratch.path(&format!("got{n}")), format!("{}/large", by_tls(&server))]);
+        }
+        let Some(out) = run("curl", &args.iter().map(String::as_str).collect::<Vec<_>>()) else { return };
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        for n in 0..4 {
+            assert!(fs::read(scratch.path(&format!("got{n}"))).unwrap() == bytes, "{io}");
+        }
+    }
+}
+
+#[test]
+fn it_can_be_turned_off() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(&["--http2", "off"]);
+    fs::write(scratch.0.join("page"), "page").unwrap();
+    let Some(answer) = curl(&["--http2", &format!("{}/page", by_tls(&server))]) else { return };
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+const PLACES: [&str; 5] = ["driver", "fibers", "acceptors:4", "event-loops", "pipeline:2"];
+
+/// In each architecture, and then nothing is in progress.
+#[test]
+fn h2load_is_served_in_every_architecture() {
+    let scratch = Scratch::new();
+    fs::write(scratch.0.join("page"), vec![b'x'; 1024]).unwrap();
+    for architecture in PLACES {
+        let server = scratch.serve(&["--architecture", architecture, "--admin", "127.0.0.1:0"]);
+        for base in [format!("http://{}", server.address), by_tls(&server)] {
+            let url = format!("{base}/page");
+            let Some(out) = run("h2load", &["-n", "2000", "-c", "4", "-m", "32", &url]) else { return };
+            let text = String::from_utf8_lossy(&out.stdout);
+            assert!(text.contains("2000 succeeded, 0 failed, 0 errored"), "{architecture}: {text}");
+        }
+        let admin = admin(&server);
+        eventually("the end of all requests", || figure(admin, "plainweave_requests_in_progress") == 0.0);
+        server.signal();
+        assert_eq!(server.end(), (Some(0), String::new()), "{architecture}");
+    }
+}
+
+/// Conformance: all of it.
+#[test]
+fn h2spec_finds_nothing() {
+    let scratch = Scratch::new();
+    // Its cases that need a long answer ask for the root.
+    fs::write(scratch.0.join("index.html"), "x".repeat(1000)).unwrap();
+    let installed = PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo/bin/h2spec");
+    let program = if installed.exists() { installed.to_str().unwrap() } else { "h2spec" };
+    for io in IO {
+        let server = scratch.serve(&[io]);
+        let port = server.address.port().to_string();
+        let Some(out) = run(program, &["-h", "127.0.0.1", "-p", &port, "-o", "5"]) else { return };
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains("146 tests, 146 passed, 0 skipped, 0 failed"), "{io}: {text}");
+    }
+}

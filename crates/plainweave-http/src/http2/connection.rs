@@ -1,0 +1,379 @@
+//! A connection's fiber: carries bytes, starts requests, and knows when to end.
+
+use std::io;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use foldhash::{HashMap, HashMapExt};
+use h2::Reason;
+use plainweave::{Fiber, Scope};
+
+use super::engine::{Engine, Http2, Request, Step, send_last};
+use super::meter::PREFACE;
+use super::pipe::Pipe;
+use super::shared::{Alive, Shared};
+use super::stream;
+use super::wait::failed;
+use crate::buffer::Buffers;
+use crate::link::{ConnState, Link, Next, Pace, slow_reader};
+use crate::non_blocking::{NonBlocking, Wait};
+use crate::{Error, Handler, Limits, Server, Transport};
+
+/// Bytes of a read.
+const READ: usize = 16 << 10;
+/// The request line that the preface begins with, which no request of HTTP/1 has.
+const OPENING: &[u8] = PREFACE.split_at(18).0;
+
+/// Returns whether a connection of which `received` is the first to come speaks HTTP/2, and may.
+pub(crate) fn begins<S: Transport, H: Handler>(
+    server: &Server<H>,
+    stream: &mut S,
+    state: &ConnState,
+    received: &[u8],
+) -> bool {
+    if state.served > 0 || server.limits().http2.is_none() {
+        return false;
+    }
+    let agreed = |stream: &S| stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
+    (received.starts_with(OPENING) || agreed(stream)) && plainweave::on_fiber() && stream.non_blocking().is_some()
+}
+
+/// Begins with what has come, and has the first turn.
+pub(crate) fn begin<S: Transport, H: Handler>(
+    server: &Server<H>,
+    stream: &mut S,
+    state: &mut ConnState,
+    received: &[u8],
+) -> Next {
+    let limits = server.limits().http2.clone().unwrap_or_default();
+    let peer = state.peer.or_else(|| stream.peer());
+    let http2 = Http2::new(server.limits(), &limits, Shared::new(peer, stream.tls().cloned()));
+    http2.pipe.lock().received(received);
+    state.http2 = Some(Box::new(http2));
+    turn(server, stream, state)
+}
+
+/// Serves until nothing is in progress.
+pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S, state: &mut ConnState) -> Next {
+    let Some(mut http2) = state.http2.take() else { return Next::Close };
+    http2.parked = None;
+    let served = run(&mut http2, server, stream);
+    state.served = http2.shared.served();
+    match served {
+        Ok(Some(idle)) => {
+            let most = server.limits().http2.as_ref().map_or(0, |limits| limits.idle);
+            http2.parked = server.http2().park(most);
+            if http2.parked.is_some() {
+                http2.pipe.lock().release();
+                state.http2 = Some(http2);
+                return Next::Park(idle);
+            }
+            http2.farewell(stream);
+        }
+        Ok(None) => {}
+        Err(error) => server.report(&error),
+    }
+    let peer_has_ended = http2.pipe.lock().ended;
+    drop(http2);
+    stream.end();
+    if !peer_has_ended {
+        server.pool().with(|Buffers { input, encoder }| {
+            Link::new(stream, encoder, state, server.limits()).linger(input.discard());
+        });
+    }
+    Next::Close
+}
+
+/// Ends a connection that is idle: says so, without waiting for long.
+pub(crate) fn end<S: Transport>(stream: &mut S, state: &mut ConnState) {
+    if let Some(mut http2) = state.http2.take() {
+        http2.farewell(stream);
+    }
+}
+
+/// Has a turn. Returns how long the connection may be idle; `None`: it is over.
+fn run<S: Transport, H: Handler>(
+    http2: &mut Http2,
+    server: &Server<H>,
+    stream: &mut S,
+) -> Result<Option<Duration>, Error> {
+    let Some(stream) = stream.non_blocking() else { return Ok(None) };
+    let _listed = server.http2().add(http2.shared.wakeups.clone());
+    let Http2 { engine, pipe, shared, idle, drains, .. } = http2;
+    let (shared, pipe) = (&*shared, &*pipe);
+    plainweave::scope(|scope| {
+        let mut turn = Turn {
+            server,
+            stream,
+            engine,
+            pipe,
+            shared,
+            idle,
+            drains,
+            scope,
+            waker: Waker::from(shared.wakeups.clone()),
+            buf: vec![0; READ],
+            streams: HashMap::new(),
+            sending: None,
+            middle: None,
+            reason: Reason::NO_ERROR,
+        };
+        let done = turn.run();
+        if !matches!(done, Ok(Some(_))) {
+            turn.end();
+        }
+        done
+    })
+}
+
+/// A connection that has a fiber.
+struct Turn<'a, 'scope, 'env, H: Handler> {
+    server: &'env Server<H>,
+    stream: &'a mut dyn NonBlocking,
+    engine: &'a mut Engine,
+    pipe: &'a Pipe,
+    shared: &'env Shared,
+    idle: &'a mut Instant,
+    drains: &'a mut Option<Instant>,
+    scope: &'scope Scope<'scope, 'env>,
+    waker: Waker,
+    buf: Vec<u8>,
+    /// Requests that have a fiber.
+    streams: HashMap<u32, Fiber>,
+    /// While the client has not taken all that there is.
+    sending: Option<Sending>,
+    /// Since when the rest of something is awaited.
+    middle: Option<Instant>,
+    /// Why the connection ends, for the client.
+    reason: Reason,
+}
+
+/// The time that the client has to take what there is.
+struct Sending {
+    pace: Pace,
+    /// When it last took any of it.
+    last: Instant,
+    /// For how long it may take nothing.
+    silence: Duration,
+}
+
+impl Sending {
+    fn new(limits: &Limits) -> Self {
+        let pace = Pace::new(limits.write_timeout, limits.min_rate);
+        Self { pace, last: Instant::now(), silence: limits.write_timeout }
+    }
+
+    fn progress(&mut self, len: usize) {
+        self.pace.progress(len);
+        self.last = Instant::now();
+    }
+
+    /// Returns how long the next wait may be.
+    fn left(&mut self) -> Result<Duration, Error> {
+        let silent = self.silence.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero());
+        self.pace.left().zip(silent).map(|(pace, silent)| pace.min(silent)).ok_or_else(slow_reader)
+    }
+}
+
+impl<H: Handler> Turn<'_, '_, '_, H> {
+    fn run(&mut self) -> Result<Option<Duration>, Error> {
+        if self.ask_for_end() {
+            // Before it is known whether the client has gone.
+            self.advance()?;
+        }
+        loop {
+            let more = self.receive()?;
+            let mut open = self.advance()?;
+            if more || !self.streams.is_empty() {
+                // Short answers are there afterwards, and leave together.
+                plainweave::yield_now();
+                if self.shared.wakeups.take() {
+                    open = open && self.advance()?;
+                }
+            }
+            self.reap();
+            let room = self.send()?;
+            if !open {
+                return Ok(None);
+            }
+            let asked = self.ask_for_end();
+            if room || more || asked || self.shared.wakeups.take() {
+                continue;
+            }
+            let idle = self.server.limits().idle_timeout.saturating_sub(self.idle.elapsed());
+            let over = self.streams.is_empty() && idle.is_zero();
+            if over || self.is_drained() {
+                return Ok(None);
+            }
+            if self.is_idle() {
+                return Ok(Some(idle));
+            }
+            self.wait(idle)?;
+        }
+    }
+
+    /// Reads what has arrived. Returns whether there may be more.
+    fn receive(&mut self) -> Result<bool, Error> {
+        let mut pipe = self.pipe.lock();
+        if pipe.ended || !pipe.is_drained() {
+            return Ok(false);
+        }
+        let more = match self.stream.try_read(&mut self.buf) {
+            // The requests in progress report that the client has left.
+            Ok(0) => {
+                pipe.ended = true;
+                false
+            }
+            Ok(len) => {
+                pipe.received(&self.buf[..len]);
+                len == self.buf.len()
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(_) => {
+                pipe.ended = true;
+                false
+            }
+        };
+        if !pipe.meter.is_flooded() {
+            return Ok(more);
+        }
+        self.reason = Reason::ENHANCE_YOUR_CALM;
+        Err(Error::bad("the client floods the connection with frames that ask for nothing").with_status(None))
+    }
+
+    /// Has the engine take what has arrived, and starts requests. Returns whether the connection is still open.
+    fn advance(&mut self) -> Result<bool, Error> {
+        loop {
+            match self.engine.poll(&self.waker) {
+                Step::Waits => break,
+                Step::Request(request) => self.start(*request),
+                Step::Over => return Ok(false),
+                // The client has left, which nobody minds but the requests in progress.
+                Step::Failed(error) if error.is_io() || error.is_remote() => return Ok(false),
+                Step::Failed(error) => return Err(failed(error, "the client breaks the rules of HTTP/2")),
+            }
+        }
+        for id in self.pipe.lock().meter.take_reset() {
+            if let Some(fiber) = self.streams.get(&id) {
+                fiber.cancel();
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, (request, mut respond): Request) {
+        self.reap();
+        let id = respond.stream_id().as_u32();
+        let most = self.server.limits().http2.as_ref().map_or(0, |limits| limits.streams as usize);
+        if self.streams.len() >= most {
+            // The client has reset others, whose handlers go on.
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        let (server, shared) = (self.server, self.shared);
+        let alive = Alive { shared, id };
+        let fiber = self.scope.spawn(move || {
+            let _alive = alive;
+            stream::serve(server, shared, request, respond);
+        });
+        self.streams.insert(id, fiber.fiber());
+    }
+
+    /// Forgets requests that have ended.
+    fn reap(&mut self) {
+        for id in self.shared.take_ended() {
+            self.streams.remove(&id);
+            *self.idle = Instant::now();
+        }
+    }
+
+    /// Sends what the engine has written. Returns whether it has waited for that.
+    fn send(&mut self) -> Result<bool, Error> {
+        let limits = self.server.limits();
+        let mut room = false;
+        loop {
+            let mut pipe = self.pipe.lock();
+            if pipe.out().is_empty() {
+                self.sending = None;
+                return Ok(room);
+            }
+            let sending = self.sending.get_or_insert_with(|| Sending::new(limits));
+            match self.stream.try_write(pipe.out()) {
+                Ok(len) => {
+                    room |= pipe.sent(len);
+                    sending.progress(len);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return sending.left().map(|_| room);
+                }
+                Err(error) => return Err(Error::io(error, "the answers could not be sent")),
+            }
+        }
+    }
+
+    /// Has the engine take no more requests, if it is time. Returns whether it was.
+    fn ask_for_end(&mut self) -> bool {
+        let bound = self.server.limits().requests;
+        let full = bound > 0 && self.shared.served() >= bound;
+        let asked = self.drains.is_none() && (full || self.server.is_stopping() || self.shared.is_last());
+        if asked {
+            self.engine.drain();
+            *self.drains = Some(Instant::now());
+        }
+        asked
+    }
+
+    /// Returns whether it was asked to end, and a client that does not say that it knows has had its time.
+    fn is_drained(&self) -> bool {
+        let limit = self.server.limits().linger_timeout;
+        self.has_nothing() && self.drains.is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.streams.is_empty() && !self.engine.has_streams() && self.pipe.lock().out().is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.has_nothing()
+            && self.drains.is_none()
+            && matches!(self.engine, Engine::Open(_))
+            && !self.pipe.lock().meter.is_in_the_middle()
+    }
+
+    /// Waits for the client and the requests. `idle`: for how long, if there are none.
+    fn wait(&mut self, idle: Duration) -> Result<(), Error> {
+        let limits = self.server.limits();
+        let pipe = self.pipe.lock();
+        let mut limit = if self.streams.is_empty() { idle } else { Duration::MAX };
+        // Of what belongs to a request, the request's own limits know.
+        let middle = match self.streams.is_empty() {
+            true => pipe.meter.is_in_the_middle(),
+            false => pipe.meter.is_in_a_block(),
+        };
+        self.middle = self.middle.filter(|_| middle);
+        if middle {
+            let left = limits.header_timeout.checked_sub(self.middle.get_or_insert_with(Instant::now).elapsed());
+            let slow = || Error::timeout(None, "the head of a request, or another frame, arrives too slowly");
+            limit = limit.min(left.filter(|left| !left.is_zero()).ok_or_else(slow)?);
+        }
+        if let Some(since) = self.drains.filter(|_| self.streams.is_empty()) {
+            limit = limit.min(limits.linger_timeout.saturating_sub(since.elapsed()));
+        }
+        let mut wait = Wait::new(&self.shared.wakeups, limit);
+        wait.reads = !pipe.ended && pipe.is_drained();
+        wait.writes = !pipe.out().is_empty();
+        drop(pipe);
+        if let Some(sending) = self.sending.as_mut().filter(|_| wait.writes) {
+            wait.limit = limit.min(sending.left()?);
+        }
+        self.stream.wait(&wait).map_err(|error| Error::io(error, "the connection was ended"))
+    }
+
+    /// Ends the connection: says so, and cancels what is in progress.
+    fn end(&mut self) {
+        self.engine.abort(self.reason);
+        self.engine.poll(&self.waker);
+        *self.engine = Engine::Over;
+        self.scope.cancel();
+        send_last(self.stream, self.pipe, self.shared, self.server.limits().linger_timeout);
+    }
+}

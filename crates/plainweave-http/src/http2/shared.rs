@@ -1,0 +1,135 @@
+//! What the requests of a connection share with it, and what a server knows of its busy connections.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+use http::HeaderValue;
+use slab::Slab;
+
+use crate::encode::DateCache;
+use crate::{TlsSession, Wakeups};
+
+/// Of one connection.
+pub(super) struct Shared {
+    pub(super) wakeups: Arc<Wakeups>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) tls: Option<Arc<TlsSession>>,
+    /// Requests answered.
+    served: AtomicU32,
+    /// An answer has asked for it to be the last.
+    last: AtomicBool,
+    /// Streams whose fibers have ended.
+    ended: Mutex<Vec<u32>>,
+    dates: Mutex<DateCache>,
+}
+
+impl Shared {
+    pub(super) fn new(peer: Option<SocketAddr>, tls: Option<Arc<TlsSession>>) -> Self {
+        Self {
+            wakeups: Wakeups::new(),
+            peer,
+            tls,
+            served: AtomicU32::new(0),
+            last: AtomicBool::new(false),
+            ended: Mutex::default(),
+            dates: Mutex::default(),
+        }
+    }
+
+    pub(super) fn served(&self) -> u32 {
+        self.served.load(Relaxed)
+    }
+
+    pub(super) fn count(&self) {
+        self.served.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.last.load(Relaxed)
+    }
+
+    pub(super) fn ask_for_end(&self) {
+        self.last.store(true, Relaxed);
+    }
+
+    /// Returns the streams that have ended since the last call.
+    pub(super) fn take_ended(&self) -> Vec<u32> {
+        std::mem::take(&mut *lock(&self.ended))
+    }
+
+    /// Returns the value of `Date`.
+    pub(super) fn date(&self) -> HeaderValue {
+        lock(&self.dates).value()
+    }
+}
+
+/// A stream's fiber, until it ends; also if it could not be started.
+pub(super) struct Alive<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) id: u32,
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.ended).push(self.id);
+        self.shared.wakeups.wake_by_ref();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The connections of a server: those that have a turn, which a stop wakes, and how many have none.
+#[derive(Default)]
+pub(crate) struct Connections {
+    busy: Mutex<Slab<Arc<Wakeups>>>,
+    idle: Arc<AtomicUsize>,
+}
+
+/// A connection without a turn.
+pub(super) struct Parked(Arc<AtomicUsize>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Connections {
+    pub(super) fn add(&self, wakeups: Arc<Wakeups>) -> Listed<'_> {
+        Listed { list: self, key: lock(&self.busy).insert(wakeups) }
+    }
+
+    /// Counts a connection that is to have no turn, unless there are `most` of them; 0: any number.
+    pub(super) fn park(&self, most: usize) -> Option<Parked> {
+        let one_more = |now| (most == 0 || now < most).then_some(now + 1);
+        self.idle.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Parked(self.idle.clone()))
+    }
+
+    /// Wakes all of them.
+    pub(crate) fn wake(&self) {
+        lock(&self.busy).iter().for_each(|(_, wakeups)| wakeups.wake_by_ref());
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").finish_non_exhaustive()
+    }
+}
+
+/// A connection on the list, until it is dropped.
+pub(super) struct Listed<'a> {
+    list: &'a Connections,
+    key: usize,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        lock(&self.list.busy).remove(self.key);
+    }
+}

@@ -1,0 +1,118 @@
+//! One request and its answer, on a fiber of its own.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::head::{Joined, head};
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
+use super::shared::Shared;
+use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server};
+
+/// Serves a request.
+pub(super) fn serve<H: Handler>(
+    server: &Server<H>,
+    shared: &Shared,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let started = server.start_time();
+    let (parts, body) = request.into_parts();
+    let joined = Joined::of(&parts);
+    let fields = joined.fields(&parts);
+    let mut exchange = Answer {
+        server,
+        shared,
+        outgoing: Outgoing::new(respond, shared, server.name(), server.limits().of_request()),
+        permit: None,
+        started,
+    };
+    match head(&parts, &fields, body.is_end_stream(), server.limits()) {
+        Ok(head) => exchange.run(&head, body),
+        Err(error) => exchange.end(None, Err(error)),
+    }
+}
+
+struct Answer<'a, H> {
+    server: &'a Server<H>,
+    shared: &'a Shared,
+    outgoing: Outgoing<'a>,
+    /// Of [`Server::with_admission`].
+    permit: Option<Box<dyn Any + Send>>,
+    started: Option<Instant>,
+}
+
+impl<H: Handler> Answer<'_, H> {
+    fn run(&mut self, head: &RequestHead<'_>, body: RecvStream) {
+        let done = self.answer(head, body);
+        self.end(Some(head), done);
+    }
+
+    /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed.
+    fn answer(&mut self, head: &RequestHead<'_>, body: RecvStream) -> Result<Option<Error>, Error> {
+        let head_only = *head.method() == Method::HEAD;
+        match self.server.admit() {
+            Some(permit) => self.permit = permit,
+            None => {
+                let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
+                let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                return self.outgoing.send(response, head_only).map(|()| None);
+            }
+        }
+        let limits = self.server.limits_of(head);
+        let mut body = Incoming::new(body, self.shared, head, limits)?;
+        let mut request = Request::new(head, &mut body).with_tls(self.shared.tls.as_deref());
+        let answered = catch_unwind(AssertUnwindSafe(|| self.server.handler().handle(&mut request)));
+        let (error, limits) = body.finish();
+        self.outgoing.set_limits(limits);
+        let panic = answered.is_err().then(Error::panic);
+        if let Some(panic) = &panic {
+            self.server.report(panic);
+        }
+        if let Some(error) = error {
+            return Err(error);
+        }
+        self.shared.count();
+        let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
+        self.outgoing.send(response, head_only).map(|()| panic)
+    }
+
+    /// Tells the client of an error where it can be told, and the hooks of the exchange.
+    fn end(&mut self, head: Option<&RequestHead<'_>>, done: Result<Option<Error>, Error>) {
+        let error = match done {
+            Ok(panic) => panic,
+            Err(error) => {
+                self.server.report(&error);
+                self.refuse(head, &error);
+                Some(error)
+            }
+        };
+        if self.server.has_exchange_hook() {
+            let (status, body_bytes) = (self.outgoing.status, self.outgoing.body_bytes);
+            let duration = self.started.filter(|_| head.is_some()).map_or(Duration::ZERO, |started| started.elapsed());
+            let status = error.as_ref().and_then(Error::status).or(status);
+            let error = error.as_ref();
+            self.server.exchanged(&Exchange { peer: self.shared.peer, head, status, body_bytes, duration, error });
+        }
+    }
+
+    fn refuse(&mut self, head: Option<&RequestHead<'_>>, error: &Error) {
+        let head_only = head.is_some_and(|head| *head.method() == Method::HEAD);
+        let sent = match error.status() {
+            Some(status) => self.outgoing.send(Response::plain(status), head_only),
+            None => Err(error.clone()),
+        };
+        match sent {
+            Ok(()) => {}
+            // The client is the one that is slow, or has left.
+            Err(error) if error.is_timeout() || error.is_closed() => self.outgoing.reset(Reason::CANCEL),
+            Err(_) => self.outgoing.reset(Reason::INTERNAL_ERROR),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! TLS without waiting, for HTTP/2: the same engine, with calls to the stream below that do not wait either.
+
+use std::io;
+
+use super::engine::Engine;
+use super::stream::{TlsStream, broken, decrypted};
+use crate::{NonBlocking, Transport, Wait};
+
+impl<S: Transport> NonBlocking for TlsStream<S> {
+    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let (stream, engine, truncated) = self.opened()?;
+        loop {
+            if let Some(len) = decrypted(stream, engine, *truncated, buf)? {
+                return Ok(len);
+            }
+            match below(stream)?.try_read(engine.space())? {
+                0 => *truncated = true,
+                len => engine.extend(len),
+            }
+        }
+    }
+
+    fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let (stream, engine, _) = self.opened()?;
+        if engine.has_ended() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if !engine.owes() {
+            // An answer to a key update, for instance.
+            send_now(stream, engine)?;
+            if buf.is_empty() {
+                return Ok(0);
+            }
+            engine.encrypt(&[io::IoSlice::new(buf)]).map_err(|error| broken(&error))?;
+        }
+        let sent = send_now(stream, engine);
+        match engine.settle() {
+            0 => sent.and(Err(io::ErrorKind::WouldBlock.into())),
+            len => Ok(len.min(buf.len())),
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
+        if wait.reads && self.holds_input() {
+            return Ok(());
+        }
+        let (stream, engine, _) = self.opened()?;
+        let mut wait = *wait;
+        wait.writes |= !engine.out().is_empty();
+        below(stream)?.wait(&wait)
+    }
+}
+
+fn below<S: Transport>(stream: &mut S) -> io::Result<&mut dyn NonBlocking> {
+    stream.non_blocking().ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Sends what the engine has made, as far as there is room.
+fn send_now<S: Transport>(stream: &mut S, engine: &mut Engine) -> io::Result<()> {
+    while !engine.out().is_empty() {
+        match below(stream)?.try_write(engine.out())? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            len => engine.sent(len),
+        }
+    }
+    Ok(())
+}
