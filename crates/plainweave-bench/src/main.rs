@@ -10,6 +10,7 @@ mod compose;
 mod echo;
 mod fairness;
 mod files;
+mod limit;
 mod machine;
 mod micro;
 mod mode;
@@ -65,6 +66,8 @@ enum Experiment {
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
+    #[command(hide = true)]
+    Limit(limit::Flags),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
+        Experiment::Limit(flags) => limit::run(&flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
