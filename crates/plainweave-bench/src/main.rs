@@ -10,6 +10,7 @@ mod compose;
 mod echo;
 mod fairness;
 mod files;
+mod http;
 mod limit;
 mod machine;
 mod micro;
@@ -66,6 +67,10 @@ enum Experiment {
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
+    Http(http::Flags),
+    Hello(http::HelloFlags),
+    #[command(hide = true)]
+    HttpServer(http::ServerFlags),
     #[command(hide = true)]
     Limit(limit::Flags),
 }
@@ -91,6 +96,9 @@ fn main() -> ExitCode {
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
+        Experiment::Http(flags) => http::run(&flags),
+        Experiment::Hello(flags) => http::run_hello(&flags),
+        Experiment::HttpServer(flags) => http::serve(&flags),
         Experiment::Limit(flags) => limit::run(&flags),
     };
     match done {
