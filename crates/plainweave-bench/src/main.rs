@@ -4,6 +4,7 @@
 
 mod c2c;
 mod cache;
+mod cache_sweep;
 mod cgroup;
 mod child;
 mod compose;
@@ -12,6 +13,7 @@ mod fairness;
 mod files;
 mod http;
 mod limit;
+mod line_plot;
 mod machine;
 mod micro;
 mod mode;
@@ -59,6 +61,7 @@ enum Experiment {
     #[command(hide = true)]
     StormChild(storm::ChildFlags),
     Cache(cache::Flags),
+    CacheSweep(cache_sweep::Flags),
     Store(store::Flags),
     Web(web::Flags),
     Files(files::Flags),
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Experiment::Storm(flags) => storm::run(&flags),
         Experiment::StormChild(flags) => storm::run_child(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
+        Experiment::CacheSweep(flags) => cache_sweep::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
