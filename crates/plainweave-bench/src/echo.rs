@@ -6,7 +6,7 @@
 //! the same machine in the same minute. The figure is CPU time of all threads of the server process (the kernel's
 //! io_uring workers are among them), and above all its ratio to the bare loop's in the same round.
 
-mod client;
+pub(crate) mod client;
 mod server;
 
 use std::io::{BufRead, BufReader};

@@ -70,6 +70,11 @@ pub(crate) fn pin_to_first(cpus: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// Has the kernel end this process when the thread that started it is gone, however that came about.
+pub(crate) fn end_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
 /// CPU time of all threads that a process has now, to the nanosecond.
 pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
     let mut total = 0;

@@ -4,12 +4,16 @@
 
 mod c2c;
 mod cache;
+mod cache_sweep;
 mod cgroup;
 mod child;
 mod compose;
 mod echo;
 mod fairness;
 mod files;
+mod http;
+mod limit;
+mod line_plot;
 mod machine;
 mod micro;
 mod mode;
@@ -58,6 +62,7 @@ enum Experiment {
     #[command(hide = true)]
     StormChild(storm::ChildFlags),
     Cache(cache::Flags),
+    CacheSweep(cache_sweep::Flags),
     Store(store::Flags),
     Web(web::Flags),
     Files(files::Flags),
@@ -66,6 +71,12 @@ enum Experiment {
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
     EchoServer(echo::ServerFlags),
+    Http(http::Flags),
+    Hello(http::HelloFlags),
+    #[command(hide = true)]
+    HttpServer(http::ServerFlags),
+    #[command(hide = true)]
+    Limit(limit::Flags),
 }
 
 fn main() -> ExitCode {
@@ -83,12 +94,17 @@ fn main() -> ExitCode {
         Experiment::Storm(flags) => storm::run(&flags),
         Experiment::StormChild(flags) => storm::run_child(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
+        Experiment::CacheSweep(flags) => cache_sweep::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
+        Experiment::Http(flags) => http::run(&flags),
+        Experiment::Hello(flags) => http::run_hello(&flags),
+        Experiment::HttpServer(flags) => http::serve(&flags),
+        Experiment::Limit(flags) => limit::run(&flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

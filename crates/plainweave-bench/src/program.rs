@@ -31,6 +31,15 @@ impl Program {
         Self::build(&[("main.cc", source)], Command::new("c++").args(usual).args(flags))
     }
 
+    /// With Haskell's compiler, from a text that uses Warp.
+    ///
+    /// # Errors
+    /// `ghc` is not installed, or does not build the program.
+    pub(crate) fn haskell(source: &str) -> anyhow::Result<Self> {
+        let usual = ["-O2", "-threaded", "-rtsopts", "-with-rtsopts=-N1", "-o", "peer", "Main.hs"];
+        Self::build(&[("Main.hs", source)], Command::new("ghc").args(usual))
+    }
+
     fn build(sources: &[(&str, &str)], compiler: &mut Command) -> anyhow::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("plainweave-bench-peer-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

@@ -40,12 +40,17 @@ pub(crate) struct Report {
 impl Report {
     /// Prints the table and writes `<experiment>.csv` and `<experiment>.html` into `out`.
     pub(crate) fn publish(&self, out: Option<&Path>) -> anyhow::Result<()> {
+        self.publish_with(out, &self.all_bars())
+    }
+
+    /// With a picture for the page in place of bars.
+    pub(crate) fn publish_with(&self, out: Option<&Path>, picture: &str) -> anyhow::Result<()> {
         progress("");
         say(&self.table());
         let out = out.map_or_else(machine::results_dir, Path::to_owned);
         std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         let csv: String = self.rows.iter().map(|row| row.csv() + "\n").collect();
-        for (ending, text) in [("csv", format!("{COLUMNS}\n{csv}")), ("html", self.html())] {
+        for (ending, text) in [("csv", format!("{COLUMNS}\n{csv}")), ("html", self.html(picture))] {
             let path = out.join(format!("{}.{ending}", self.experiment));
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             say(&format!("written: {}", path.display()));
@@ -85,7 +90,7 @@ impl Report {
         text
     }
 
-    fn html(&self) -> String {
+    fn html(&self, picture: &str) -> String {
         let mut page = format!(
             "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
              <title>{0}</title><style>{STYLE}</style><h1>{0}</h1><table class=facts>",
@@ -95,16 +100,22 @@ impl Report {
             let _ = write!(page, "<tr><th>{}<td>{}", escape(key), escape(&value));
         }
         page.push_str("</table>");
-        let mut drawn = HashSet::new();
+        page.push_str(picture);
+        for (system, why) in &self.absent {
+            let _ = write!(page, "<p>{}: not measured ({})", escape(system), escape(why));
+        }
+        page
+    }
+
+    /// Draws a picture for each metric of each case.
+    fn all_bars(&self) -> String {
+        let (mut drawn, mut page) = (HashSet::new(), String::new());
         for (case, metric) in self.rows.iter().map(|row| (row.case.as_str(), row.metric)) {
             if !drawn.insert((case, metric)) {
                 continue;
             }
             let rows: Vec<_> = self.rows.iter().filter(|r| r.case == case && r.metric == metric).collect();
             page.push_str(&bars(case, metric, &rows));
-        }
-        for (system, why) in &self.absent {
-            let _ = write!(page, "<p>{}: not measured ({})", escape(system), escape(why));
         }
         page
     }

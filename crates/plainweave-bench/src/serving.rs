@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 pub(crate) mod load;
+pub(crate) mod nginx;
+pub(crate) mod process;
+pub(crate) mod rounds;
 pub(crate) mod server;
+mod slices;
 
 pub(crate) use load::{Counted, Figures, Load, What};
 pub(crate) use server::{Driver, Kind, PEER, Server, one_cpu};

@@ -2,14 +2,15 @@
 //!
 //! The servers run at once, each in processes of its own on CPU 0, and serve the same files; clients on CPU 1 drive
 //! them in turn, those of closed loops in turns of 50 ms, so that all see the same machine in the same second. nginx is
-//! Debian's, tuned: one worker, epoll, sendfile, an open-file cache, no access log, connections of unlimited requests.
-//! Ours is the program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults, on each
-//! driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where there is no such
-//! group.
+//! Debian's, tuned (`serving/nginx`): one worker, epoll, sendfile, an open-file cache, no access log. Where all bodies
+//! have one length, up to 128 KiB, a raw epoll loop that sends a fixed answer of that length shows the limit of this
+//! machine. Ours is the program `plainweave` that stands beside this one, with `--workers 1` and otherwise its
+//! defaults, on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where
+//! there is no such group.
 
 mod bench;
 pub(crate) mod catalog;
-mod client;
+pub(crate) mod client;
 pub(crate) mod descriptors;
 mod disk;
 mod idle;
@@ -19,9 +20,8 @@ mod quota;
 mod requests;
 pub(crate) mod server;
 pub(crate) mod site;
-mod slices;
 mod slow;
-mod wrk;
+pub(crate) mod wrk;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Report};
+use crate::serving::nginx;
 use bench::Bench;
 use catalog::Catalog;
 use requests::Load;
@@ -176,7 +177,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut parameters = vec![
         ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds.as_secs_f64())),
         ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
-        ("nginx", server::nginx_version()),
+        ("nginx", nginx::version()),
         ("wrk", wrk::version()),
     ];
     if machine::cpus() < 2 {

@@ -341,6 +341,8 @@ fn cache() {
     let of = |metric: &str| rows.iter().filter(|r| r[4] == metric).count();
     assert!(of("cpu_us_per_request") >= 8 && of("hit_ratio") >= 1 && of("items") >= 1, "{rows:?}");
     assert!(of("ratio_to_3_percent") >= 4, "{rows:?}");
+    let limit = |case: &str| rows.iter().any(|r| r[1] == case && r[2] == "limit" && r[4] == "cpu_us_per_request");
+    assert!(["64", "512", "64x16", "15360"].into_iter().all(limit) && of("ratio_to_limit") >= 6, "{rows:?}");
     let peers = rows.iter().any(|r| r[2] == "memcached");
     // Without rights to a quota, or without memcached, the report says so instead.
     assert!(of("p99_us") == 0 || peers && of("p99_us") % 3 == 0, "{rows:?}");

@@ -92,7 +92,15 @@ fn every_case_gives_its_rows() {
             expect("idle-10000", system, "bytes_per_connection");
         }
     }
+    if wrk {
+        for case in ["1k-64", "1k-1024", "1k-8000", "1k-close", "100k"] {
+            expect(case, "limit", "cpu_us_per_request");
+        }
+        let limits = |case: &str| rows.iter().any(|row| row[1] == case && row[2] == "limit");
+        assert!(!limits("mix") && !limits("1m"), "files of many lengths, or so long that copying them is no limit");
+    }
     if wrk && ours {
+        expect("100k", "plainweave epoll", "ratio_to_limit");
         expect("access-log", "plainweave epoll", "cpu_us_per_request");
         expect("access-log", "plainweave epoll combined log", "ratio_to_silent");
     }

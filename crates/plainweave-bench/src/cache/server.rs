@@ -1,5 +1,6 @@
 //! The servers, each a process of its own on CPU 0.
 
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -7,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use super::client::VALUE;
 use crate::cgroup::Group;
-use crate::machine;
 use crate::sample::Row;
+use crate::{limit, machine};
 
 /// A server to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +20,13 @@ pub(crate) enum System {
     IdleConn,
     FiberPerConnection,
     Uring,
+    /// No server: the raw loop that sends fixed replies.
+    Limit,
 }
 
 impl System {
-    pub(super) const ALL: [System; 4] =
-        [System::Memcached, System::IdleConn, System::FiberPerConnection, System::Uring];
+    pub(super) const ALL: [System; 5] =
+        [System::Memcached, System::IdleConn, System::FiberPerConnection, System::Uring, System::Limit];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -30,7 +34,27 @@ impl System {
             System::IdleConn => "plainweave epoll",
             System::FiberPerConnection => "plainweave epoll fibers",
             System::Uring => "plainweave uring",
+            System::Limit => limit::NAME,
         }
+    }
+
+    fn command(self) -> anyhow::Result<Command> {
+        let io = match self {
+            System::Memcached => {
+                let mut command = Command::new("memcached");
+                command.args(["-u", "root", "-U", "0"]);
+                return Ok(command);
+            }
+            System::Limit => return limit::command("cache", &["--bytes", &VALUE.to_string()]),
+            System::Uring => "uring",
+            System::IdleConn | System::FiberPerConnection => "epoll",
+        };
+        let mut command = Command::new(plainweave()?);
+        command.arg("cache").env_remove("PLAINWEAVE_IO").args(["--io", io]);
+        if self == System::FiberPerConnection {
+            command.args(["--architecture", "fibers"]);
+        }
+        Ok(command)
     }
 
     /// Returns a column of values of this system.
@@ -69,37 +93,31 @@ impl Server {
     ) -> anyhow::Result<Self> {
         // The port is free now; if another process takes it meanwhile, the server does not start, and reports it.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
-        let mut command = match system {
-            System::Memcached => {
-                let mut command = Command::new("memcached");
-                command.args(["-u", "root", "-U", "0"]);
-                command
-            }
-            _ => {
-                let mut command = Command::new(plainweave()?);
-                command.arg("cache").env_remove("PLAINWEAVE_IO");
-                command.args(["--io", if system == System::Uring { "uring" } else { "epoll" }]);
-                if system == System::FiberPerConnection {
-                    command.args(["--architecture", "fibers"]);
-                }
-                command
-            }
-        };
-        command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &address.port().to_string()]);
-        command.args(["-m", &megabytes.to_string()]).args(extra);
+        let mut command = system.command()?;
+        if system != System::Limit {
+            let port = address.port().to_string();
+            command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &port]);
+            command.args(["-m", &megabytes.to_string()]).args(extra);
+        }
         if let Some(group) = &group {
             command = group.around(&command);
         }
         // The child inherits the affinity of the thread that starts it.
         machine::pin_to_first(workers);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let said = if system == System::Limit { Stdio::piped() } else { Stdio::null() };
+        let child = command.stdout(said).stderr(Stdio::null()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {}", system.name()))?;
         let mut server = Self { child, address, group };
+        if let Some(said) = server.child.stdout.take() {
+            let mut line = String::new();
+            BufReader::new(said).read_line(&mut line)?;
+            server.address = line.trim().parse().context("the raw loop did not start")?;
+        }
         let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_err() {
+        while TcpStream::connect(server.address).is_err() {
             if server.child.try_wait()?.is_some() || Instant::now() > end {
-                bail!("{} does not serve on {address}", system.name());
+                bail!("{} does not serve on {}", system.name(), server.address);
             }
             std::thread::sleep(Duration::from_millis(20));
         }

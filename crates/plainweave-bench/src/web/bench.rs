@@ -1,20 +1,10 @@
 //! What the cases share: the flags' numbers, the site, and the rows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::server::{Kind, Server};
 use super::site::Site;
 use crate::sample::Row;
-
-/// Sets a flag when it is dropped: ends a thread that runs beside a measurement, also when that panics.
-pub(super) struct SetOnDrop<'a>(pub(super) &'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// What the cases share.
 pub(super) struct Bench {
@@ -38,11 +28,11 @@ impl Bench {
         self.rows.push(Row { experiment: "web", case, system, workers: 1, metric, unit, values });
     }
 
-    /// A system's values, and their ratio to nginx's of the same round, if both are there.
-    pub(super) fn ratio(&mut self, case: &str, system: &str, own: &[f64], nginx: Option<&Vec<f64>>) {
-        if let Some(nginx) = nginx {
-            let ratios = own.iter().zip(nginx).map(|(own, nginx)| own / nginx).collect();
-            self.row(case, system, "ratio_to_nginx", "1", ratios);
+    /// A system's values as ratios to another's of the same rounds, if that is there.
+    pub(super) fn ratio(&mut self, case: &str, system: &str, to: (&'static str, Option<&Vec<f64>>), own: &[f64]) {
+        if let (metric, Some(other)) = to {
+            let ratios = own.iter().zip(other).map(|(own, other)| own / other).collect();
+            self.row(case, system, metric, "1", ratios);
         }
     }
 

@@ -102,6 +102,12 @@ impl Catalog {
         Ok(Self { order: order.collect(), items })
     }
 
+    /// Returns the length that all files have, if they have one.
+    pub(crate) fn length(&self) -> Option<usize> {
+        let first = self.items.first()?.len;
+        self.items.iter().all(|item| item.len == first).then_some(first)
+    }
+
     /// In words, for the report.
     pub(crate) fn describe(&self) -> String {
         let bytes: usize = self.items.iter().map(|item| item.len).sum();

@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 64;
 const WRONG: [&str; 4] = ["status ", "garbage", "wrong length", "closed within an answer"];
 
 /// The figures of one run of `plainweave load`, by name.
-pub(super) struct Figures(pub(super) String);
+pub(crate) struct Figures(pub(super) String);
 
 impl Figures {
     /// As `plainweave load` has written them.
@@ -25,7 +25,7 @@ impl Figures {
         Ok(Self(std::fs::read_to_string(csv)?))
     }
 
-    pub(super) fn get(&self, metric: &str) -> anyhow::Result<f64> {
+    pub(crate) fn get(&self, metric: &str) -> anyhow::Result<f64> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
         let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
         value.with_context(|| format!("no {metric} among {}", self.0))
@@ -33,7 +33,7 @@ impl Figures {
 
     /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others keep busy, are reported
     /// and left out of the figures.
-    pub(super) fn check(&self, who: &str) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, who: &str) -> anyhow::Result<()> {
         let kinds = self.0.lines().filter_map(|line| line.strip_prefix("errors: ")?.split_once(",1,"));
         let told: Vec<_> = kinds.clone().map(|(kind, count)| format!("{count} of {kind}")).collect();
         let wrong = kinds.clone().any(|(kind, _)| WRONG.iter().any(|wrong| kind.starts_with(wrong)));
@@ -46,7 +46,7 @@ impl Figures {
 }
 
 /// `plainweave load http` with one worker on this driver.
-pub(super) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: &[&str]) -> anyhow::Result<Command> {
+pub(crate) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new(plainweave_program().context("no plainweave")?);
     command.args(["load", "http", url, "--workers", "1", "--io", driver, "--max-errors", "1", "--min-rate", "0"]);
     command.args(["--duration", &format!("{}ms", length.as_millis())]).arg("--csv").arg(csv).args(more);
@@ -61,7 +61,7 @@ pub(super) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<
 }
 
 /// Runs it to its end.
-pub(super) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
+pub(crate) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
     let output = command.output().context("cannot run plainweave load")?;
     ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
     Figures::read(csv)
@@ -91,7 +91,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             report::progress(&format!("web: {CASE}, round {round} of {}, {name}", bench.runs));
             let before = children_cpu()?;
             let requests = match *name {
-                "wrk" => wrk::run(&mut wrk::command(server.address, &path, CONNECTIONS, bench.turn))?,
+                "wrk" => wrk::run(&mut wrk::command(&url, CONNECTIONS, bench.turn))?,
                 _ => {
                     let driver = name.rsplit(' ').next().unwrap_or_default();
                     let connections = CONNECTIONS.to_string();

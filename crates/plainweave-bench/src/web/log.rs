@@ -2,9 +2,10 @@
 
 use super::bench::Bench;
 use super::catalog::Catalog;
-use super::requests::{self, Costs, Load};
+use super::requests::{self, Load};
 use super::server::{Kind, Server};
 use crate::machine;
+use crate::serving::rounds::Costs;
 
 const CASE: &str = "access-log";
 const CONNECTIONS: usize = 64;

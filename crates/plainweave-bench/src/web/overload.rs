@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::bench::{Bench, SetOnDrop};
+use super::bench::Bench;
 use super::client::{load, run_load, run_overload};
 use super::server::{Kind, Server};
 use super::{descriptors, site};
 use crate::cgroup::Group;
 use crate::report;
+use crate::serving::rounds::SetOnDrop;
 
 const CASE: &str = "overload";
 /// Of one CPU.

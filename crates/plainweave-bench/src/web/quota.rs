@@ -79,7 +79,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, name, "p99_us", "us", p99[n].clone());
         bench.row(CASE, name, "p50_us", "us", p50[n].clone());
         if server.kind != Kind::Nginx {
-            bench.ratio(CASE, name, &p99[n], Some(&p99[0]));
+            bench.ratio(CASE, name, ("ratio_to_nginx", Some(&p99[0])), &p99[n]);
         }
     }
     Ok(())

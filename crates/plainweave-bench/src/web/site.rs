@@ -10,9 +10,9 @@ use anyhow::{Context, ensure};
 /// Files that load asks for.
 pub(super) const FILES: usize = 1000;
 /// Bytes of each.
-pub(super) const SIZE: usize = 1024;
+pub(crate) const SIZE: usize = 1024;
 /// Silence on a checking connection after which it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Three sets of header fields, as clients of three kinds send them.
 pub(super) const FIELDS: [&[(&str, &str)]; 3] = [
@@ -56,7 +56,7 @@ impl Site {
         &self.dir
     }
 
-    pub(super) fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.dir.join("www")
     }
 
@@ -82,28 +82,45 @@ pub(crate) fn path(number: usize) -> String {
 }
 
 /// Returns the content of a file, which names the file in every line.
-pub(super) fn content(number: usize, len: usize) -> Vec<u8> {
+pub(crate) fn content(number: usize, len: usize) -> Vec<u8> {
     let line = format!("this is file number {number:04} of them\n");
     line.bytes().cycle().take(len).collect()
 }
 
 /// A connection that asks for files and compares what comes.
 #[derive(Debug)]
-pub(super) struct Checker {
-    stream: BufReader<TcpStream>,
+pub(crate) struct Checker<S = TcpStream> {
+    stream: BufReader<S>,
     asked: usize,
 }
 
 impl Checker {
-    pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).context("a checking connection")?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::with_capacity(2 * SIZE, stream), asked: 0 })
+        Ok(Self::over(stream))
+    }
+
+    /// Returns the connection alone, without its buffer.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+}
+
+impl<S: Read + Write> Checker<S> {
+    /// Makes one of a stream that is connected, and fails a read that takes too long.
+    pub(crate) fn over(stream: S) -> Self {
+        Self { stream: BufReader::with_capacity(2 * SIZE, stream), asked: 0 }
+    }
+
+    /// Returns what it asks by.
+    pub(crate) fn get_ref(&self) -> &S {
+        self.stream.get_ref()
     }
 
     /// Asks for a path and compares the body; gives the head.
-    pub(super) fn check(&mut self, path: &str, body: &[u8]) -> anyhow::Result<String> {
+    pub(crate) fn check(&mut self, path: &str, body: &[u8]) -> anyhow::Result<String> {
         let fields = FIELDS[self.asked % FIELDS.len()];
         self.asked += 1;
         self.stream.get_mut().write_all(request(path, fields).as_bytes())?;
@@ -117,11 +134,6 @@ impl Checker {
         self.stream.read_exact(&mut got).with_context(|| format!("the body of {path}"))?;
         ensure!(got == body, "{path} came with another content");
         Ok(head)
-    }
-
-    /// Returns the connection alone, without its buffer.
-    pub(super) fn into_stream(self) -> TcpStream {
-        self.stream.into_inner()
     }
 }
 

@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::bench::{Bench, SetOnDrop};
+use super::bench::Bench;
 use super::catalog::Catalog;
 use super::client::{Figures, load, run_load};
 use super::server::{Kind, Server};
 use super::site::{FIELDS, request};
 use super::{descriptors, site};
 use crate::report;
+use crate::serving::rounds::SetOnDrop;
 
 const CASE: &str = "slow-10000";
 /// Of a server's fast clients, in all.

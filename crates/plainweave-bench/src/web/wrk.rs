@@ -1,7 +1,6 @@
 //! wrk, the closed loop: all paths in turn, three sets of header fields.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use super::catalog::Catalog;
 use super::site::{FIELDS, Site};
 use crate::report;
 
-pub(super) fn version() -> String {
+pub(crate) fn version() -> String {
     let output = Command::new("wrk").arg("-v").output();
     let text = output.map_or("not installed".to_owned(), |o| String::from_utf8_lossy(&o.stdout).into_owned());
     text.lines().next().unwrap_or_default().split('[').next().unwrap_or_default().trim().to_owned()
@@ -52,10 +51,10 @@ pub(super) fn script(site: &Site, name: &str, catalog: &Catalog, close: bool) ->
 }
 
 /// Returns the command: one thread, on the CPU of the caller.
-pub(super) fn command(address: SocketAddr, path: &str, connections: usize, length: Duration) -> Command {
+pub(crate) fn command(url: &str, connections: usize, length: Duration) -> Command {
     let mut command = Command::new("wrk");
     command.args(["-t1", &format!("-c{connections}"), &format!("-d{}", length.as_secs().max(1)), "--timeout", "10"]);
-    command.arg(format!("http://{address}{path}"));
+    command.arg(url);
     command
 }
 
@@ -65,7 +64,7 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<f64> {
 }
 
 /// Returns how many requests a run came to. Wrong answers are an error; requests without an answer are reported.
-pub(super) fn requests(output: &Output) -> anyhow::Result<f64> {
+pub(crate) fn requests(output: &Output) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk: {}{text}", String::from_utf8_lossy(&output.stderr));
     ensure!(!text.contains("Non-2xx"), "wrk saw errors: {text}");

@@ -48,7 +48,7 @@ impl Drop for Client {
 /// # Errors
 ///
 /// A client cannot be started, or does not end by itself.
-pub(super) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<Vec<Output>> {
+pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<Vec<Output>> {
     let mut clients = Vec::new();
     for command in commands {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

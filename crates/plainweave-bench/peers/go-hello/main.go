@@ -1,0 +1,28 @@
+// The server of `plainweave-bench http` in Go: net/http with a fixed answer, on one thread for goroutines. Prints its
+// address; ends when its standard input does.
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+)
+
+func main() {
+	runtime.GOMAXPROCS(1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(listener.Addr())
+	body := []byte("Hello, World!")
+	go http.Serve(listener, http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+		response.Header()["Content-Type"] = []string{"text/plain"}
+		response.Write(body)
+	}))
+	io.Copy(io.Discard, os.Stdin)
+}

@@ -1,0 +1,17 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- The server of `plainweave-bench http` on Warp, with a fixed answer. Prints its address.
+module Main (main) where
+
+import Network.HTTP.Types (status200)
+import Network.Wai (responseLBS)
+import Network.Wai.Handler.Warp (defaultSettings, openFreePort, runSettingsSocket)
+import System.IO (hFlush, stdout)
+
+main :: IO ()
+main = do
+  (port, listener) <- openFreePort
+  putStrLn ("127.0.0.1:" ++ show port)
+  hFlush stdout
+  let answer = responseLBS status200 [("Content-Type", "text/plain"), ("Content-Length", "13")] "Hello, World!"
+  runSettingsSocket defaultSettings listener (\_ respond -> respond answer)

@@ -1,0 +1,164 @@
+//! A server under a quota, and all rates one after the other.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+
+use crate::cache::server as cache;
+use crate::cgroup::Group;
+use crate::serving::Driver;
+use crate::web::server::plainweave_program;
+
+/// Memory of a cache: enough for all keys.
+const MEGABYTES: usize = 256;
+
+/// A server.
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    pub(super) name: String,
+    kind: cache::System,
+    arguments: Vec<String>,
+}
+
+impl System {
+    pub(super) fn memcached() -> Self {
+        Self { name: "memcached".to_owned(), kind: cache::System::Memcached, arguments: Vec::new() }
+    }
+
+    pub(super) fn ours(mode: &str, driver: Driver) -> Self {
+        let kind = if driver == Driver::Uring { cache::System::Uring } else { cache::System::IdleConn };
+        let driver = driver.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+        let arguments = vec!["--mode".to_owned(), mode.to_owned()];
+        Self { name: format!("plainweave {driver} {mode}"), kind, arguments }
+    }
+}
+
+/// What came of a rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    pub(super) target: f64,
+    /// Answers a second.
+    pub(super) rate: f64,
+    /// In microseconds; `None`: nothing was answered.
+    pub(super) p99: Option<f64>,
+    pub(super) errors: f64,
+    /// Whether the client was on time.
+    pub(super) counts: bool,
+}
+
+/// What all servers get.
+pub(super) struct Bench {
+    pub(super) connections: usize,
+    pub(super) keys: usize,
+    pub(super) share: f64,
+    pub(super) workers: usize,
+    pub(super) length: Duration,
+}
+
+impl Bench {
+    /// Returns the requests a second that a server answers in a closed loop.
+    pub(super) fn peak(&self, system: &System, updates: u8) -> anyhow::Result<f64> {
+        let server = self.start(system)?;
+        let csv = csv();
+        let length = format!("{}ms", (self.length * 2).as_millis());
+        let mut command = self.load(&server, updates)?;
+        command.args(["--duration", &length]).arg("--csv").arg(&csv);
+        let text = run(&mut command, &csv)?;
+        let rate = text.lines().find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
+        let rate: f64 = rate.with_context(|| format!("no rate in {text}"))?;
+        ensure!(rate > 0.0, "no request was answered");
+        Ok(rate)
+    }
+
+    /// Starts a server and offers it all rates.
+    pub(super) fn sweep(&self, system: &System, updates: u8, rates: &[f64]) -> anyhow::Result<Vec<Point>> {
+        let server = self.start(system)?;
+        let csv = csv();
+        let list: Vec<_> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
+        let mut command = self.load(&server, updates)?;
+        command.args(["--rates", &list.join(","), "--arrivals", "fb_ia"]);
+        command.args(["--pause", "200ms", "--duration", &format!("{}ms", self.length.as_millis())]);
+        command.arg("--csv").arg(&csv);
+        let points = points(&run(&mut command, &csv)?)?;
+        ensure!(points.len() == rates.len(), "{} of {} rates were measured", points.len(), rates.len());
+        Ok(points)
+    }
+
+    /// Starts a server under its quota, and stores the keys.
+    fn start(&self, system: &System) -> anyhow::Result<cache::Server> {
+        let group = Group::new("cache-sweep", &["cpu", "cpuacct"]);
+        let group = group.and_then(|group| group.limit(self.share * self.workers as f64).map(|()| group));
+        let group = group.context("no control group of version 1 with a CPU quota is available here")?;
+        let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
+        let server = cache::Server::start_workers(system.kind, MEGABYTES, self.workers, Some(group), &arguments)?;
+        let mut command = self.command(&server)?;
+        let stored = command.args(["-c", "1", "-n", "1", "--timeout", "60s"]).output()?;
+        ensure!(stored.status.success(), "the keys were not stored: {}", String::from_utf8_lossy(&stored.stderr));
+        Ok(server)
+    }
+
+    fn load(&self, server: &cache::Server, updates: u8) -> anyhow::Result<Command> {
+        let mut command = self.command(server)?;
+        let updates = (f64::from(updates) / 100.0).to_string();
+        command.args(["--no-load", "--set-ratio", &updates, "-c", &self.connections.to_string()]);
+        Ok(command)
+    }
+
+    fn command(&self, server: &cache::Server) -> anyhow::Result<Command> {
+        let program = plainweave_program().context("the program plainweave is not beside plainweave-bench")?;
+        let mut command = Command::new(program);
+        command.env_remove("PLAINWEAVE_IO").args(["load", "cache", &server.address.to_string()]);
+        command.args(["--keys", &self.keys.to_string(), "--key-size", "fb_key", "--value-size", "fb_value"]);
+        // More than a server can bear is what is offered.
+        command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1", "--min-rate", "0"]);
+        Ok(command)
+    }
+}
+
+fn csv() -> PathBuf {
+    std::env::temp_dir().join(format!("plainweave-bench-sweep-{}.csv", std::process::id()))
+}
+
+/// Runs a load, whose exit code also says that a point does not count, and returns what it wrote.
+fn run(command: &mut Command, csv: &PathBuf) -> anyhow::Result<String> {
+    let _ = std::fs::remove_file(csv);
+    let output = command.output().context("cannot run plainweave load")?;
+    let text = std::fs::read_to_string(csv);
+    let _ = std::fs::remove_file(csv);
+    text.with_context(|| format!("plainweave load: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Reads the table of a load at several rates.
+fn points(text: &str) -> anyhow::Result<Vec<Point>> {
+    let mut lines = text.lines();
+    let names: Vec<_> = lines.next().unwrap_or_default().split(',').collect();
+    let point = |line: &str| {
+        let fields: HashMap<_, _> = names.iter().copied().zip(line.split(',')).collect();
+        let find = |name: &str| fields.get(name).and_then(|field| field.parse::<f64>().ok());
+        let need = |name: &str| find(name).with_context(|| format!("no {name} in {line}"));
+        Ok(Point {
+            target: need("intended_rate")?,
+            rate: need("rate")?,
+            p99: find("latency_p99"),
+            errors: need("errors")?,
+            counts: need("valid")? == 1.0,
+        })
+    };
+    lines.map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_table_is_read_by_its_names() {
+        let text = "step,intended_rate,rate,errors,latency_p99,valid\n1,100,99.5,0,250,1\n2,200,0,3,,0\n";
+        let points = super::points(text).unwrap();
+        assert!(points.len() == 2 && points[0].counts && points[0].p99 == Some(250.0) && points[0].target == 100.0);
+        assert!(!points[1].counts && points[1].p99.is_none() && points[1].errors == 3.0);
+        assert!(super::points("step,rate\n1,5\n").is_err());
+    }
+}

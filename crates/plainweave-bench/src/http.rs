@@ -1,0 +1,160 @@
+//! The HTTP library and `plainweave web` beside their peers, in CPU time of the server per request.
+//!
+//! All servers of a case run at once, each in processes of its own on CPU 0 with one worker; clients on CPU 1 load them
+//! in turn, those of closed loops in slices of 50 ms, so that all see the same machine in the same second. What counts
+//! are ratios of the same round: to the peers, and to `limit`, a raw epoll loop that sends a fixed answer. Answers are
+//! checked before the load and now and then while it runs.
+
+mod bench;
+mod h2;
+mod handshakes;
+mod hello;
+mod kind;
+mod seed;
+mod servers;
+mod system;
+mod tls;
+mod versions;
+mod websocket;
+mod websocket_server;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::machine;
+use crate::names;
+use crate::report::{self, Report};
+use crate::serving::seconds;
+use crate::web::site::Site;
+use bench::Bench;
+pub(crate) use servers::{Flags as ServerFlags, serve};
+
+/// The HTTP library and web server: a fixed answer, TLS, handshakes, WebSocket, HTTP/2.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    /// Print the cases and what they measure, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only these
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<String>,
+
+    #[command(flatten)]
+    size: Size,
+}
+
+/// A fixed answer through the HTTP library, beside its peers: the cases hello and seed of `http`.
+#[derive(Args, Debug)]
+pub(crate) struct HelloFlags {
+    #[command(flatten)]
+    size: Size,
+}
+
+/// How much is measured.
+#[derive(Args, Debug)]
+struct Size {
+    /// Rounds; in each, every system gets its turn
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Load on a system in a round
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Connections that are kept alive
+    #[arg(long, value_name = "N", default_value = "64")]
+    connections: NonZeroUsize,
+
+    /// Connections at a time of the case seed, and handshakes at once
+    #[arg(long, value_name = "N", default_value = "1000")]
+    crowd: NonZeroUsize,
+
+    /// Requests of the case seed
+    #[arg(long, value_name = "N", default_value = "10000")]
+    requests: NonZeroUsize,
+
+    /// Messages of a turn of the case websocket
+    #[arg(long, value_name = "N", default_value = "60000")]
+    messages: NonZeroUsize,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A case: its name, what it measures, how.
+struct Case {
+    name: &'static str,
+    summary: &'static str,
+    run: fn(&mut Bench) -> anyhow::Result<()>,
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "hello",
+        summary: "CPU per request, a fixed answer of 13 bytes through the library, 64 connections kept alive",
+        run: hello::run,
+    },
+    Case {
+        name: "seed",
+        summary: "the same answer, 10,000 requests, 1,000 at a time, a connection for each; failures",
+        run: seed::run,
+    },
+    Case { name: "tls", summary: "CPU per request, files of 1 KiB by TLS 1.3, 64 connections", run: tls::run },
+    Case {
+        name: "handshakes",
+        summary: "p99 of 64 connections by TLS beside 1,000 full handshakes at once (ECDSA P-256)",
+        run: handshakes::run,
+    },
+    Case { name: "websocket", summary: "CPU per message, echo of 64 bytes on 64 connections", run: websocket::run },
+    Case { name: "h2", summary: "CPU per request, files of 1 KiB by HTTP/2, 32 streams of a connection", run: h2::run },
+];
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        CASES.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        return Ok(());
+    }
+    names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
+    measure("http", &flags.size, |name| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name))
+}
+
+pub(crate) fn run_hello(flags: &HelloFlags) -> anyhow::Result<()> {
+    measure("hello", &flags.size, |name| ["hello", "seed"].contains(&name))
+}
+
+fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let mut bench = Bench {
+        experiment,
+        runs: size.runs.get(),
+        turn: size.seconds,
+        connections: size.connections.get(),
+        crowd: size.crowd.get(),
+        requests: size.requests.get(),
+        messages: size.messages.get(),
+        site: Site::new()?,
+        facts: Vec::new(),
+        rows: Vec::new(),
+        absent: Vec::new(),
+    };
+    for case in CASES.iter().filter(|case| wanted(case.name)) {
+        (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
+    }
+    let mut parameters = vec![
+        ("rounds", format!("{}, the systems in turn, {} s for each", size.runs, size.seconds.as_secs_f64())),
+        ("connections", format!("{} kept alive, or {} at a time", size.connections, size.crowd)),
+        ("placement", "servers on CPU 0 with one worker each, client on CPU 1".to_owned()),
+    ];
+    if machine::cpus() < 2 {
+        parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
+    }
+    parameters.extend(versions::all());
+    let Bench { facts, rows, absent, .. } = bench;
+    parameters.extend(facts);
+    Report { experiment, parameters, rows, absent }.publish(size.out.as_deref())
+}

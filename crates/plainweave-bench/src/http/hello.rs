@@ -1,0 +1,57 @@
+//! A fixed answer over connections that are kept alive: what a library adds to the calls that it makes.
+
+use anyhow::Context;
+
+use super::bench::Bench;
+use super::kind::BODY;
+use super::system::{OTHERS, SYSTEMS, System};
+use crate::machine;
+use crate::report;
+use crate::serving::process::Process;
+use crate::serving::rounds::Rounds;
+use crate::web::site::Checker;
+use crate::web::wrk;
+
+const CASE: &str = "hello";
+
+pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
+    if !machine::installed("wrk") {
+        bench.missing(CASE, "wrk is not installed");
+        return Ok(());
+    }
+    let servers = start(bench, CASE)?;
+    let mut checkers = Vec::new();
+    for (system, server) in &servers {
+        let mut checker = Checker::connect(server.address)?;
+        let head = checker.check("/", BODY.as_bytes()).context(system.name)?;
+        bench.facts.push(("head", format!("{}: {} bytes", system.name, head.len())));
+        checkers.push((system.name, checker));
+    }
+    let sample = |count: usize| {
+        let among = checkers.len();
+        let (name, checker) = &mut checkers[count % among];
+        checker.check("/", BODY.as_bytes()).map(|_| ()).context(*name)
+    };
+    let connections = bench.connections;
+    let load = |server: &Process, length| wrk::command(&format!("http://{}/", server.address), connections, length);
+    let rounds = Rounds { name: &format!("{}: {CASE}", bench.experiment), runs: bench.runs, turn: bench.turn };
+    let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
+    let costs = rounds.run(&processes, load, wrk::requests, sample)?;
+    let named: Vec<_> = servers.iter().map(|(system, _)| system.name).zip(costs).collect();
+    bench.compare(CASE, ["cpu_us_per_request", "requests_per_second"], &named, OTHERS);
+    Ok(())
+}
+
+/// Starts all systems that there are.
+pub(super) fn start(bench: &mut Bench, case: &str) -> anyhow::Result<Vec<(System, Process)>> {
+    let mut servers = Vec::new();
+    for system in SYSTEMS {
+        report::progress(&format!("{}: {case}, starting {}", bench.experiment, system.name));
+        match system.start(&bench.site) {
+            Ok(server) => servers.push((system, server)),
+            Err(error) if system.is_optional() => bench.missing(system.name, format!("{error:#}")),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(servers)
+}
