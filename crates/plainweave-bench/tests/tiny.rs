@@ -583,6 +583,7 @@ fn wrong_parameters_of_the_thesis_are_refused() {
         ("fib", "--n=31", 2, "from 1 to 30"),
         ("creation", "--tasks=-1", 2, "from 1 to 100000000"),
         ("overload-stages", "--load=0", 2, "from 0.01 to 10"),
+        ("queues", "--threads=3", 2, "an even number from 2 to 1000"),
     ] {
         let (exit, text) = run(&[experiment, option]);
         let name = option.split('=').next().unwrap();
