@@ -222,7 +222,10 @@ impl<T: Table> Run<'_, T> {
         report::progress(&format!("{}: {what}, {workers} workers", self.experiment.name));
         let repetition = || system.repetition(self.experiment, plan, workers, self.length, false);
         match c2c::near(workers, !self.flags.far, repetition) {
-            Ok((figures, _)) => self.add(plan, system, workers, figures)?,
+            Ok((mut figures, far)) => {
+                figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
+                self.add(plan, system, workers, figures)?;
+            }
             Err(error) if system.is_ours() => return Err(error.context(what)),
             Err(error) => {
                 self.lacks(what, format!("{error:#}"));

@@ -6,7 +6,7 @@ use anyhow::Context;
 pub(super) type Figure = (&'static str, f64);
 
 /// Units by metric: what a child may report. The first are those of the published panels.
-pub(super) const METRICS: [(&str, &str); 33] = [
+pub(super) const METRICS: [(&str, &str); 34] = [
     ("throughput", "1/s"),
     ("time_ms", "ms"),
     ("p50_us", "us"),
@@ -40,6 +40,7 @@ pub(super) const METRICS: [(&str, &str); 33] = [
     ("clock_readings", "count"),
     ("clock_ns", "ns"),
     ("clock_ppm", "ppm"),
+    ("far_repetitions", "count"),
 ];
 
 /// Returns a metric with its unit.

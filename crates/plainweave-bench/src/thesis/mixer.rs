@@ -66,7 +66,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         "silos" => 2,
         _ => 1,
     },
-    lacks: |plan, _| (plan.word("pools") != "single").then_some(NO_POOLS),
+    lacks: |plan, system| match plan.word("pools") {
+        "single" => (system == "may").then_some("its coroutines that yield may keep others from running for ever"),
+        _ => Some(NO_POOLS),
+    },
 };
 
 fn pools(plan: &Plan, workers: usize) -> Vec<usize> {

@@ -49,11 +49,12 @@ const STEALS: &[&str] = &[
 ];
 
 const CASES: &[Case] = &[
-    case("base", "", "one spawner, without a pause"),
+    case("base", "", "one spawner, without a pause; it copies a random template, as in the text"),
+    case("code", "copy=handler", "the same, each handler copies the first template, as in the code"),
     case("delay-spin", "delay=spin", "the same, each handler computes for 500 ns"),
     case("delay-sleep", "delay=sleep packets=5000", "the same, each handler has its thread sleep for 500 ns")
         .full("packets=50000"),
-    case("10m", "packets=500000", "one spawner, many packets").full("packets=10000000"),
+    case("10m", "packets=200000", "one spawner, many packets").full("packets=10000000"),
     case("spawners", "spawners=4", "four spawners"),
     case("nearest", "", "base, with victims among the nearest 20 or 13 on a ring").policies(NEAR),
     case("steals", "", "base, with other victims and amounts: attempts to steal").policies(STEALS),
