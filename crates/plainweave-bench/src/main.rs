@@ -20,14 +20,17 @@ mod mode;
 mod names;
 mod program;
 mod queues;
+mod random;
 mod report;
 mod sample;
 mod scatter;
 mod serving;
 mod shapes;
+mod shim;
 mod stall;
 mod store;
 mod storm;
+mod thesis;
 mod trace_svg;
 mod web;
 
@@ -58,6 +61,24 @@ enum Experiment {
     Compose(compose::Flags),
     #[command(hide = true)]
     ComposeChild(compose::ChildFlags),
+    /// Packets, as the OCaml schedulers' thesis has them: one fiber each, spawned without a pause
+    Packets(thesis::Flags<thesis::Packets>),
+    /// The thesis's chains of tasks that read a packet: is it still in the cache?
+    CacheEffects(thesis::Flags<thesis::CacheEffects>),
+    /// The thesis's chains of tasks, few of which sleep for long
+    Bimodal(thesis::Flags<thesis::Bimodal>),
+    /// The thesis's audio mixer: fibers that yield until their time, and sends that are late
+    Mixer(thesis::Flags<thesis::Mixer>),
+    /// The thesis's binomial options: a task for each time step
+    Options(thesis::Flags<thesis::OptionPricing>),
+    /// The thesis's Fibonacci numbers: spawn and join
+    Fib(thesis::Flags<thesis::Fib>),
+    /// Stages with a pool each against stealing, at loads below and above the capacity
+    OverloadStages(thesis::Flags<thesis::OverloadStages>),
+    /// How fast one fiber creates others, and how long they take to end
+    Creation(thesis::Flags<thesis::Creation>),
+    #[command(hide = true)]
+    ThesisChild(thesis::ChildFlags),
     Storm(storm::Flags),
     #[command(hide = true)]
     StormChild(storm::ChildFlags),
@@ -91,6 +112,15 @@ fn main() -> ExitCode {
         Experiment::Stall(flags) => stall::run(&flags),
         Experiment::Compose(flags) => compose::run(&flags),
         Experiment::ComposeChild(flags) => compose::run_child(&flags),
+        Experiment::Packets(flags) => thesis::run(&flags),
+        Experiment::CacheEffects(flags) => thesis::run(&flags),
+        Experiment::Bimodal(flags) => thesis::run(&flags),
+        Experiment::Mixer(flags) => thesis::run(&flags),
+        Experiment::Options(flags) => thesis::run(&flags),
+        Experiment::Fib(flags) => thesis::run(&flags),
+        Experiment::OverloadStages(flags) => thesis::run(&flags),
+        Experiment::Creation(flags) => thesis::run(&flags),
+        Experiment::ThesisChild(flags) => thesis::run_child(&flags),
         Experiment::Storm(flags) => storm::run(&flags),
         Experiment::StormChild(flags) => storm::run_child(&flags),
         Experiment::Cache(flags) => cache::run(&flags),

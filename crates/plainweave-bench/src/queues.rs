@@ -37,9 +37,17 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "1000000")]
     items: NonZeroUsize,
 
-    /// Repetitions of each measurement
-    #[arg(long, value_name = "N", default_value = "5")]
-    runs: NonZeroUsize,
+    /// Threads of the thesis' queue, an even number [default: 2; 120 with --full]
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = even)]
+    threads: Vec<usize>,
+
+    /// Repetitions of each measurement [default: 5; 10 with --full]
+    #[arg(long, value_name = "N")]
+    runs: Option<NonZeroUsize>,
+
+    /// The thesis' queue in its published size
+    #[arg(long)]
+    full: bool,
 
     /// Take what 2 threads do however far apart the CPUs are
     #[arg(long)]
@@ -48,6 +56,26 @@ pub(crate) struct Flags {
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+fn even(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n: &usize| (2..=1000).contains(n) && n.is_multiple_of(2));
+    number.ok_or_else(|| "an even number from 2 to 1000".to_owned())
+}
+
+impl Flags {
+    fn runs(&self) -> usize {
+        self.runs.map_or(if self.full { 10 } else { 5 }, NonZeroUsize::get)
+    }
+
+    /// Returns the numbers of threads of a case.
+    fn threads(&self, case: &Case) -> Vec<usize> {
+        match (case.threads, &self.threads[..]) {
+            ([], []) => vec![if self.full { 120 } else { 2 }],
+            ([], given) => given.to_vec(),
+            (fixed, _) => fixed.to_vec(),
+        }
+    }
 }
 
 /// One repetition.
@@ -66,12 +94,12 @@ struct Case {
     name: &'static str,
     summary: &'static str,
     systems: &'static [&'static str],
-    /// Numbers of threads.
+    /// Numbers of threads; none: as `--threads` says.
     threads: &'static [usize],
     run: fn(&Job) -> anyhow::Result<f64>,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case {
         name: "own-fifo",
         summary: "a run queue of 256 with 100 items in it: push, pop the oldest; no thief",
@@ -115,6 +143,13 @@ const CASES: [Case; 8] = [
         run: shared::queue,
     },
     Case {
+        name: "thesis",
+        summary: "the thesis' queue: every second one of many threads enqueues, the others dequeue",
+        systems: &shared::THESIS,
+        threads: &[],
+        run: shared::halves,
+    },
+    Case {
         name: "pairs",
         summary: "a shared queue with 100 items in it: every thread pushes and pops alternately",
         systems: &shared::SYSTEMS,
@@ -155,7 +190,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name)) {
-        for &threads in case.threads {
+        for threads in flags.threads(case) {
             rows.extend(measure(case, threads, flags)?);
         }
     }
@@ -182,8 +217,8 @@ fn measure(case: &Case, threads: usize, flags: &Flags) -> anyhow::Result<Vec<Row
     };
     let mut rows: Vec<Row> = case.systems.iter().map(|system| row(system, "ns_per_item", "ns")).collect();
     let mut far = 0;
-    for run in 0..flags.runs.get() {
-        report::progress(&format!("queues: {}, {threads} threads: {run} of {}", case.name, flags.runs));
+    for run in 0..flags.runs() {
+        report::progress(&format!("queues: {}, {threads} threads: {run} of {}", case.name, flags.runs()));
         for (system, row) in case.systems.iter().zip(&mut rows) {
             let (ns, was_far) = c2c::near(threads, !flags.far, || repetition(case, system, threads, flags))?;
             row.values.push(ns);

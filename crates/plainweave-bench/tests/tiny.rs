@@ -400,6 +400,206 @@ fn storm() {
     }
 }
 
+/// Runs one of the thesis's experiments, tiny, and checks what its rows have. Each child checks its own work.
+fn thesis(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
+    let length = ["--iterations", "3", "--workers", "2", "--far", "--systems", "plainweave,tokio,threads,may"];
+    let rows = rows(experiment, &[&length[..], args].concat());
+    let value = |row: &Vec<String>| row[6].parse::<f64>().unwrap();
+    let throughputs: Vec<_> = rows.iter().filter(|row| row[4] == "throughput").collect();
+    assert!(throughputs.iter().all(|row| value(row) > 0.0 && row[11] == "2"), "two iterations count: {throughputs:?}");
+    for row in throughputs {
+        let of = |metric: &str| {
+            let found = rows.iter().find(|r| r[1..4] == row[1..4] && r[4] == metric);
+            found.map(value)
+        };
+        let quantiles: Vec<_> = ["p50_us", "p99_us", "p999_us", "p9999_us"].iter().filter_map(|p| of(p)).collect();
+        assert!(quantiles.is_sorted() && matches!(quantiles.len(), 0 | 4), "{row:?}: {quantiles:?}");
+        let jain = of("jain").unwrap();
+        assert!((0.499..=1.0).contains(&jain) && of("executed_least") <= of("executed_most"), "{row:?}: {jain}");
+        let ours = row[2].starts_with("plainweave");
+        for metric in ["insert_retries", "steal_attempts", "steals"] {
+            assert_eq!(of(metric).is_some(), ours, "{metric} of {row:?}");
+        }
+        assert!(of("clock_ppm").is_none_or(|ppm| ppm > 0.0 && of("clock_ns") > Some(0.0)), "{row:?}");
+    }
+    rows
+}
+
+/// Checks that all of these systems have this metric of a case; how many there are of ours is given.
+#[track_caller]
+fn has(rows: &[Vec<String>], case: &str, metric: &str, ours: usize, others: &[&str]) {
+    let systems = rows.iter().filter(|row| row[1] == case && row[4] == metric).map(|row| row[2].as_str());
+    let (own, peers): (Vec<_>, Vec<_>) = systems.partition(|system| system.starts_with("plainweave"));
+    assert!(own.len() == ours && peers == others, "{metric} of {case}: {own:?}, {peers:?}");
+}
+
+const PEERS: [&str; 3] = ["tokio", "threads", "may"];
+
+#[test]
+fn packets() {
+    let rows = thesis("packets", &["--packets", "300", "--policy", "fifo,ot-fifo-base", "--modes", "anytime/own"]);
+    for case in ["base", "code", "delay-spin", "delay-sleep", "10m", "spawners", "nearest", "steals"] {
+        has(&rows, &format!("{case} packets=300"), "throughput", 2, &PEERS);
+        has(&rows, &format!("{case} packets=300"), "rank_error", 2, &[]);
+    }
+    let swept =
+        ["--cases", "base", "--packets", "40,80", "--copy", "handler", "--delay", "suspend", "--in-flight", "8"];
+    let rows =
+        rows_in("packets-swept", "packets", &[&swept[..], &["--systems", "tokio", "--workers", "2", "--far"]].concat());
+    for packets in ["40", "80"] {
+        let case = format!("base packets={packets} copy=handler delay=suspend in-flight=8");
+        has(&rows, &case, "p9999_us", 0, &["tokio"]);
+    }
+}
+
+/// Those of a case's own policies that differ in their victims.
+#[test]
+fn packets_near_and_steals() {
+    let args = ["--cases", "nearest,steals", "--packets", "200", "--systems", "plainweave", "--far"];
+    let rows = rows_in("packets-steals", "packets", &args);
+    for case in ["nearest packets=200", "steals packets=200"] {
+        has(&rows, case, "steal_attempts_per_task", 12, &[]);
+    }
+    let near = "plainweave ot-lifo-base:victim=near:13 before-start/shared";
+    assert!(rows.iter().any(|row| row[2] == near), "{rows:?}");
+}
+
+#[test]
+fn cache_effects() {
+    let rows = thesis("cache-effects", &["--packets", "100"]);
+    for case in ["base", "text", "sequential"] {
+        has(&rows, &format!("{case} packets=100"), "p99_us", 4, &PEERS);
+    }
+}
+
+#[test]
+fn bimodal() {
+    let size = ["--packets", "200", "--heavy", "5", "--sleep-ms", "2", "--policy", "fifo,ot-stochastic"];
+    let rows = thesis("bimodal", &size);
+    let case = |name: &str| format!("{name} packets=200 heavy=5 sleep-ms=2");
+    for name in ["base", "text", "suspend"] {
+        has(&rows, &case(name), "p99_us", 2, &PEERS);
+    }
+    has(&rows, &case("staged"), "p99_us", 2, &[]);
+    let slow = |row: &&Vec<String>| row[4] == "p9999_us" && row[6].parse::<f64>().unwrap() < 4000.0;
+    assert_eq!(rows.iter().find(slow), None, "a heavy packet sleeps twice");
+}
+
+#[test]
+fn mixer() {
+    let size = ["--mixers", "2,4", "--rounds", "4", "--frame-ms", "3", "--policy", "fifo", "--workers", "2,3"];
+    let length = ["--iterations", "2", "--far", "--systems", "plainweave,tokio,threads,may"];
+    let rows = rows("mixer", &[&size[..], &length].concat());
+    for mixers in [2, 4] {
+        for (case, ours, peers) in [("base", 2, &PEERS[..2]), ("staged", 1, &[]), ("silos", 2, &[])] {
+            let case = format!("{case} mixers={mixers} rounds=4 frame-ms=3");
+            let peers = [peers, peers].concat();
+            has(&rows, &case, "breach_rate", ours, &peers);
+            has(&rows, &case, "excellent_share", ours, &peers);
+        }
+    }
+    let html = std::fs::read_to_string(folder_of("mixer").join("mixer.html")).unwrap();
+    assert!(html.contains("this needs at least 3") && html.contains("are Plainweave's alone"), "{html}");
+}
+
+#[test]
+fn options() {
+    let rows = thesis("options", &["--options", "60", "--deep", "100", "--deep-in", "10", "--policy", "ot-lifo-base"]);
+    for case in ["base", "text", "known"] {
+        has(&rows, &format!("{case} options=60 deep=100 deep-in=10"), "p99_us", 1, &PEERS);
+    }
+}
+
+#[test]
+fn fib() {
+    let rows = thesis("fib", &["--n", "8"]);
+    has(&rows, "base n=8", "time_ms", 4, &PEERS);
+    let executed = |row: &&Vec<String>| matches!(&*row[4], "executed_least" | "executed_most");
+    assert!(rows.iter().filter(executed).all(|row| row[6].parse::<f64>().unwrap() <= 67.0), "fib(8) takes 67 calls");
+}
+
+#[test]
+fn creation() {
+    let rows = thesis("creation", &["--tasks", "300"]);
+    for metric in ["create_ns", "created_per_s", "drain_ms"] {
+        has(&rows, "base tasks=300", metric, 9, &PEERS);
+        has(&rows, "work tasks=300", metric, 9, &PEERS);
+    }
+}
+
+#[test]
+fn overload_stages() {
+    let size = ["--load", "0.3,2", "--seconds", "0.1", "--work-us", "200", "--queue", "10", "--policy", "fifo"];
+    let rows = thesis("overload-stages", &size);
+    let rest = "seconds=0.1 work-us=200 queue=10";
+    for load in ["0.3", "2"] {
+        for metric in ["shed_share", "backlog_p99", "backlog_spread", "offered_per_s"] {
+            has(&rows, &format!("stealing load={load} {rest}"), metric, 1, &PEERS);
+            has(&rows, &format!("staged load={load} {rest}"), metric, 1, &[]);
+        }
+    }
+    let shed = rows.iter().filter(|row| row[1].contains("load=2") && row[4] == "shed_share");
+    assert!(shed.clone().all(|row| row[6].parse::<f64>().unwrap() > 0.0), "at twice the capacity some are shed");
+}
+
+/// One program that takes the experiment's name.
+#[test]
+fn the_thesis_on_go() {
+    if !["/usr/local/go/bin/go", "/usr/bin/go"].iter().any(|path| Path::new(path).exists()) {
+        return; // Reported as not measured.
+    }
+    for (experiment, size) in [
+        ("packets", &["--packets=200"][..]),
+        ("cache-effects", &["--packets=50"]),
+        ("bimodal", &["--packets=100", "--heavy=5", "--sleep-ms=1"]),
+        ("mixer", &["--mixers=2", "--rounds=3", "--frame-ms=2"]),
+        ("options", &["--options=50", "--deep=100"]),
+        ("fib", &["--n=8"]),
+        ("creation", &["--tasks=200"]),
+        ("overload-stages", &["--load=0.5", "--seconds=0.1", "--work-us=100"]),
+    ] {
+        let common = ["--systems", "go", "--iterations", "2", "--workers", "2", "--far"];
+        let rows = rows_in(&format!("go-{experiment}"), experiment, &[&common[..], size].concat());
+        let throughput = |row: &&Vec<String>| row[4] == "throughput" && row[6].parse::<f64>().unwrap() > 0.0;
+        assert!(rows.iter().filter(throughput).count() >= 1, "{experiment}: {rows:?}");
+    }
+}
+
+#[test]
+fn wrong_parameters_of_the_thesis_are_refused() {
+    for (experiment, option, code, range) in [
+        ("packets", "--packets=0", 2, "from 1 to 100000000"),
+        ("packets", "--spawners=1001", 2, "from 1 to 1000"),
+        ("packets", "--delay=nap", 2, "one of none, spin, sleep, suspend"),
+        ("packets", "--workers=0", 2, "1..=1024"),
+        ("packets", "--iterations=0", 2, "1..=50"),
+        ("packets", "--dropped=6", 1, "from 0 to 5"),
+        ("packets", "--cases=nonsense", 1, "delay-spin, delay-sleep, 10m"),
+        ("packets", "--systems=nonsense", 1, "plainweave, tokio, go, threads, may"),
+        ("packets", "--policy=nonsense", 1, "there are: fifo"),
+        ("packets", "--modes=nonsense", 1, "anytime/own"),
+        ("cache-effects", "--reads=0", 2, "from 1 to 100000"),
+        ("bimodal", "--heavy=101", 2, "from 0 to 100, perhaps with a fraction"),
+        ("bimodal", "--sleeps=4", 1, "from 0 to 3, the tasks of --chain"),
+        ("mixer", "--mix-share=80", 1, "from 1 to 79"),
+        ("mixer", "--bytes=1", 2, "from 2 to 1000000"),
+        ("options", "--deep=20001", 2, "from 1 to 20000"),
+        ("fib", "--n=31", 2, "from 1 to 30"),
+        ("creation", "--tasks=-1", 2, "from 1 to 100000000"),
+        ("overload-stages", "--load=0", 2, "from 0.01 to 10"),
+        ("queues", "--threads=3", 2, "an even number from 2 to 1000"),
+    ] {
+        let (exit, text) = run(&[experiment, option]);
+        let name = option.split('=').next().unwrap();
+        assert!(exit == Some(code) && text.contains(range), "{experiment} {option}: {exit:?} {text}");
+        assert!(text.contains(name) || code == 1, "{experiment} {option}: {text}");
+    }
+    let (exit, text) = run(&["bimodal", "--cases=staged", "--workers=1", "--systems=plainweave"]);
+    assert!(exit == Some(1) && text.contains("--workers 1: this needs at least 2"), "{text}");
+    let (exit, text) = run(&["overload-stages", "--list"]);
+    assert!(exit == Some(0) && text.contains("a pool for each stage"), "{text}");
+}
+
 #[test]
 fn wrong_sizes_of_compose_and_storm_are_refused() {
     let refused = |args: &[&str], code: i32, parts: &[&str]| {

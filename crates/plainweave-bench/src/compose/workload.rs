@@ -1,8 +1,8 @@
 //! The workload: a burst of packets, some of which bring a slow job, on one pool or on two.
 //!
-//! The packets are those of the OCaml schedulers' thesis: ten templates of 2000 and more bytes, a copy of which is
-//! searched for line ends by a fiber of its own. One fiber spawns them. It does not pause, but waits while as many as
-//! may be under way are; the thesis's own spawner waits likewise, for a place in a full queue.
+//! The packets are those of the OCaml schedulers' thesis (`thesis/packets`). The fiber that spawns them does not pause,
+//! but waits while as many as may be under way are; the thesis's own spawner waits likewise, for a place in a full
+//! queue.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
-use hdrhistogram::Histogram;
 use plainweave::Builder;
 use plainweave::policy::PRIORITY;
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::sync::Semaphore;
 
 use crate::mode::Mode;
+use crate::shim::{self, Fibers};
+use crate::thesis::ledger::Outcome;
+use crate::thesis::packets::{Delay, Load, burst};
 use crate::{machine, report};
 
 /// One repetition on one system.
@@ -77,78 +79,20 @@ pub(crate) struct Size {
 
 /// Urgency of the fibers, for the policies that heed it.
 const JOB_PRIORITY: u8 = PRIORITY - 64;
-const TEMPLATES: usize = 10;
 
-/// A packet, and where its line ends are.
-struct Template {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-fn templates() -> Vec<Template> {
-    let template = |i: usize| {
-        let ends: Vec<_> = (1..300).filter(|k| k % (20 + i) == 0).collect();
-        let mut bytes = vec![b'-'; 2000 + 30 * i];
-        ends.iter().for_each(|end| bytes[*end] = b'\n');
-        Template { bytes, ends }
-    };
-    (0..TEMPLATES).map(template).collect()
-}
-
-/// What one worker has done.
-struct Log {
-    latencies: Histogram<u64>,
-    packets: u64,
-    wrong: u64,
-    last: Option<Instant>,
-}
-
-impl Log {
-    fn new() -> Self {
-        let latencies = Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds");
-        Self { latencies, packets: 0, wrong: 0, last: None }
-    }
-}
-
-/// What the fibers of an iteration share.
-struct Iteration {
+/// What the jobs of an iteration share.
+struct Jobs {
     case: Case,
     length: Duration,
-    templates: Arc<Vec<Template>>,
-    /// Permits to spawn a packet.
-    room: Semaphore,
-    side: Pool,
-    /// By worker of the packets' pool; only that one's fibers lock it.
-    logs: Vec<Mutex<Log>>,
-    jobs: AtomicU64,
-    last_job: Mutex<Option<Instant>>,
+    done: AtomicU64,
+    last: Mutex<Option<Instant>>,
     /// A permit for each job that has ended.
     ended: Semaphore,
 }
 
-impl Iteration {
-    /// A packet's fiber.
-    fn packet(self: Arc<Self>, bytes: &[u8], template: usize, brings_job: bool, spawned: Instant) {
-        let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
-        let right = found.eq(self.templates[template].ends.iter().copied());
-        if brings_job {
-            let iteration = self.clone();
-            let job = self.side.spawn_with(Builder::new().priority(JOB_PRIORITY), move || iteration.job());
-            drop(job.expect("the pool is open"));
-        }
-        let now = Instant::now();
-        let worker = plainweave::worker_index().expect("a fiber");
-        let mut log = self.logs[worker].lock().unwrap_or_else(PoisonError::into_inner);
-        log.packets += 1;
-        log.wrong += u64::from(!right);
-        log.latencies.saturating_record((now - spawned).as_nanos() as u64);
-        log.last = Some(now);
-        drop(log);
-        self.room.release();
-    }
-
+impl Jobs {
     /// A job's fiber.
-    fn job(&self) {
+    fn run(&self) {
         match self.case {
             Case::Compute => {
                 let end = machine::thread_cpu_time() + self.length;
@@ -158,8 +102,8 @@ impl Iteration {
             }
             Case::Block => std::thread::sleep(self.length),
         }
-        self.jobs.fetch_add(1, Relaxed);
-        let mut last = self.last_job.lock().unwrap_or_else(PoisonError::into_inner);
+        self.done.fetch_add(1, Relaxed);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = (*last).max(Some(Instant::now()));
         drop(last);
         self.ended.release();
@@ -168,7 +112,7 @@ impl Iteration {
 
 /// Figures of one iteration.
 struct Done {
-    packets_per_s: f64,
+    packets: Outcome,
     side_per_s: Option<f64>,
 }
 
@@ -178,25 +122,23 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let [packets, side] = [pools.iter().next(), pools.iter().last()].map(|pool| pool.context("no pools"));
     let (packets, side) = (packets?, side?);
     let workers = pools.runtime(packets.name()).context("no pools")?.workers();
-    let templates = Arc::new(templates());
-    let mut all = Log::new();
     let mut done = Vec::new();
     for number in 0..=flags.size.iterations {
-        let mut log = Log::new();
-        let iteration = iterate(flags, packets, side, workers, &templates, &mut log)?;
+        let iteration = iterate(flags, packets, side, workers)?;
         // The first warms up.
         if number > 0 {
-            all.latencies.add(&log.latencies)?;
             done.push(iteration);
         }
     }
+    let mut all = done.first().context("no iterations")?.packets.latencies.clone();
+    done[1..].iter().try_for_each(|more| all.add(&more.packets.latencies))?;
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
     };
-    let quantile = |share| all.latencies.value_at_quantile(share) as f64 / 1e3;
+    let quantile = |share| all.value_at_quantile(share) as f64 / 1e3;
     let figures = [
-        ("packets_per_s", median(done.iter().map(|done| done.packets_per_s).collect())),
+        ("packets_per_s", median(done.iter().map(|done| done.packets.per_second()).collect())),
         ("p50_us", Some(quantile(0.5))),
         ("p99_us", Some(quantile(0.99))),
         ("p9999_us", Some(quantile(0.9999))),
@@ -225,63 +167,34 @@ fn pools(texts: &[String], mode: &str) -> anyhow::Result<Pools> {
 }
 
 /// Runs one iteration and checks that nothing was lost.
-fn iterate(
-    flags: &ChildFlags,
-    packets: &Pool,
-    side: &Pool,
-    workers: usize,
-    templates: &Arc<Vec<Template>>,
-    log: &mut Log,
-) -> anyhow::Result<Done> {
-    let size = &flags.size;
-    let iteration = Arc::new(Iteration {
+fn iterate(flags: &ChildFlags, packets: &Pool, side: &Pool, workers: usize) -> anyhow::Result<Done> {
+    let Size { packets: count, in_flight, one_in, side_us, .. } = flags.size;
+    let jobs = Arc::new(Jobs {
         case: flags.case,
-        length: Duration::from_micros(size.side_us),
-        templates: templates.clone(),
-        room: Semaphore::new(size.in_flight as usize),
-        side: side.clone(),
-        logs: (0..workers).map(|_| Mutex::new(Log::new())).collect(),
-        jobs: AtomicU64::new(0),
-        last_job: Mutex::new(None),
+        length: Duration::from_micros(side_us),
+        done: AtomicU64::new(0),
+        last: Mutex::new(None),
         ended: Semaphore::new(0),
     });
+    let (spawned, side) = (jobs.clone(), side.clone());
+    let bring = move |number: u64| {
+        if (number + 1).is_multiple_of(one_in) {
+            let jobs = spawned.clone();
+            let job = side.spawn_with(Builder::new().priority(JOB_PRIORITY), move || jobs.run());
+            drop(job.expect("the pool is open"));
+        }
+    };
+    let in_flight = u64::from(in_flight);
+    let load = Load { packets: count, spawners: 1, handlers_copy: false, delay: Delay::None, in_flight };
     let began = Instant::now();
-    packets.call(|| spawn_all(&iteration, packets, size))??;
-    let jobs = size.packets / size.one_in;
-    for _ in 0..jobs {
-        iteration.ended.acquire()?.forget();
+    let outcome = packets.call(|| shim::ready(burst::<Fibers>(load, workers, bring)))??;
+    let wanted = count / one_in;
+    for _ in 0..wanted {
+        jobs.ended.acquire()?.forget();
     }
-    for worker in &iteration.logs {
-        let worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-        log.latencies.add(&worker.latencies)?;
-        log.packets += worker.packets;
-        log.wrong += worker.wrong;
-        log.last = log.last.max(worker.last);
-    }
-    ensure!(log.packets == size.packets, "{} of {} packets were done", log.packets, size.packets);
-    ensure!(log.wrong == 0, "{} packets have line ends in other places than they were given", log.wrong);
-    let done = iteration.jobs.load(Relaxed);
-    ensure!(done == jobs, "{done} of {jobs} jobs were done");
-    let rate = |count: u64, last: Option<Instant>| Some(count as f64 / (last? - began).as_secs_f64());
-    let last_job = *iteration.last_job.lock().unwrap_or_else(PoisonError::into_inner);
-    let packets_per_s = rate(size.packets, log.last).context("no packets")?;
-    Ok(Done { packets_per_s, side_per_s: rate(jobs, last_job) })
-}
-
-/// The fiber that spawns the packets, and waits for the last.
-fn spawn_all(iteration: &Arc<Iteration>, packets: &Pool, size: &Size) -> anyhow::Result<()> {
-    // A pseudo-random template for each, the same ones on all systems.
-    let mut state = 1_u64;
-    for number in 1..=size.packets {
-        iteration.room.acquire()?.forget();
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let template = (state >> 33) as usize % TEMPLATES;
-        let spawned = Instant::now();
-        let bytes = iteration.templates[template].bytes.clone();
-        let brings_job = number.is_multiple_of(size.one_in);
-        let theirs = iteration.clone();
-        drop(packets.spawn(move || theirs.packet(&bytes, template, brings_job, spawned))?);
-    }
-    iteration.room.acquire_many(size.in_flight)?.forget();
-    Ok(())
+    let done = jobs.done.load(Relaxed);
+    ensure!(done == wanted, "{done} of {wanted} jobs were done");
+    let last = *jobs.last.lock().unwrap_or_else(PoisonError::into_inner);
+    let side_per_s = last.map(|last| wanted as f64 / (last - began).as_secs_f64());
+    Ok(Done { packets: outcome, side_per_s })
 }

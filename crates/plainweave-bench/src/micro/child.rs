@@ -12,9 +12,9 @@ use plainweave::{Runtime, WorkerMetrics};
 use super::cases;
 use super::parameters::Shape;
 use super::repetition::{Figure, Size};
-use super::shim::{Fibers, May, Shim, Threads, Tokio};
 use super::team::NothingDone;
 use crate::mode::Mode;
+use crate::shim::{Fibers, May, Shim, Threads, Tokio};
 use crate::{child, machine, report};
 
 /// Seconds in which something happens on any machine.
@@ -74,7 +74,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
             let figures = match case {
                 "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
                 "idle" => cases::idle(&runtime, &size),
-                _ => on(Fibers(runtime.clone()), case, size),
+                _ => on(Fibers::from(runtime.clone()), case, size),
             };
             figures.map(|mut figures| {
                 if counted {
@@ -88,8 +88,8 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
             machine::pin_to_first(flags.workers);
             on(Threads, case, size)
         }
-        "tokio" => on(Tokio { workers: flags.workers }, case, size),
-        "may" => on(May { workers: flags.workers }, case, size),
+        "tokio" => on(Tokio::new(flags.workers)?, case, size),
+        "may" => on(May::new(flags.workers), case, size),
         other => bail!("no system is called '{other}'"),
     };
     let mut figures = figures?;

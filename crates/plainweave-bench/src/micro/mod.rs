@@ -7,7 +7,6 @@ mod child;
 mod parameters;
 mod peer;
 mod repetition;
-mod shim;
 mod team;
 
 use std::num::NonZeroUsize;

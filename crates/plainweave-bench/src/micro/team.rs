@@ -9,7 +9,7 @@ use anyhow::ensure;
 use hdrhistogram::Histogram;
 
 use super::repetition::{Figure, Size};
-use super::shim::Shim;
+use crate::shim::Shim;
 
 /// What the members share.
 pub(super) struct Team<S: Shim> {

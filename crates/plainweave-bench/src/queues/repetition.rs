@@ -64,6 +64,28 @@ pub(super) fn wait(turns: &mut u32) {
     if *turns < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
+/// Runs a body with its number on each of many threads that begin together; the time from there to the end of all.
+pub(super) fn crowd(threads: usize, body: impl Fn(usize) -> Tally + Sync) -> anyhow::Result<(f64, Tally)> {
+    let (barrier, cpus) = (std::sync::Barrier::new(threads + 1), machine::cpus());
+    std::thread::scope(|scope| {
+        let (barrier, body) = (&barrier, &body);
+        let thread = |number| {
+            scope.spawn(move || {
+                machine::pin_to(number % cpus);
+                barrier.wait();
+                body(number)
+            })
+        };
+        let threads: Vec<_> = (0..threads).map(thread).collect();
+        barrier.wait();
+        let (start, mut all) = (Instant::now(), Tally::default());
+        for thread in threads {
+            all = all.and(thread.join().ok().context("a thread panicked")?);
+        }
+        Ok((start.elapsed().as_nanos() as f64, all))
+    })
+}
+
 /// Runs one body on each of two threads that begin together; the time from there to the end of both.
 pub(super) fn two<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,

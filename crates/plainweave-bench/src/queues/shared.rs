@@ -1,5 +1,6 @@
 //! Queues for everybody.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_deque::{Injector as TheirInjector, Steal, Worker};
@@ -8,7 +9,7 @@ use plainweave::queue::mpmc::Mpmc;
 use plainweave::queue::ring::{Owner, ring};
 use plainweave::queue::shared::{Injector, Sharded};
 
-use super::repetition::{Job, Tally, two, wait};
+use super::repetition::{Job, Tally, crowd, two, wait};
 
 pub(super) const SYSTEMS: [&str; 8] = [
     "plainweave injector",
@@ -20,6 +21,10 @@ pub(super) const SYSTEMS: [&str; 8] = [
     "crossbeam SegQueue",
     "crossbeam Injector",
 ];
+
+/// Those of the thesis: locked, lock-free, and lock-free with a shard for every second thread.
+pub(super) const THESIS: [&str; 4] =
+    ["plainweave injector", "plainweave mpmc", "plainweave sharded-half", "crossbeam ArrayQueue"];
 
 /// Slots where there is a bound, and items that a run queue takes at once.
 const CAPACITY: usize = 1024;
@@ -79,6 +84,13 @@ impl Shared for Injector<u64> {
     }
 }
 
+/// Returns the shard of a turn. Most have a power of two of them, and a division would show.
+#[inline]
+fn shard(queue: &Sharded<u64>, turn: u64) -> usize {
+    let (turn, shards) = (turn as usize, queue.shards());
+    if shards.is_power_of_two() { turn & (shards - 1) } else { turn % shards }
+}
+
 impl Shared for Sharded<u64> {
     type Own = Owner<u64>;
 
@@ -88,23 +100,23 @@ impl Shared for Sharded<u64> {
 
     #[inline]
     fn push(&self, turn: u64, item: u64) -> Result<(), u64> {
-        Sharded::push(self, turn as usize & (self.shards() - 1), item);
+        Sharded::push(self, shard(self, turn), item);
         Ok(())
     }
 
     #[inline]
     fn pop(&self, turn: u64) -> Option<u64> {
-        Sharded::pop(self, turn as usize & (self.shards() - 1))
+        Sharded::pop(self, shard(self, turn))
     }
 
     fn push_all(&self, turn: u64, items: std::ops::RangeInclusive<u64>) -> u64 {
         let count = items.end() + 1 - items.start();
-        Sharded::push_all(self, turn as usize & (self.shards() - 1), items);
+        Sharded::push_all(self, shard(self, turn), items);
         count
     }
 
     fn take(&self, own: &mut Owner<u64>, turn: u64, tally: &mut Tally) {
-        drain(self.pop_batch_into(turn as usize & (self.shards() - 1), own, BATCH), own, tally);
+        drain(self.pop_batch_into(shard(self, turn), own, BATCH), own, tally);
     }
 }
 
@@ -178,6 +190,7 @@ fn with(job: &Job, workload: impl Workload) -> anyhow::Result<f64> {
         "plainweave mpmc" => workload.run(Mpmc::new(CAPACITY)),
         "plainweave sharded-1" => workload.run(Sharded::lock_free(1)),
         "plainweave sharded-4" => workload.run(Sharded::lock_free(4)),
+        "plainweave sharded-half" => workload.run(Sharded::lock_free((job.threads / 2).max(1))),
         "plainweave locked-4" => workload.run(Sharded::locked(4)),
         "crossbeam ArrayQueue" => workload.run(ArrayQueue::new(CAPACITY)),
         "crossbeam SegQueue" => workload.run(SegQueue::new()),
@@ -226,6 +239,49 @@ pub(super) fn queue(job: &Job) -> anyhow::Result<f64> {
         }
     }
     with(job, Queue(job))
+}
+
+/// The thesis' queue: as many threads as are asked for, the even ones enqueue.
+pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
+    struct Halves<'a>(&'a Job);
+    impl Workload for Halves<'_> {
+        fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
+            let Job { items, threads, .. } = *self.0;
+            let (half, done) = (threads / 2, AtomicUsize::new(0));
+            let push = |first: u64| {
+                for item in (first + 1..=items).step_by(half) {
+                    let mut turns = 0;
+                    while queue.push(first, item).is_err() {
+                        wait(&mut turns);
+                    }
+                }
+                done.fetch_add(1, Ordering::Release);
+                Tally::default()
+            };
+            let take = |turn: u64| {
+                let (mut tally, mut turns) = (Tally::default(), 0);
+                loop {
+                    let last = done.load(Ordering::Acquire) == half;
+                    match queue.pop(turn) {
+                        Some(item) => {
+                            tally.add(item);
+                            turns = 0;
+                        }
+                        None if last => return tally,
+                        None => wait(&mut turns),
+                    }
+                }
+            };
+            let body = |number: usize| match (number % 2, number as u64 / 2) {
+                (0, number) => push(number),
+                (_, number) => take(number),
+            };
+            let (ns, tally) = crowd(threads, body)?;
+            tally.check(items)?;
+            Ok(ns / items as f64)
+        }
+    }
+    with(job, Halves(job))
 }
 
 pub(super) fn pairs(job: &Job) -> anyhow::Result<f64> {

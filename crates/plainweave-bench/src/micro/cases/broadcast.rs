@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
+use crate::shim::Shim;
 
 const RECEIVERS: u64 = 8;
 /// Numbers that the channel keeps. The sender sends as many and waits until all have got them, so that none is lost.

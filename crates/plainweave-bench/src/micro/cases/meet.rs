@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
 use super::super::team::{self, Team};
+use crate::shim::Shim;
 
 /// A number goes there and comes back.
 pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {

@@ -3,7 +3,6 @@
 
 mod broadcast;
 mod meet;
-mod random;
 mod select;
 mod sleep;
 mod spawn;
@@ -14,7 +13,7 @@ mod transfer;
 use anyhow::bail;
 
 use super::repetition::{Figure, Size};
-use super::shim::{CHOICES, Shim};
+use crate::shim::{CHOICES, Shim};
 pub(super) use sleep::{idle, wake_sleeper};
 
 /// A workload by name.

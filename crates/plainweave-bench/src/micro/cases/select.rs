@@ -5,8 +5,8 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::{CHOICES, Shim};
-use super::random::Random;
+use crate::random::Random;
+use crate::shim::{CHOICES, Shim};
 
 /// The client's side: what it sends by, and what is under way.
 struct Client<S: Shim> {

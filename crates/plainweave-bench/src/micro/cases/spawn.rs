@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
 use crate::machine;
+use crate::shim::Shim;
 
 /// Spawns, runs and joins empty threads, `batch` at a time.
 pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {

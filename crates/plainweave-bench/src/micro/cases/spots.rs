@@ -8,10 +8,10 @@ use crossbeam_utils::CachePadded;
 
 use super::super::parameters::Shape;
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
 use super::super::team::{self, Team};
-use super::random::Random;
 use super::switch::Signals;
+use crate::random::Random;
+use crate::shim::Shim;
 
 /// `s = spots[random]; V(s); P(s)`. The first `spots` threads begin with a P each of a spot of its own, so that one
 /// thread waits at each spot from the beginning to the end, and it is not the first draws that decide how often a P

@@ -8,8 +8,8 @@ use anyhow::ensure;
 use crossbeam_utils::CachePadded;
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
 use super::super::team::{self, Team};
+use crate::shim::Shim;
 
 /// `yield(); n++`.
 pub(super) async fn yields<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {

@@ -8,10 +8,10 @@ use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 
 use super::super::repetition::{Figure, Size};
-use super::super::shim::Shim;
 use super::super::team::{self, Team};
-use super::random::Random;
 use super::switch::Signals;
+use crate::random::Random;
+use crate::shim::Shim;
 
 /// A leader that has waited this long will wait for ever: a thread behind it is not helped.
 const STARVED: Duration = Duration::from_secs(5);

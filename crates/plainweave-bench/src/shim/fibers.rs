@@ -3,16 +3,40 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use anyhow::Context as _;
+use plainweave::pools::{Pool, Pools};
 use plainweave::sync::{Mutex, RwLock, Semaphore, broadcast, channel, select};
 use plainweave::{Fiber, JoinHandle, Runtime};
 
 use super::{CHOICES, Shim, ready};
 
-pub(in crate::micro) struct Fibers(pub(in crate::micro) Arc<Runtime>);
+/// On a runtime, or on pools, of which the first has the workload's main fiber.
+pub(crate) enum Fibers {
+    Runtime(Arc<Runtime>),
+    Pools(Pools),
+}
+
+impl Fibers {
+    /// Returns the runtimes, in the order of the pools.
+    pub(crate) fn runtimes(&self) -> Vec<&Runtime> {
+        match self {
+            Fibers::Runtime(runtime) => vec![runtime],
+            Fibers::Pools(pools) => pools.iter().filter_map(|pool| pools.runtime(pool.name())).collect(),
+        }
+    }
+}
+
+impl From<Arc<Runtime>> for Fibers {
+    fn from(runtime: Arc<Runtime>) -> Self {
+        Self::Runtime(runtime)
+    }
+}
 
 impl Shim for Fibers {
-    type Join = JoinHandle<()>;
+    type Join<T: Send + 'static> = JoinHandle<T>;
+    type Pool = Pool;
     type Signal = Fiber;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
@@ -23,21 +47,34 @@ impl Shim for Fibers {
     type Publisher = broadcast::Sender<u64>;
     type Subscriber = broadcast::Receiver<u64>;
 
-    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
-        Ok(self.0.run(|| ready(main)))
+    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+        let runtimes = self.runtimes();
+        Ok(runtimes.first().context("no pools")?.run(|| ready(main)))
     }
 
     #[inline]
-    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         plainweave::spawn(move || ready(body))
     }
     #[inline]
-    async fn join(join: JoinHandle<()>) {
-        join.join().expect("a thread of a workload");
+    async fn join<T: Send + 'static>(join: JoinHandle<T>) -> T {
+        join.join().expect("a thread of a workload")
     }
     #[inline]
     fn yield_now() -> impl Future<Output = ()> + Send {
         Yield
+    }
+    async fn sleep(length: Duration) {
+        plainweave::time::sleep(length).expect("not cancelled");
+    }
+    fn pools(&self) -> Vec<Pool> {
+        match self {
+            Fibers::Runtime(_) => Vec::new(),
+            Fibers::Pools(pools) => pools.iter().cloned().collect(),
+        }
+    }
+    fn spawn_in(pool: &Pool, body: impl Future<Output = ()> + Send + 'static) {
+        drop(pool.spawn(move || ready(body)).expect("the pool is open"));
     }
     fn worker() -> usize {
         plainweave::worker_index().expect("a fiber calls")

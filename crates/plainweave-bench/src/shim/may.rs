@@ -4,6 +4,7 @@
 //! which the workloads keep.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::bail;
 use may::coroutine::{self, Coroutine, JoinHandle};
@@ -11,12 +12,19 @@ use may::sync::{Mutex, RwLock, Semphore, mpsc};
 
 use super::{Absent, CHOICES, Shim, ready};
 
-pub(in crate::micro) struct May {
-    pub(in crate::micro) workers: usize,
+pub(crate) struct May(());
+
+impl May {
+    /// Sets up the process's only one.
+    pub(crate) fn new(workers: usize) -> Self {
+        may::config().set_workers(workers).set_stack_size(0x1000);
+        Self(())
+    }
 }
 
 impl Shim for May {
-    type Join = JoinHandle<()>;
+    type Join<T: Send + 'static> = JoinHandle<T>;
+    type Pool = ();
     type Signal = Coroutine;
     type Semaphore = Semphore;
     type Lock = Mutex<u64>;
@@ -28,19 +36,27 @@ impl Shim for May {
     type Publisher = Absent;
     type Subscriber = Absent;
 
-    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
-        may::config().set_workers(self.workers).set_stack_size(0x1000);
+    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         let main = may::go!(move || ready(main)).join();
         main.map_err(|_| anyhow::anyhow!("a coroutine panicked"))
     }
-    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         may::go!(move || ready(body))
     }
-    async fn join(join: JoinHandle<()>) {
-        join.join().expect("a thread of a workload");
+    async fn join<T: Send + 'static>(join: JoinHandle<T>) -> T {
+        join.join().expect("a thread of a workload")
     }
     async fn yield_now() {
         coroutine::yield_now();
+    }
+    async fn sleep(length: Duration) {
+        coroutine::sleep(length);
+    }
+    fn pools(&self) -> Vec<()> {
+        vec![()]
+    }
+    fn spawn_in((): &(), body: impl Future<Output = ()> + Send + 'static) {
+        drop(Self::spawn(body));
     }
     fn worker() -> usize {
         worker()

@@ -11,22 +11,25 @@ mod tokio;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-pub(super) use fibers::Fibers;
-pub(super) use may::May;
-pub(super) use threads::Threads;
-pub(super) use tokio::Tokio;
+pub(crate) use fibers::Fibers;
+pub(crate) use may::May;
+pub(crate) use threads::Threads;
+pub(crate) use tokio::Tokio;
 
 /// What a select waits for: this many channels.
-pub(super) const CHOICES: usize = 8;
+pub(crate) const CHOICES: usize = 8;
 
 /// What a system does not have, in place of its type.
-pub(super) enum Absent {}
+pub(crate) enum Absent {}
 
-/// A system as a workload sees it. All but `run` is called on its threads.
-pub(super) trait Shim: Sized + Send + Sync + 'static {
-    /// Waits for a thread's end.
-    type Join: Send + 'static;
+/// A system as a workload sees it. All but `run`, `pools` and `spawn_in` is called on its threads.
+pub(crate) trait Shim: Sized + Send + Sync + 'static {
+    /// Waits for a thread's end, and has its value.
+    type Join<T: Send + 'static>: Send + 'static;
+    /// What to spawn into from outside its threads.
+    type Pool: Clone + Send + Sync + 'static;
     /// A thread's own place to wait at: one token, as `park` and `unpark` have it.
     type Signal: Send + Sync + 'static;
     /// A counting semaphore.
@@ -45,11 +48,18 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
     type Subscriber: Send + 'static;
 
     /// Runs the workload as the system's main thread.
-    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T>;
+    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T>;
 
-    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> Self::Join;
-    fn join(join: Self::Join) -> impl Future<Output = ()> + Send;
+    fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> Self::Join<T>;
+    fn join<T: Send + 'static>(join: Self::Join<T>) -> impl Future<Output = T> + Send;
     fn yield_now() -> impl Future<Output = ()> + Send;
+    /// Sleeps without holding up a worker.
+    fn sleep(length: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Returns its pools, in order; none for a runtime of ours that has been built alone.
+    fn pools(&self) -> Vec<Self::Pool>;
+    /// Spawns into a pool, from any thread.
+    fn spawn_in(pool: &Self::Pool, body: impl Future<Output = ()> + Send + 'static);
 
     /// Returns the number of the worker that runs the caller, of whatever numbering.
     fn worker() -> usize;
@@ -98,7 +108,7 @@ pub(super) trait Shim: Sized + Send + Sync + 'static {
 }
 
 /// Runs a workload whose calls block.
-fn ready<T>(workload: impl Future<Output = T>) -> T {
+pub(crate) fn ready<T>(workload: impl Future<Output = T>) -> T {
     match pin!(workload).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("a blocking call has returned without having blocked"),

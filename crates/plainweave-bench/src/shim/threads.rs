@@ -2,16 +2,18 @@
 
 use std::sync::{Condvar, Mutex, RwLock};
 use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
 
 use anyhow::bail;
 use crossbeam_channel::{self as channel, select};
 
 use super::{Absent, CHOICES, Shim, ready};
 
-pub(in crate::micro) struct Threads;
+pub(crate) struct Threads;
 
 impl Shim for Threads {
-    type Join = JoinHandle<()>;
+    type Join<T: Send + 'static> = JoinHandle<T>;
+    type Pool = ();
     type Signal = Thread;
     /// `std` has none: a count under a lock, and a condition.
     type Semaphore = (Mutex<u64>, Condvar);
@@ -24,18 +26,27 @@ impl Shim for Threads {
     type Publisher = Absent;
     type Subscriber = Absent;
 
-    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         Ok(ready(main))
     }
-    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let thread = thread::Builder::new().stack_size(64 * 1024).spawn(move || ready(body));
         thread.expect("the system has a thread left")
     }
-    async fn join(join: JoinHandle<()>) {
-        join.join().expect("a thread of a workload");
+    async fn join<T: Send + 'static>(join: JoinHandle<T>) -> T {
+        join.join().expect("a thread of a workload")
     }
     async fn yield_now() {
         thread::yield_now();
+    }
+    async fn sleep(length: Duration) {
+        thread::sleep(length);
+    }
+    fn pools(&self) -> Vec<()> {
+        vec![()]
+    }
+    fn spawn_in((): &(), body: impl Future<Output = ()> + Send + 'static) {
+        drop(Self::spawn(body));
     }
     /// The CPU: what a worker is to the others.
     fn worker() -> usize {

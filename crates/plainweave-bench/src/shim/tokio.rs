@@ -1,18 +1,38 @@
 //! Tasks of Tokio's multi-threaded runtime.
 
+use std::io;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::select;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore, mpsc};
 use tokio::task::{self, JoinHandle};
+use tokio::time;
 
 use super::{CHOICES, Shim};
 
-pub(in crate::micro) struct Tokio {
-    pub(in crate::micro) workers: usize,
+pub(crate) struct Tokio(Runtime);
+
+impl Tokio {
+    /// # Errors
+    /// There are no threads left.
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        Builder::new_multi_thread().worker_threads(workers).build().map(Self)
+    }
+
+    /// Creates one with timers, which [`Shim::sleep`] needs.
+    ///
+    /// # Errors
+    /// There are no threads left.
+    pub(crate) fn with_timers(workers: usize) -> io::Result<Self> {
+        Builder::new_multi_thread().worker_threads(workers).enable_time().build().map(Self)
+    }
 }
 
 impl Shim for Tokio {
-    type Join = JoinHandle<()>;
+    type Join<T: Send + 'static> = JoinHandle<T>;
+    type Pool = Handle;
     type Signal = Notify;
     type Semaphore = Semaphore;
     type Lock = Mutex<u64>;
@@ -23,19 +43,27 @@ impl Shim for Tokio {
     type Publisher = broadcast::Sender<u64>;
     type Subscriber = broadcast::Receiver<u64>;
 
-    fn run<T: Send + 'static>(self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(self.workers).build()?;
+    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
         // As a task: what `block_on` polls runs outside the workers.
-        Ok(runtime.block_on(runtime.spawn(main))?)
+        Ok(self.0.block_on(self.0.spawn(main))?)
     }
-    fn spawn(body: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         tokio::spawn(body)
     }
-    async fn join(join: JoinHandle<()>) {
-        join.await.expect("a task of a workload");
+    async fn join<T: Send + 'static>(join: JoinHandle<T>) -> T {
+        join.await.expect("a task of a workload")
     }
     async fn yield_now() {
         task::yield_now().await;
+    }
+    async fn sleep(length: Duration) {
+        time::sleep(length).await;
+    }
+    fn pools(&self) -> Vec<Handle> {
+        vec![self.0.handle().clone()]
+    }
+    fn spawn_in(pool: &Handle, body: impl Future<Output = ()> + Send + 'static) {
+        pool.spawn(body);
     }
     fn worker() -> usize {
         tokio::runtime::worker_index().expect("a task calls")

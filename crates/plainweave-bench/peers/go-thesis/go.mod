@@ -1,0 +1,3 @@
+module plainweave.invalid/peer
+
+go 1.22

@@ -1,0 +1,263 @@
+//! The workloads of the OCaml schedulers' thesis, on the real runtime and on its peers.
+//!
+//! Each workload is written once over [`Shim`](crate::shim::Shim) and checks in every iteration what it was to do. Its
+//! parameters are a table (`parameters`), of which its options are made; published combinations are cases. A repetition
+//! is a process of its own (`child`) of as many iterations as published, the first of which are dropped: the rows'
+//! medians and quartiles are over the others. What an observer sees comes from a repetition besides, which it slows.
+
+mod bimodal;
+mod cache_effects;
+mod child;
+mod creation;
+mod experiment;
+mod fib;
+pub(crate) mod ledger;
+mod metrics;
+mod mixer;
+mod options;
+mod overload;
+pub(crate) mod packets;
+mod parameters;
+mod room;
+mod systems;
+mod workloads;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+
+use crate::c2c;
+use crate::names;
+use crate::report::{self, Report};
+use crate::sample::Row;
+pub(crate) use bimodal::Bimodal;
+pub(crate) use cache_effects::CacheEffects;
+pub(crate) use child::{ChildFlags, run as run_child};
+pub(crate) use creation::Creation;
+use experiment::Experiment;
+pub(crate) use fib::Fib;
+pub(crate) use mixer::Mixer;
+pub(crate) use options::Options as OptionPricing;
+pub(crate) use overload::OverloadStages;
+pub(crate) use packets::Packets;
+use parameters::{Case, Options, Plan, Table};
+use systems::{Length, SYSTEMS, System};
+
+/// What all of these experiments take.
+#[derive(Args, Debug)]
+pub(crate) struct Flags<T: Table> {
+    /// Print the cases and what they measure, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only these
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    cases: Vec<String>,
+
+    /// Systems to measure
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,tokio,go,threads,may")]
+    systems: Vec<String>,
+
+    /// Numbers of workers
+    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2",
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+
+    /// Plainweave's scheduling policies, or `all` that have a name; a parameter is added after a colon [default: those
+    /// of the case]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    policy: Vec<String>,
+
+    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local storage)
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "before-start/shared")]
+    modes: Vec<String>,
+
+    /// Iterations of a repetition, in one process; the first are dropped (`--dropped`) [default: as many as end within
+    /// minutes; as published with --full]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
+    iterations: Option<u32>,
+
+    /// Iterations that are dropped, fewer than there are [default: 1; 3 of mixer with --full]
+    #[arg(long, value_name = "N")]
+    dropped: Option<u32>,
+
+    /// Take what 2 workers do however far apart the CPUs are
+    #[arg(long)]
+    far: bool,
+
+    /// The published sizes
+    #[arg(long)]
+    full: bool,
+
+    #[command(flatten)]
+    options: Options<T>,
+
+    /// Where the CSV and the report go [default: results/<date>-<host>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the experiment that has these options.
+pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
+    let experiment = workloads::named(T::NAME)?;
+    if flags.list {
+        experiment.cases.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        return Ok(());
+    }
+    let mut run = Run { experiment, flags, length: length(experiment, flags)?, rows: Vec::new(), absent: Vec::new() };
+    names::check("case", &flags.cases, experiment.cases.iter().map(|case| case.name))?;
+    names::check("system", &flags.systems, SYSTEMS.into_iter())?;
+    let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let cases: Vec<_> = experiment.cases.iter().filter(chosen).collect();
+    let mut plans = Vec::new();
+    for case in cases {
+        for plan in flags.options.plans(case, flags.full)? {
+            (experiment.check)(&plan)?;
+            plans.push((case, plan));
+        }
+    }
+    let peers = run.peers();
+    for (case, plan) in &plans {
+        let systems = [run.ours(case)?, peers.clone()].concat();
+        for workers in flags.workers.iter().map(|n| usize::from(*n)) {
+            for system in &systems {
+                run.measure(plan, system, workers)?;
+            }
+        }
+    }
+    let Run { length, rows, absent, .. } = run;
+    let why = absent.first().map_or(String::new(), |(what, why)| format!(": {what}: {why}"));
+    ensure!(!rows.is_empty(), "nothing could be measured{why}");
+    let mut parameters = vec![
+        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
+        ("iterations", format!("{} in a process, {} of them dropped", length.iterations, length.dropped)),
+        ("random numbers", "each has a seed; the same on all systems of this process's kind".to_owned()),
+        ("scale", "measured on this machine; what needs more cores is left to the simulator".to_owned()),
+        ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
+    ];
+    parameters.extend(plans.iter().map(|(_, plan)| ("case", format!("{}: {}", plan.title, plan.texts().join(" ")))));
+    Report { experiment: experiment.name, parameters, rows, absent }.publish(flags.out.as_deref())
+}
+
+/// Returns how long a repetition is.
+fn length<T: Table>(experiment: &Experiment, flags: &Flags<T>) -> anyhow::Result<Length> {
+    let size = usize::from(flags.full);
+    let iterations = flags.iterations.unwrap_or(experiment.iterations[size]);
+    let most = iterations - 1;
+    let dropped = flags.dropped.unwrap_or(experiment.dropped[size].min(most));
+    ensure!(dropped <= most, "--dropped {dropped}: from 0 to {most}, so that of {iterations} iterations one is left");
+    Ok(Length { iterations, dropped, patience: Duration::from_secs(if flags.full { 3600 } else { 300 }) })
+}
+
+/// A run of an experiment, and what has come of it so far.
+struct Run<'a, T: Table> {
+    experiment: &'static Experiment,
+    flags: &'a Flags<T>,
+    length: Length,
+    rows: Vec<Row>,
+    /// What was not measured, and why.
+    absent: Vec<(String, String)>,
+}
+
+impl<T: Table> Run<'_, T> {
+    fn lacks(&mut self, what: String, why: String) {
+        let lack = (what, why);
+        if !self.absent.contains(&lack) {
+            self.absent.push(lack);
+        }
+    }
+
+    fn wants(&self, system: &str) -> bool {
+        self.flags.systems.iter().any(|name| name == system)
+    }
+
+    fn peers(&mut self) -> Vec<System> {
+        let mut peers = Vec::new();
+        for kind in SYSTEMS.into_iter().filter(|kind| *kind != "plainweave") {
+            match self.wants(kind).then(|| System::peer(kind)) {
+                Some(Ok(system)) => peers.push(system),
+                Some(Err(error)) => self.lacks(kind.to_owned(), format!("{error:#}")),
+                None => {}
+            }
+        }
+        peers
+    }
+
+    /// Returns Plainweave under all policies and modes that the case is measured with.
+    fn ours(&mut self, case: &Case) -> anyhow::Result<Vec<System>> {
+        if !self.wants("plainweave") {
+            return Ok(Vec::new());
+        }
+        let given = &self.flags.policy;
+        let named = if case.policies.is_empty() { self.experiment.policies } else { case.policies };
+        let policies: Vec<String> = if given.iter().any(|policy| policy == "all") {
+            plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
+        } else if given.is_empty() {
+            named.iter().map(|&policy| policy.to_owned()).collect()
+        } else {
+            given.clone()
+        };
+        let mut systems = Vec::new();
+        for (policy, mode) in policies.iter().flat_map(|policy| self.flags.modes.iter().map(move |mode| (policy, mode)))
+        {
+            systems.push(System::ours(policy, mode)?);
+        }
+        Ok(systems)
+    }
+
+    /// Measures a plan on a system, and adds its rows.
+    fn measure(&mut self, plan: &Plan, system: &System, workers: usize) -> anyhow::Result<()> {
+        let what = format!("{}, {}", system.name, plan.title);
+        let least = (self.experiment.least_workers)(plan);
+        if workers < least {
+            self.lacks(what, format!("--workers {workers}: this needs at least {least}"));
+            return Ok(());
+        }
+        if let Some(why) = (self.experiment.lacks)(plan, system.kind).filter(|_| !system.is_ours()) {
+            self.lacks(what, why.to_owned());
+            return Ok(());
+        }
+        report::progress(&format!("{}: {what}, {workers} workers", self.experiment.name));
+        let repetition = || system.repetition(self.experiment, plan, workers, self.length, false);
+        match c2c::near(workers, !self.flags.far, repetition) {
+            Ok((mut figures, far)) => {
+                figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
+                self.add(plan, system, workers, figures)?;
+            }
+            Err(error) if system.is_ours() => return Err(error.context(what)),
+            Err(error) => {
+                self.lacks(what, format!("{error:#}"));
+                return Ok(());
+            }
+        }
+        let alone = (self.experiment.pools)(plan, workers).is_empty();
+        if system.is_ours() && alone {
+            let length = Length { iterations: self.length.dropped + 1, ..self.length };
+            let figures = system.repetition(self.experiment, plan, workers, length, true)?;
+            self.add(plan, system, workers, figures)?;
+        }
+        Ok(())
+    }
+
+    /// Adds figures to the rows of a plan on a system: one value an iteration.
+    fn add(
+        &mut self,
+        plan: &Plan,
+        system: &System,
+        workers: usize,
+        figures: Vec<metrics::Figure>,
+    ) -> anyhow::Result<()> {
+        let from = self.rows.len();
+        for (metric, unit) in metrics::METRICS {
+            let values: Vec<_> = figures.iter().filter(|(name, _)| *name == metric).map(|(_, value)| *value).collect();
+            if !values.is_empty() {
+                let (case, system) = (plan.title.clone(), system.name.clone());
+                self.rows.push(Row { experiment: self.experiment.name, case, system, workers, metric, unit, values });
+            }
+        }
+        ensure!(self.rows.len() > from, "{} has reported no figures", system.name);
+        Ok(())
+    }
+}

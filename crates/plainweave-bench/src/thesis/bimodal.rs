@@ -1,0 +1,152 @@
+//! Bimodal: packets that pass through a chain of tasks, few of which sleep for long.
+//!
+//! The thesis's sleeps hold up their thread, and with it whatever waits at that worker: that is what its hybrid orders,
+//! and a pool of their own for heavy packets (`staged`), are compared by. `wait=suspend` is the control with a runtime
+//! that can do other work meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::experiment::{Experiment, NO_POOLS, PLAIN};
+use super::ledger::{Ledger, Outcome};
+use super::packets::Template;
+use super::parameters::{Case, Key, Plan, Table, case, count, decimal, within, word};
+use super::room::{Room, Spread, all};
+use crate::random::Random;
+use crate::shim::Shim;
+
+/// The options of `bimodal`.
+#[derive(Debug)]
+pub(crate) struct Bimodal;
+
+impl Table for Bimodal {
+    const NAME: &'static str = "bimodal";
+    const KEYS: &'static [Key] = &[
+        count("packets", "10000", (1, 100_000_000), "Packets of an iteration").full("100000"),
+        count("spawners", "10", (1, 1000), "Fibers that spawn them"),
+        count("chain", "3", (1, 1000), "Tasks of a packet, one after the other"),
+        decimal("heavy", "0.2", (0.0, 100.0), "Percentage of heavy packets"),
+        count("sleeps", "2", (0, 1000), "Tasks at the end of a heavy packet's chain that sleep"),
+        count("sleep-ms", "20", (1, 10_000), "Milliseconds of a sleep"),
+        word("wait", &["block", "suspend"], "Whether a sleep holds up its thread"),
+        word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
+        count("side", "1", (1, 1000), "Workers of that pool, out of all"),
+        count("in-flight", "0", (0, 1_000_000), "Packets under way at most; 0: no bound, but 128 on threads"),
+    ];
+}
+
+const CASES: &[Case] = &[
+    case("base", "", "0.2 % heavy, as in the code"),
+    case("text", "heavy=0.1", "0.1 % heavy, as in the text"),
+    case("staged", "pools=staged", "heavy packets go to a pool of one worker"),
+    case("suspend", "wait=suspend", "control: sleeps hold up no thread"),
+];
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: Bimodal::NAME,
+    keys: Bimodal::KEYS,
+    cases: CASES,
+    policies: &["fifo", "ot-fifo", "ot-lifo", "ot-slot", "ot-stochastic", "ot-reverse", "ot-alternate"],
+    check: |plan| within("sleeps", plan.count("sleeps"), (0, plan.count("chain")), "the tasks of --chain"),
+    pools: |plan, workers| match is_staged(plan) {
+        true => {
+            let side = plan.count("side") as usize;
+            vec![workers - side, side]
+        }
+        false => Vec::new(),
+    },
+    least_workers: |plan| if is_staged(plan) { plan.count("side") as usize + 1 } else { 1 },
+    lacks: |plan, _| is_staged(plan).then_some(NO_POOLS),
+    ..PLAIN
+};
+
+fn is_staged(plan: &Plan) -> bool {
+    plan.word("pools") == "staged"
+}
+
+/// What the chains of an iteration share.
+struct Shared<S: Shim> {
+    templates: Vec<Template>,
+    packets: u64,
+    spawners: u64,
+    /// In percent.
+    heavy: f64,
+    chain: u64,
+    sleeps: u64,
+    sleep: Duration,
+    blocks: bool,
+    spread: Spread<S>,
+    room: Room<S>,
+    ledger: Ledger,
+}
+
+/// A packet on its way from task to task.
+struct Packet<S: Shim> {
+    shared: Arc<Shared<S>>,
+    bytes: Vec<u8>,
+    template: usize,
+    heavy: bool,
+    left: u64,
+    right: bool,
+    spawned: Instant,
+}
+
+/// A task of the chain: searches for line ends or sleeps, and schedules the next one.
+// It spawns itself, so it must declare that it is `Send`.
+#[allow(clippy::manual_async_fn)]
+fn task<S: Shim>(mut packet: Box<Packet<S>>) -> impl Future<Output = ()> + Send + 'static {
+    async move {
+        let shared = packet.shared.clone();
+        if !packet.heavy || packet.left > shared.sleeps {
+            packet.right &= shared.templates[packet.template].is_right(&packet.bytes);
+        } else if shared.blocks {
+            std::thread::sleep(shared.sleep);
+        } else {
+            S::sleep(shared.sleep).await;
+        }
+        packet.left -= 1;
+        if packet.left > 0 {
+            drop(S::spawn(task::<S>(packet)));
+            return;
+        }
+        let worker = shared.spread.worker(usize::from(packet.heavy));
+        shared.ledger.record(worker, packet.spawned, packet.right);
+        shared.room.leave();
+    }
+}
+
+/// A spawner's fiber.
+async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
+    for number in (first..shared.packets).step_by(shared.spawners as usize) {
+        shared.room.enter().await;
+        // The same packets are heavy on all systems.
+        let mut random = Random::new(number as usize);
+        let heavy = (random.below(1_000_000) as f64) < shared.heavy * 1e4;
+        let template = random.below(shared.templates.len());
+        let (spawned, bytes) = (Instant::now(), shared.templates[template].bytes.clone());
+        let left = shared.chain;
+        let packet = Packet { shared: shared.clone(), bytes, template, heavy, left, right: true, spawned };
+        shared.spread.spawn(usize::from(heavy), task::<S>(Box::new(packet)));
+    }
+}
+
+pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize, spread: Spread<S>) -> anyhow::Result<Outcome> {
+    let (packets, spawners) = (plan.count("packets"), plan.count("spawners"));
+    let shared = Arc::new(Shared::<S> {
+        templates: Template::all(),
+        packets,
+        spawners,
+        heavy: plan.decimal("heavy"),
+        chain: plan.count("chain"),
+        sleeps: plan.count("sleeps"),
+        sleep: Duration::from_millis(plan.count("sleep-ms")),
+        blocks: plan.word("wait") == "block",
+        spread,
+        room: Room::new(plan.count("in-flight")),
+        ledger: Ledger::new(workers),
+    });
+    let began = Instant::now();
+    all::<S, _>(spawners, |first| spawn(shared.clone(), first)).await;
+    shared.ledger.complete::<S>(packets).await;
+    shared.ledger.outcome(began, packets, "packets")
+}
