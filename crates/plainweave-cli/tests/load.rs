@@ -4,10 +4,11 @@ mod scripted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use scripted::{Figures, drivers, load, server};
+use scripted::{Figures, OK, drivers, load, server};
 use serde_json::Value;
 
 /// Runs `load http` on each driver there is; the result of each.
@@ -36,8 +37,6 @@ fn request(stream: &mut TcpStream) -> Option<String> {
 fn always(answer: &'static str) -> SocketAddr {
     server(move |mut stream, _| while request(&mut stream).is_some() && stream.write_all(answer.as_bytes()).is_ok() {})
 }
-
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 #[test]
 fn a_closed_loop_counts_answers() {
@@ -285,6 +284,52 @@ fn a_target_that_goes_away_ends_a_run_of_so_many_requests() {
     let url = format!("http://{address}/");
     let result = Figures::of(1, &["http", &url, "-c", "1", "-n", "1000000", "--timeout", "300ms", "--json"]);
     assert!(result.figure("ok") == 1.0 && result.errors("connection refused") > 1, "{}", result.0);
+}
+
+#[test]
+fn a_server_that_was_away_gets_its_connections_back() {
+    // The first closes its connection after five answers, and three more at once; then it is there again.
+    let seen: Vec<_> = (0..2).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+    let servers = [0, 1].map(|which| {
+        let seen = seen[which].clone();
+        server(move |mut stream, number| {
+            let answers = match number {
+                1 if which == 0 => 5,
+                2..=4 if which == 0 => 0,
+                _ => usize::MAX,
+            };
+            for _ in 0..answers {
+                if request(&mut stream).is_none() || stream.write_all(OK.as_bytes()).is_err() {
+                    return;
+                }
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    let urls = servers.map(|address| format!("http://{address}/"));
+    let args = ["http", &urls[0], &urls[1], "-c", "2", "--rate", "200", "-n", "200", "--workers", "1", "--json"];
+    let result = Figures::of(0, &[&args[..], &["--max-errors", "0.1", "--min-rate", "0"]].concat());
+    let seen = seen[0].load(Ordering::Relaxed);
+    assert!(seen > 20 && result.figure("errors") == 3.0, "{seen}: {}", result.0);
+    assert_eq!(result.figure("reconnects"), 4.0, "{}", result.0);
+}
+
+#[test]
+fn a_server_that_is_down_is_tried_later_and_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        // The probe, and the connections.
+        let kept: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+        drop(listener);
+        drop(kept);
+    });
+    let url = format!("http://{address}/");
+    let args = ["http", &url, "-c", "2", "--rate", "500", "-d", "1s", "--timeout", "300ms", "--workers", "1", "--json"];
+    let result = Figures::of(1, &args);
+    // Requests fail when they are due, and seldom by an attempt: 10, 20, 40 ... ms after each other.
+    assert!(result.errors("connection refused") > 100, "{}", result.0);
+    assert!((1.0..=20.0).contains(&result.figure("failed_connects")), "{}", result.0);
 }
 
 #[test]

@@ -8,16 +8,15 @@ mod running;
 mod scripted;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use scripted::child::Kept;
-use scripted::{Figures, child, load, server};
+use scripted::{Figures, child, load, sleeper};
 use serde_json::{Value, json};
 
 /// How long anything may take before it counts as hung.
@@ -48,37 +47,23 @@ impl Agent {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut stream = BufReader::new(stream);
-        assert_eq!(line(&mut stream)["plainweave_agent"], 1);
+        assert_eq!(line(&mut stream)["plainweave_agent"], 2);
         stream.get_mut().write_all(b"{\"challenge\":\"x\",\"proof\":null}\n").unwrap();
         assert!(line(&mut stream)["proof"].is_null());
         stream
     }
 }
 
+/// The next message, but for those that say that an agent is there.
 fn line(stream: &mut BufReader<TcpStream>) -> Value {
-    let mut line = String::new();
-    stream.read_line(&mut line).unwrap();
-    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
-}
-
-/// A server, and how many requests it has seen.
-fn hello() -> (SocketAddr, Arc<AtomicUsize>) {
-    let seen = Arc::new(AtomicUsize::new(0));
-    let counted = seen.clone();
-    let address = server(move |stream, _| {
-        let mut stream = BufReader::new(stream);
+    loop {
         let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line == "\r\n" {
-                counted.fetch_add(1, Ordering::Relaxed);
-                if stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
-                    return;
-                }
-            }
-            line.clear();
+        stream.read_line(&mut line).unwrap();
+        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        if message["alive"] != true {
+            return message;
         }
-    });
-    (address, seen)
+    }
 }
 
 fn file(name: &str) -> PathBuf {
@@ -89,7 +74,7 @@ fn file(name: &str) -> PathBuf {
 fn two_agents_make_a_load_together() {
     let agents = [Agent::start(&[]), Agent::start(&[])];
     let names = agents.each_ref().map(|agent| agent.address.as_str()).join(",");
-    let (address, seen) = hello();
+    let (address, seen) = sleeper(Duration::ZERO);
     // What the list names is on this machine alone; the agents get it sent.
     let list = file("agents-urls");
     std::fs::write(&list, format!("http://{address}/a\nhttp://{address}/b\n")).unwrap();
@@ -138,7 +123,7 @@ fn other_hosts_need_the_secret() {
     let (code, _, error) = load(&["agent", "--listen", "127.0.0.1:0", "--secret-file", short.to_str().unwrap()]);
     assert!(code == Some(3) && error.contains("at least 16 bytes"), "{error}");
     let agent = Agent::start(&["--secret-file", right.to_str().unwrap()]);
-    let url = format!("http://{}/", hello().0);
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let args = ["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address];
     for (secret, code, said) in
         [(None, 3, "give --agent-secret-file"), (Some(&wrong), 3, "another secret"), (Some(&right), 0, "")]
@@ -185,7 +170,7 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
         let _ = stream.read_to_end(&mut rest);
         assert!(!String::from_utf8_lossy(&rest).contains("prepared"));
     }
-    let url = format!("http://{}/", hello().0);
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let result = Figures::of(0, &["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address, "--json"]);
     assert_eq!(result.figure("ok"), 5.0, "it lives");
 }
@@ -205,7 +190,7 @@ fn few_connections_that_do_not_greet_are_kept() {
     let count = greetings.iter().filter(|greeting| refused(greeting)).count();
     assert!((1..=24).contains(&count), "{greetings:?}");
     drop(silent);
-    let (url, start) = (format!("http://{}/", hello().0), Instant::now());
+    let (url, start) = (format!("http://{}/", sleeper(Duration::ZERO).0), Instant::now());
     while load(&["http", &url, "-c", "1", "-n", "5", "--agents", &agent.address]).0 != Some(0) {
         assert!(start.elapsed() < PATIENCE, "it serves nobody");
     }
@@ -213,7 +198,7 @@ fn few_connections_that_do_not_greet_are_kept() {
 
 /// Starts a load of an hour by these agents, and returns when the server has seen something of it.
 fn long(names: &str) -> Kept {
-    let (address, seen) = hello();
+    let (address, seen) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
     let args = ["http", &url, "-c", "2", "--rate", "100", "-d", "1h", "--agents", names];
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
@@ -245,7 +230,7 @@ fn a_signal_ends_the_agents_too() {
     kill_process(Pid::from_child(&coordinator), Signal::INT).unwrap();
     let (code, out, error) = end(coordinator);
     assert!(code == Some(130) && out.contains("statuses  200 OK: "), "{out}{error}");
-    let url = format!("http://{}/", hello().0);
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let result = Figures::of(0, &["http", &url, "-c", "2", "-n", "20", "--agents", &names, "--json"]);
     assert_eq!(result.figure("ok"), 20.0, "they are free again");
 }
@@ -258,7 +243,7 @@ fn an_agent_that_is_lost_ends_the_load() {
     agents[1].child.kill().unwrap();
     let (code, out, error) = end(coordinator);
     assert!(code == Some(3) && error.contains("is lost"), "{out}{error}");
-    let url = format!("http://{}/", hello().0);
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     // The one that is left notices, and serves the next.
     let start = Instant::now();
     let again = ["http", &url, "-c", "1", "-n", "5", "--agents", &agents[0].address];
@@ -267,6 +252,111 @@ fn an_agent_that_is_lost_ends_the_load() {
     }
     let (code, _, error) = load(&["http", &url, "-n", "2", "--agents", &agents[1].address]);
     assert!(code == Some(3) && error.contains("is `plainweave load agent` running?"), "{error}");
+}
+
+/// An agent that greets and then does as the script says. Its address.
+fn liar(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        say(&mut stream, &json!({ "plainweave_agent": 2, "challenge": "x", "secret": false }));
+        line(&mut stream);
+        say(&mut stream, &json!({ "proof": null }));
+        assert!(line(&mut stream)["prepare"].is_object());
+        script(&mut stream);
+        // Until the coordinator has gone.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    address
+}
+
+fn say(stream: &mut BufReader<TcpStream>, message: &Value) {
+    // The coordinator may have had enough.
+    let _ = stream.get_mut().write_all(format!("{message}\n").as_bytes());
+}
+
+fn prepared(stream: &mut BufReader<TcpStream>) {
+    say(stream, &json!({ "prepared": { "workers": 1, "addresses": [] } }));
+    assert!(line(stream)["run"].is_object());
+}
+
+/// What the coordinator says of such an agent.
+fn judged(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> String {
+    let address = liar(script);
+    let args = ["http", "http://127.0.0.1:1/", "-c", "1", "-d", "1h", "--agents", &address, "--agent-timeout", "2s"];
+    let (code, out, error) = load(&args);
+    assert_eq!((code, out.as_str()), (Some(3), ""), "{error}");
+    assert!(error.contains(&format!("agent {address}")), "{error}");
+    error
+}
+
+#[test]
+fn an_agent_that_is_silent_is_lost() {
+    let lost = "is lost: nothing came for 2 s";
+    let (first, second) = (std::thread::spawn(|| judged(|_| {})), std::thread::spawn(|| judged(prepared)));
+    // One that has much to prepare says that it is there.
+    let slow = judged(|stream| {
+        for _ in 0..6 {
+            say(stream, &json!({ "alive": true }));
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        say(stream, &json!({ "error": "it was \x1b[31mnothing" }));
+    });
+    assert!(slow.contains(": it was  [31mnothing"), "{slow:?}");
+    for error in [first.join().unwrap(), second.join().unwrap()] {
+        assert!(error.contains(lost), "{error}");
+    }
+    let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--agents", "127.0.0.1:1", "--agent-timeout", "1s"]);
+    assert!(code == Some(2) && error.contains("write 2s or more"), "{error}");
+}
+
+/// A part that fits; the scripts change it.
+fn piece() -> Value {
+    let tally = json!({
+        "latency": [], "lateness": [], "connect": [], "handshake": [], "failures": [], "statuses": [],
+        "counts": [0, 0, 0, 0, 0, 0, 0, 0, 0], "last": 0,
+    });
+    json!({ "worker": 0, "second": 0, "until": 0, "last": false, "tally": tally })
+}
+
+#[test]
+fn an_agent_that_lies_takes_no_memory() {
+    let run = |pieces: Vec<Value>| {
+        judged(move |stream| {
+            prepared(stream);
+            say(stream, &json!({ "ready": true }));
+            line(stream);
+            pieces.iter().for_each(|piece| say(stream, &json!({ "piece": piece })));
+        })
+    };
+    let with = |change: fn(&mut Value)| {
+        let mut piece = piece();
+        change(&mut piece);
+        piece
+    };
+    for (pieces, said) in [
+        (vec![with(|piece| piece["second"] = json!(1_000_000_000))], "a piece of second 1000000000, and "),
+        (vec![piece(), piece()], "a second piece of second 0, worker 0"),
+        (vec![with(|piece| piece["worker"] = json!(1))], "a piece of worker 1"),
+        // HdrHistogram's own form, whose first bytes claim 4 GB.
+        (vec![with(|piece| piece["tally"]["latency"] = json!("HISTEwAAAAb//////wAAAAAAAAAD"))], "no list"),
+        (vec![with(|piece| piece["tally"]["failures"] = json!([[0, u64::MAX]]))], "more is counted than can be"),
+    ] {
+        let error = run(pieces);
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    let endless = judged(|stream| {
+        let many = [b'['; 1 << 16];
+        while stream.get_mut().write_all(&many).is_ok() {}
+    });
+    assert!(endless.contains("is longer than 2097152 bytes"), "{endless}");
+    let twice = judged(|stream| {
+        prepared(stream);
+        say(stream, &json!({ "prepared": { "workers": 1, "addresses": [] } }));
+    });
+    assert!(twice.contains("sends what nobody asked for"), "{twice}");
 }
 
 /// Two network namespaces, joined by a pair of virtual devices; gone with the value.

@@ -2,42 +2,19 @@
 
 mod scripted;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::Read;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scripted::{child, load, server};
-
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-
-/// Answers each request after a time, and counts requests.
-fn slow(time: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
-    let seen = Arc::new(AtomicUsize::new(0));
-    let counted = seen.clone();
-    let address = server(move |stream, _| {
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line == "\r\n" {
-                counted.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(time);
-                if stream.get_mut().write_all(OK.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            line.clear();
-        }
-    });
-    (address, seen)
-}
+use scripted::{child, load, server, sleeper};
 
 #[test]
 fn conditions_decide_on_the_exit_code() {
-    let (address, _) = slow(Duration::from_millis(30));
+    let (address, _) = sleeper(Duration::from_millis(30));
     let url = format!("http://{address}/");
     let args = ["http", &url, "-c", "2", "-n", "10", "--workers", "1"];
     for (conditions, code, said) in [
@@ -73,7 +50,7 @@ fn a_condition_that_a_closed_loop_cannot_judge_is_wrong_usage() {
 #[test]
 fn a_rate_that_cannot_be_kept_is_an_error() {
     // One connection to a server that takes 50 ms: 20 requests a second are answered, of 500.
-    let (address, _) = slow(Duration::from_millis(50));
+    let (address, _) = sleeper(Duration::from_millis(50));
     let url = format!("http://{address}/");
     let args = ["http", &url, "-c", "1", "--rate", "500", "-d", "1s", "--timeout", "500ms", "--max-errors", "1"];
     let (code, out, error) = load(&args);
@@ -89,7 +66,7 @@ fn a_rate_that_cannot_be_kept_is_an_error() {
 #[test]
 fn what_cannot_begin_is_told_apart() {
     let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (up, _) = slow(Duration::ZERO);
+    let (up, _) = sleeper(Duration::ZERO);
     let (down, up) = (format!("http://{down}/"), format!("http://{up}/"));
     for (args, said) in [
         (&["http", &down][..], "is the server running"),
@@ -122,7 +99,7 @@ fn interrupted(args: &[&str], seen: &AtomicUsize, signal: Signal) -> (String, Op
 fn a_signal_ends_a_run_with_a_report() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         // Nothing is ever answered, and the timeout is far away.
-        let (address, seen) = slow(Duration::from_secs(3600));
+        let (address, seen) = sleeper(Duration::from_secs(3600));
         let url = format!("http://{address}/");
         let args = ["http", &url, "-c", "3", "-d", "1h", "--timeout", "1h", "--workers", "1"];
         let (out, got, took) = interrupted(&args, &seen, signal);
@@ -138,7 +115,7 @@ fn a_signal_ends_a_run_with_a_report() {
 #[test]
 fn a_signal_ends_a_run_that_has_long_to_wait() {
     // The second request is due in an hour.
-    let (address, seen) = slow(Duration::ZERO);
+    let (address, seen) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
     let args = ["http", &url, "-c", "1", "--rate", "0.001", "-d", "1h"];
     let (out, got, _) = interrupted(&args, &seen, Signal::INT);
@@ -148,7 +125,7 @@ fn a_signal_ends_a_run_that_has_long_to_wait() {
 
 #[test]
 fn a_signal_ends_a_sweep_with_what_there_is() {
-    let (address, seen) = slow(Duration::ZERO);
+    let (address, seen) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
     let (out, got, _) = interrupted(&["http", &url, "-c", "1", "--rates", "50,60,70", "-d", "1h"], &seen, Signal::INT);
     assert_eq!(got, Some(130), "{out}");

@@ -2,31 +2,16 @@
 
 mod scripted;
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use scripted::{load, server};
+use scripted::{load, sleeper};
 use serde_json::Value;
-
-fn hello() -> SocketAddr {
-    server(|stream, _| {
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-            if line == "\r\n" && stream.get_mut().write_all(answer).is_err() {
-                return;
-            }
-            line.clear();
-        }
-    })
-}
 
 fn file(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -50,7 +35,7 @@ fn intervals(log: &[u8]) -> Vec<(Option<String>, f64, f64, Histogram<u64>)> {
 
 #[test]
 fn a_run_is_written_in_every_form() {
-    let url = format!("http://{}/", hello());
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let [log, html, json] = ["run.hlog", "run.html", "run.json"].map(file);
     let files = [("--hdr-log", &log), ("--html", &html), ("--json", &json)];
     let files = files.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]);
@@ -83,7 +68,7 @@ fn a_run_is_written_in_every_form() {
 
 #[test]
 fn a_sweep_is_written_in_every_form() {
-    let url = format!("http://{}/", hello());
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let [log, html] = ["sweep.hlog", "sweep.html"].map(file);
     let files = ["--hdr-log", log.to_str().unwrap(), "--html", html.to_str().unwrap()];
     let args = ["http", &url, "-c", "2", "--rates", "50,100", "-d", "200ms", "--pause", "1ms", "--json"];
@@ -102,7 +87,7 @@ fn a_sweep_is_written_in_every_form() {
 
 #[test]
 fn files_that_cannot_be_written_are_said_before_the_run() {
-    let url = format!("http://{}/", hello());
+    let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     for flag in ["--csv", "--json", "--html", "--hdr-log"] {
         // It would last an hour.
         let (code, out, error) = load(&["http", &url, "-d", "1h", flag, "/no/such/folder/file"]);

@@ -2,12 +2,12 @@
 
 mod scripted;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use scripted::{Figures, drivers, load, server};
+use scripted::{Figures, drivers, load, requests, server};
 
 /// What a server was asked: the number of the connection, method and path.
 type Seen = Arc<Mutex<Vec<(usize, String)>>>;
@@ -16,19 +16,10 @@ fn recorder(answer: &'static str) -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let kept = seen.clone();
     let address = server(move |stream, number| {
-        let mut stream = BufReader::new(stream);
-        let (mut line, mut first) = (String::new(), String::new());
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line.contains(" HTTP/1.1") {
-                first = line.split(" HTTP").next().unwrap().to_owned();
-            } else if line == "\r\n" {
-                kept.lock().unwrap().push((number, first.clone()));
-                if stream.get_mut().write_all(answer.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            line.clear();
-        }
+        requests(stream, |line, stream| {
+            kept.lock().unwrap().push((number, line.split(" HTTP").next().unwrap().to_owned()));
+            stream.write_all(answer.as_bytes()).is_ok()
+        });
     });
     (address, seen)
 }
@@ -86,17 +77,11 @@ fn pauses_of_sessions_do_not_break_the_rate() {
     // All second requests are due after the last session has arrived, at one second. Some do not get an answer.
     let answered = recorder(OK).0;
     let dropped = server(|stream, _| {
-        let mut stream = BufReader::new(stream);
-        let (mut line, mut left) = (String::new(), 1);
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line == "\r\n" {
-                if left == 0 || stream.get_mut().write_all(OK.as_bytes()).is_err() {
-                    return;
-                }
-                left -= 1;
-            }
-            line.clear();
-        }
+        let mut left = 1;
+        requests(stream, |_, stream| {
+            left -= 1;
+            left >= 0 && stream.write_all(OK.as_bytes()).is_ok()
+        });
     });
     for address in [answered, dropped] {
         let url = format!("http://{address}/");

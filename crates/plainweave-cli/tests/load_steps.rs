@@ -2,36 +2,26 @@
 
 mod scripted;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use scripted::{Figures, load, server};
+use scripted::{Figures, OK, load, requests, server, sleeper};
 use serde_json::Value;
 
-/// A server that takes this long for a request, and counts them. `alone`: one request at a time, over all connections.
-fn sleeper(time: Duration, alone: bool) -> (SocketAddr, Arc<AtomicU64>) {
-    let (turn, seen) = (Arc::new(Mutex::new(())), Arc::new(AtomicU64::new(0)));
-    let counted = seen.clone();
-    let address = server(move |stream, _| {
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line == "\r\n" {
-                counted.fetch_add(1, Ordering::Relaxed);
-                let turn = alone.then(|| turn.lock().unwrap());
-                std::thread::sleep(time);
-                drop(turn);
-                if stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
-                    return;
-                }
-            }
-            line.clear();
-        }
-    });
-    (address, seen)
+/// A server that takes this long for a request, and one request at a time, over all connections.
+fn one_at_a_time(time: Duration) -> SocketAddr {
+    let turn = Mutex::new(());
+    server(move |stream, _| {
+        requests(stream, |_, stream| {
+            let turn = turn.lock().unwrap();
+            std::thread::sleep(time);
+            drop(turn);
+            stream.write_all(OK.as_bytes()).is_ok()
+        });
+    })
 }
 
 fn steps(code: i32, args: &[&str]) -> Value {
@@ -42,7 +32,7 @@ fn steps(code: i32, args: &[&str]) -> Value {
 
 #[test]
 fn a_sweep_measures_each_rate() {
-    let (address, seen) = sleeper(Duration::from_millis(20), false);
+    let (address, seen) = sleeper(Duration::from_millis(20));
     let url = format!("http://{address}/");
     let csv = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep.csv");
     let args = ["http", &url, "-c", "8", "--rates", "20..100/3", "-d", "500ms", "--pause", "1ms", "--json"];
@@ -67,7 +57,7 @@ fn a_sweep_measures_each_rate() {
 #[test]
 fn a_search_finds_what_a_server_bears() {
     // One request at a time, 10 ms each: below 100 a second, whatever the machine.
-    let (address, _) = sleeper(Duration::from_millis(10), true);
+    let address = one_at_a_time(Duration::from_millis(10));
     let url = format!("http://{address}/");
     let search = ["--search", "p99<=10s,errors<=0%", "--rate", "25", "--precision", "0.5", "--pause", "1ms"];
     let result = steps(0, &[&["http", &url, "-c", "100", "-d", "600ms", "--json"], &search[..]].concat());
@@ -82,7 +72,7 @@ fn a_search_finds_what_a_server_bears() {
 
 #[test]
 fn a_search_without_success_is_an_error() {
-    let (address, _) = sleeper(Duration::from_millis(10), false);
+    let (address, _) = sleeper(Duration::from_millis(10));
     let url = format!("http://{address}/");
     let args = ["--rate", "4", "--search", "p50<1us", "-d", "100ms", "--pause", "1ms"];
     let (code, out, error) = load(&[&["http", &url, "-c", "1"], &args[..]].concat());
@@ -97,7 +87,7 @@ fn a_sweep_may_go_beyond_what_can_be_kept() {
         (&[][..], 0, "at 200 requests/s: the rate was not kept"),
         (&["--fail-if", "rate<50%"], 1, "at 200 requests/s: rate<50%: it was "),
     ] {
-        let url = format!("http://{}/", sleeper(Duration::from_millis(20), true).0);
+        let url = format!("http://{}/", one_at_a_time(Duration::from_millis(20)));
         let args = ["http", &url, "-c", "1", "--rates", "10,200", "-d", "300ms", "--pause", "1ms"];
         let (code, out, error) = load(&[&args[..], conditions].concat());
         assert!(code == Some(expected) && error.contains(said), "{out}{error}");
@@ -106,14 +96,14 @@ fn a_sweep_may_go_beyond_what_can_be_kept() {
 
 #[test]
 fn rates_may_change_during_a_run() {
-    let (address, _) = sleeper(Duration::ZERO, false);
+    let (address, _) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
     let result =
         Figures::of(0, &["http", &url, "-c", "4", "--rate", "10..190", "-d", "1s", "--min-rate", "0", "--json"]);
     assert_eq!(result.figure("intended_rate_per_second"), 100.0);
     assert!((99.0..=102.0).contains(&result.figure("requests")), "{}", result.0);
     // What comes while the rate grows is not counted.
-    let (address, seen) = sleeper(Duration::ZERO, false);
+    let (address, seen) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
     let ramp = ["--rate", "100", "--ramp", "500ms", "-d", "500ms", "--min-rate", "0", "--json"];
     let result = Figures::of(0, &[&["http", &url, "-c", "4"], &ramp[..]].concat());

@@ -5,30 +5,33 @@
 use std::io::{self, stderr, stdout};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use clap::Parser;
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::cache::Cache;
 use super::collect::Piece;
 use super::engine::{self, Protocol, Ran};
 use super::files::Files;
-use super::flags::{AgentFlags, Common, What};
+use super::flags::{AgentFlags, Common, Line, What};
 use super::http::Http;
 use super::interrupt::TICK;
 use super::plan::{Plan, nanos};
 use super::tally_json;
 use super::target::{self, Target};
 use super::wire::{self, Link, Receiver, Secret, Sender};
-use crate::arguments::{Arguments, Command};
 use crate::console::say;
 
 /// How long a coordinator waits for the one before to be gone.
 const ENDING: Duration = Duration::from_secs(2);
+
+/// How often an agent says that it is there.
+const PULSE: Duration = Duration::from_secs(1);
 
 /// Connections that have not greeted, at most; those beyond are closed.
 const GREETINGS: usize = 16;
@@ -60,7 +63,7 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
         };
         if Arc::strong_count(&greetings) > GREETINGS {
             let busy = json!({ "error": "too many connections that have not greeted; try again in 10 s" });
-            let _ = Link::new(stream).and_then(|mut link| link.send(&busy));
+            let _ = Link::new(stream).and_then(|link| link.send(&busy));
             continue;
         }
         let (secret, busy, greeting) = (secret.clone(), busy.clone(), greetings.clone());
@@ -83,11 +86,11 @@ fn attend(stream: TcpStream, secret: &Secret, busy: &Mutex<()>, greeting: Arc<()
     let mut link = Link::new(stream)?;
     link.greet_coordinator(secret)?;
     drop(greeting);
-    let (mut sender, receiver) = link.split()?;
+    let (sender, receiver) = link.split()?;
     let done = match turn(busy) {
         // The turn ends before the coordinator gets the answer: it may come again at once.
-        Some(_turn) => obey(&mut sender, receiver),
-        None => Err(anyhow::anyhow!("the agent is at work for another coordinator")),
+        Some(_turn) => obey(&sender, receiver),
+        None => Err(anyhow!("the agent is at work for another coordinator")),
     };
     if let Err(error) = &done {
         // The coordinator may be gone; then nobody asks why.
@@ -123,7 +126,7 @@ impl Orders {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         thread::Builder::new().spawn(move || {
-            while let Ok(Some(message)) = receiver.receive() {
+            while let Ok(Some(message)) = receiver.order() {
                 if message["stop"] == true {
                     stopped.store(true, Ordering::Relaxed);
                 }
@@ -141,8 +144,28 @@ impl Orders {
     }
 }
 
-fn obey(sender: &mut Sender, receiver: Receiver) -> anyhow::Result<()> {
+/// Says each second that this agent is there, until it is dropped.
+struct Pulse {
+    _end: mpsc::Sender<()>,
+}
+
+impl Pulse {
+    fn start(sender: Sender) -> io::Result<Self> {
+        let (end, ended) = mpsc::channel::<()>();
+        thread::Builder::new().spawn(move || {
+            while ended.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
+                if sender.send(&json!({ "alive": true })).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { _end: end })
+    }
+}
+
+fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
     let orders = Orders::read(receiver).context("cannot start a thread")?;
+    let _pulse = Pulse::start(sender.clone()).context("cannot start a thread")?;
     let Some(message) = orders.next() else { return Ok(()) };
     let prepare = &message["prepare"];
     let args = prepare["args"].as_array().context("no arguments")?.iter();
@@ -151,10 +174,8 @@ fn obey(sender: &mut Sender, receiver: Receiver) -> anyhow::Result<()> {
     let number = |name: &str| prepare[name].as_u64().and_then(|n| usize::try_from(n).ok()).context("no part");
     let part = (number("part")?, number("parts")?);
     ensure!(part.0 < part.1, "part {} of {}", part.0, part.1);
-    let words = ["plainweave", "load"].into_iter().map(str::to_owned);
-    let arguments = Arguments::try_parse_from(words.chain(args.context("arguments that are no text")?));
-    let Command::Load(flags) = arguments.map_err(|error| anyhow::anyhow!("{error}"))?.command else { bail!("no load") };
-    match &flags.what {
+    let line = Line::try_parse_from(args.context("arguments that are no text")?).map_err(|error| anyhow!("{error}"))?;
+    match &line.flags.what {
         What::Http(own) => {
             let (targets, client) = Http::prepare(own, &files)?;
             Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
@@ -185,7 +206,7 @@ impl<P: Protocol> Work<P> {
         Ok(Self { plan, part, protocol: Arc::new(protocol), addresses })
     }
 
-    fn serve(&self, sender: &mut Sender, orders: &Orders) -> anyhow::Result<()> {
+    fn serve(&self, sender: &Sender, orders: &Orders) -> anyhow::Result<()> {
         let workers = self.plan.part(self.part.0, self.part.1)?.workers;
         let addresses: Vec<_> = self.addresses.iter().map(SocketAddr::to_string).collect();
         sender.send(&json!({ "prepared": { "workers": workers, "addresses": addresses } }))?;
@@ -204,17 +225,16 @@ impl<P: Protocol> Work<P> {
         Ok(())
     }
 
-    fn run(&self, plan: &Plan, sender: &mut Sender, orders: &Orders) -> anyhow::Result<()> {
-        let sender = std::cell::RefCell::new(sender);
+    fn run(&self, plan: &Plan, sender: &Sender, orders: &Orders) -> anyhow::Result<()> {
         let mut gate = || {
-            sender.borrow_mut().send(&json!({ "ready": true }))?;
+            sender.send(&json!({ "ready": true }))?;
             // `stop` and the end of the connection are no `go`: the run begins, and ends at once.
             orders.next().map(drop).context("the coordinator is gone")
         };
         let mut lost = None;
         let mut collect = |piece| {
             if lost.is_none() {
-                lost = message(piece).and_then(|piece| Ok(sender.borrow_mut().send(&piece)?)).err();
+                lost = sender.send(&message(piece)).err();
             }
             if lost.is_some() {
                 orders.stop.store(true, Ordering::Relaxed);
@@ -224,12 +244,12 @@ impl<P: Protocol> Work<P> {
         let Ran { wall, cpu, driver, .. } = ran?;
         lost.map_or(Ok(()), Err)?;
         let done = json!({ "wall": nanos(wall), "cpu": nanos(cpu), "driver": driver });
-        Ok(sender.borrow_mut().send(&json!({ "done": done }))?)
+        Ok(sender.send(&json!({ "done": done }))?)
     }
 }
 
-fn message(piece: Piece) -> anyhow::Result<Value> {
+fn message(piece: Piece) -> Value {
     let Piece { worker, second, until, mut tally, last } = piece;
-    let tally = tally_json::write(&mut tally)?;
-    Ok(json!({ "piece": { "worker": worker, "second": second, "until": until, "last": last, "tally": tally } }))
+    let tally = tally_json::write(&mut tally);
+    json!({ "piece": { "worker": worker, "second": second, "until": until, "last": last, "tally": tally } })
 }

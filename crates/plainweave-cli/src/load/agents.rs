@@ -1,4 +1,8 @@
 //! The coordinator's side: several agents make a load together, and their histograms are added up.
+//!
+//! An agent is believed what it measures, and nothing that would cost this process its memory or its patience: what it
+//! sends has a greatest length, waits in a short queue, unparsed, and is of seconds that have passed; one that is
+//! silent is lost.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,10 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
-use super::collect::{Collector, Piece};
+use super::collect::{Collector, Piece, Watch};
 use super::conduct::outcome;
 use super::engine::Ran;
 use super::files::Files;
+use super::flags::Common;
 use super::interrupt::{Interrupt, TICK};
 use super::plan::Plan;
 use super::summary::Outcome;
@@ -24,16 +29,26 @@ use super::watchers::Watchers;
 use super::wire::{self, GREETING, Link, Secret, Sender};
 
 /// Flags that are the coordinator's alone, and take a value.
-const OWN: [&str; 3] = ["--agents", "--agent-secret-file", "--hdr-log"];
-/// An agent at work sends something each second; one that has sent nothing for so long is lost.
+const OWN: [&str; 4] = ["--agents", "--agent-secret-file", "--agent-timeout", "--hdr-log"];
+/// An agent sends something each second; one that has sent nothing for this time is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 /// An agent that is to stop does so within this time.
 const STOPPING: Duration = Duration::from_secs(15);
 
+/// Messages that wait to be read, of all agents together; each agent's thread holds another.
+const WAITING: usize = 2;
+/// Seconds that a worker may be behind the others: they are kept until it has handed over its part.
+const BEHIND: usize = 60;
+/// Everything that agents may count in a run, so that no sum overflows.
+const COUNTED: u64 = 1 << 62;
+/// Characters of an agent's text that are shown.
+const SHOWN: usize = 300;
+
 /// The agents, each with its part of the load.
 pub(super) struct Agents {
     links: Vec<Agent>,
-    messages: mpsc::Receiver<(usize, anyhow::Result<Value>)>,
+    messages: mpsc::Receiver<(usize, anyhow::Result<Vec<u8>>)>,
+    silence: Duration,
     interrupt: Interrupt,
     watchers: Watchers,
     /// Of all agents: addresses of the servers as they see them.
@@ -46,30 +61,37 @@ struct Agent {
     workers: usize,
     /// Workers of the agents before it.
     first: usize,
+    /// When it last sent something.
+    heard: Instant,
+    /// Of each of its workers: the last second of the run that it has handed over, `u64::MAX` if it has ended.
+    reached: Vec<Option<u64>>,
 }
 
 impl Agents {
     /// Connects to the agents and sends each its part.
     pub(super) fn engage(
-        names: &[String],
+        common: &Common,
         secret: &Secret,
         files: &Files,
         interrupt: Interrupt,
         watchers: Watchers,
     ) -> anyhow::Result<Self> {
-        let (news, messages) = mpsc::channel();
+        let (names, silence) = (&common.agents, common.agent_timeout.unwrap_or(SILENCE));
+        let (news, messages) = mpsc::sync_channel(WAITING);
         let args = own_args()?;
-        let mut agents = Self { links: Vec::new(), messages, interrupt, watchers, addresses: BTreeSet::new() };
+        let (links, addresses) = (Vec::new(), BTreeSet::new());
+        let mut agents = Self { links, messages, silence, interrupt, watchers, addresses };
         for (part, name) in names.iter().enumerate() {
-            let (mut sender, mut receiver) = connect(name, secret).with_context(|| format!("agent {name}"))?;
+            let (sender, mut receiver) = connect(name, secret).with_context(|| format!("agent {name}"))?;
             let files = wire::files_json(&files.all());
             let prepare = json!({ "args": args, "files": files, "part": part, "parts": names.len() });
             sender.send(&json!({ "prepare": prepare })).with_context(|| format!("agent {name}"))?;
-            agents.links.push(Agent { name: name.clone(), sender, workers: 0, first: 0 });
+            let (name, heard) = (name.clone(), Instant::now());
+            agents.links.push(Agent { name, sender, workers: 0, first: 0, heard, reached: Vec::new() });
             let news = news.clone();
             thread::spawn(move || {
                 loop {
-                    let message = receiver.receive().and_then(|message| message.context("it closed the connection"));
+                    let message = receiver.news().and_then(|message| message.context("it closed the connection"));
                     let over = message.is_err();
                     if news.send((part, message)).is_err() || over {
                         return;
@@ -77,12 +99,12 @@ impl Agents {
                 }
             });
         }
-        for (part, prepared) in agents.one_of_each("prepared", None)? {
+        for (part, prepared) in agents.one_of_each("prepared")? {
             let workers = prepared["workers"].as_u64().and_then(|workers| usize::try_from(workers).ok());
             agents.links[part].workers =
                 workers.filter(|n| (1..=65_536).contains(n)).context("no number of workers")?;
             let addresses = prepared["addresses"].as_array().into_iter().flatten();
-            agents.addresses.extend(addresses.filter_map(|address| address.as_str().map(str::to_owned)));
+            agents.addresses.extend(addresses.filter_map(|address| address.as_str().map(shown)));
         }
         let mut first = 0;
         for link in &mut agents.links {
@@ -97,36 +119,52 @@ impl Agents {
         self.links.iter().map(|link| link.workers).sum()
     }
 
-    fn send_all(&mut self, message: &Value) -> anyhow::Result<()> {
-        for link in &mut self.links {
+    fn send_all(&self, message: &Value) -> anyhow::Result<()> {
+        for link in &self.links {
             link.sender.send(message).with_context(|| format!("agent {}", link.name))?;
         }
         Ok(())
     }
 
-    /// Receives a message, with the number of the agent that sent it. `None`: a tick passed.
-    fn next(&self) -> anyhow::Result<Option<(usize, Value)>> {
+    /// Receives a message, with the number of the agent that sent it. `None`: there is nothing new.
+    fn next(&mut self) -> anyhow::Result<Option<(usize, Value)>> {
         let (part, message) = match self.messages.recv_timeout(TICK) {
             Ok(message) => message,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("all agents are gone"),
         };
-        let name = &self.links[part].name;
+        let Agent { name, heard, .. } = &mut self.links[part];
         let message = message.with_context(|| format!("agent {name} is lost"))?;
+        let message = wire::parse(&message).with_context(|| format!("agent {name}"))?;
+        *heard = Instant::now();
         match message["error"].as_str() {
-            Some(error) => Err(anyhow!("agent {name}: {error}")),
+            Some(error) => Err(anyhow!("agent {name}: {}", shown(error))),
+            None if message["alive"] == true => Ok(None),
             None => Ok(Some((part, message))),
         }
     }
 
+    /// Fails if one of these agents has been silent for too long.
+    fn none_silent(&self, waits_for: impl Fn(usize) -> bool) -> anyhow::Result<()> {
+        let silent = |(part, link): &(usize, &Agent)| waits_for(*part) && link.heard.elapsed() > self.silence;
+        match self.links.iter().enumerate().find(silent) {
+            Some((_, link)) => bail!("agent {} is lost: nothing came for {} s", link.name, self.silence.as_secs()),
+            None => Ok(()),
+        }
+    }
+
     /// Waits for one message of this kind from each agent, in any order. A signal ends the wait with an error.
-    fn one_of_each(&mut self, kind: &str, limit: Option<Duration>) -> anyhow::Result<Vec<(usize, Value)>> {
-        let (mut all, begun) = (Vec::new(), Instant::now());
+    fn one_of_each(&mut self, kind: &str) -> anyhow::Result<Vec<(usize, Value)>> {
+        let mut all: Vec<(usize, Value)> = Vec::new();
+        // What they sent while nobody listened was not read.
+        self.links.iter_mut().for_each(|link| link.heard = Instant::now());
         while all.len() < self.links.len() {
             ensure!(!self.interrupt.is_interrupted(), "interrupted");
-            ensure!(limit.is_none_or(|limit| begun.elapsed() < limit), "an agent does not answer");
+            let answered = |part: usize| all.iter().any(|(number, _)| *number == part);
+            self.none_silent(|part| !answered(part))?;
             if let Some((part, mut message)) = self.next()? {
-                ensure!(!message[kind].is_null(), "agent {} sends what nobody asked for", self.links[part].name);
+                let asked = !message[kind].is_null() && all.iter().all(|(number, _)| *number != part);
+                ensure!(asked, "agent {} sends what nobody asked for", self.links[part].name);
                 all.push((part, message[kind].take()));
             }
         }
@@ -134,27 +172,34 @@ impl Agents {
     }
 
     /// Collects what the agents count, until all are done.
-    fn collect(&mut self, mut take: impl FnMut(&Piece)) -> anyhow::Result<Done> {
+    fn collect(&mut self, collector: &mut Collector, watch: &mut dyn Watch) -> anyhow::Result<Done> {
         let mut done = Done { wall: 0, cpu: 0, drivers: BTreeSet::new() };
-        let mut heard: Vec<_> = self.links.iter().map(|_| Some(Instant::now())).collect();
-        let mut stopping = None;
-        while heard.iter().any(Option::is_some) {
+        let mut at_work = vec![true; self.links.len()];
+        let (began, mut stopping, mut room) = (Instant::now(), None, COUNTED);
+        for link in &mut self.links {
+            link.heard = began;
+            link.reached = vec![None; link.workers];
+        }
+        while at_work.contains(&true) {
             if stopping.is_none() && self.interrupt.is_interrupted() {
                 self.send_all(&json!({ "stop": true }))?;
                 stopping = Some(Instant::now());
             }
             ensure!(stopping.is_none_or(|since| since.elapsed() < STOPPING), "an agent does not stop");
-            if let Some(silent) = heard.iter().position(|last| last.is_some_and(|last| last.elapsed() > SILENCE)) {
-                bail!("agent {} is lost: nothing came for {} s", self.links[silent].name, SILENCE.as_secs());
-            }
+            self.none_silent(|part| at_work[part])?;
             let Some((part, message)) = self.next()? else { continue };
-            let link = &self.links[part];
+            let link = &mut self.links[part];
+            ensure!(at_work[part], "agent {} sends what nobody asked for", link.name);
             if !message["done"].is_null() {
                 done.add(&message["done"]);
-                heard[part] = None;
-            } else {
-                take(&link.piece(&message["piece"]).with_context(|| format!("agent {}", link.name))?);
-                heard[part] = Some(Instant::now());
+                at_work[part] = false;
+                continue;
+            }
+            let piece = link.piece(&message["piece"], began.elapsed(), &mut room);
+            collector.take(&piece.with_context(|| format!("agent {}", link.name))?, watch);
+            if collector.incomplete() > BEHIND {
+                let behind = self.links.iter().rfind(|link| link.first <= collector.slowest());
+                bail!("agent {} is {BEHIND} s behind the others", behind.map_or("?", |link| &link.name));
             }
         }
         Ok(done)
@@ -162,7 +207,7 @@ impl Agents {
 
     fn make(&mut self, plan: &Plan) -> anyhow::Result<Outcome> {
         self.send_all(&json!({ "run": { "rate": plan.step, "loads": plan.loads } }))?;
-        self.one_of_each("ready", None)?;
+        self.one_of_each("ready")?;
         // None of them waits for another: they are let go together, and each counts from when it hears.
         self.send_all(&json!({ "go": true }))?;
         let began = SystemTime::now();
@@ -170,7 +215,7 @@ impl Agents {
         let mut watchers = std::mem::take(&mut self.watchers);
         let cell = Cell::new(began);
         let mut watch = watchers.for_run(plan, &cell);
-        let done = self.collect(|piece| collector.take(piece, &mut watch));
+        let done = self.collect(&mut collector, &mut watch);
         let tally = collector.finish(&mut watch);
         let seconds = watch.end();
         self.watchers = watchers;
@@ -187,7 +232,7 @@ impl Runs for Agents {
             Ok(outcome) => Ok(Some(outcome)),
             Err(error) => {
                 // Those that are left end too, if only by the end of the connection.
-                for link in &mut self.links {
+                for link in &self.links {
                     let _ = link.sender.send(&json!({ "stop": true }));
                 }
                 if self.interrupt.stop.load(Ordering::Relaxed) { Ok(None) } else { Err(error) }
@@ -214,24 +259,32 @@ struct Done {
 impl Done {
     fn add(&mut self, done: &Value) {
         self.wall = self.wall.max(done["wall"].as_u64().unwrap_or(0));
-        self.cpu += done["cpu"].as_u64().unwrap_or(0);
-        self.drivers.extend(done["driver"].as_str().map(str::to_owned));
+        self.cpu = self.cpu.saturating_add(done["cpu"].as_u64().unwrap_or(0));
+        self.drivers.extend(done["driver"].as_str().map(shown));
     }
 }
 
 impl Agent {
-    fn piece(&self, value: &Value) -> anyhow::Result<Piece> {
+    /// Reads what one of its workers counted in a second of the run, which has lasted for `passed`. `room` is what may
+    /// be counted yet.
+    fn piece(&mut self, value: &Value, passed: Duration, room: &mut u64) -> anyhow::Result<Piece> {
         let number = |name: &str| value[name].as_u64().with_context(|| format!("a piece without its {name}"));
-        let worker = usize::try_from(number("worker")?)?;
-        ensure!(worker < self.workers, "a piece of worker {worker} of {}", self.workers);
-        Ok(Piece {
-            worker: self.first + worker,
-            second: number("second")?,
-            until: number("until")?,
-            tally: tally_json::read(&value["tally"])?,
-            last: value["last"] == true,
-        })
+        let (worker, second) = (usize::try_from(number("worker")?)?, number("second")?);
+        let reached = self.reached.get_mut(worker).with_context(|| format!("a piece of worker {worker}"))?;
+        // It was let go later than our clock began; clocks of two hosts may differ by a thousandth.
+        let passed = passed.as_secs() + passed.as_secs() / 1000 + 1;
+        ensure!(second <= passed, "a piece of second {second}, and {passed} have passed");
+        ensure!(reached.is_none_or(|before| before < second), "a second piece of second {second}, worker {worker}");
+        let last = value["last"] == true;
+        *reached = Some(if last { u64::MAX } else { second });
+        let tally = tally_json::read(&value["tally"], room)?;
+        Ok(Piece { worker: self.first + worker, second, until: number("until")?, tally, last })
     }
+}
+
+/// Returns an agent's text as it is shown: not endless, and without what a terminal would obey.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }
 
 fn connect(name: &str, secret: &Secret) -> anyhow::Result<(Sender, wire::Receiver)> {
@@ -277,7 +330,8 @@ mod tests {
 
     #[test]
     fn agents_get_the_arguments_that_are_theirs() {
-        let args = "http http://h/ --agents a:1,b:2 -c 8 --agent-secret-file=s --rate 7 --hdr-log=x --agents=c --json";
+        let args =
+            "http http://h/ --agents a:1,b:2 -c 8 --agent-secret-file=s --agent-timeout 5s --rate 7 --hdr-log=x --json";
         let kept = for_agents(args.split(' ').map(str::to_owned));
         assert_eq!(kept.join(" "), "http http://h/ -c 8 --rate 7 --json");
     }

@@ -64,6 +64,16 @@ impl Collector {
         self.show(watch);
     }
 
+    /// Returns how many seconds wait for some worker's part.
+    pub(super) fn incomplete(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Returns the worker that is furthest behind.
+    pub(super) fn slowest(&self) -> usize {
+        (0..self.reached.len()).min_by_key(|worker| self.reached[*worker]).unwrap_or(0)
+    }
+
     /// Shows what is complete.
     fn show(&mut self, watch: &mut dyn Watch) {
         let complete = self.reached.iter().min().copied().flatten();

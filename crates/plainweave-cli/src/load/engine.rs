@@ -5,8 +5,10 @@
 //! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing else is to be done);
 //!    then its clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
-//!    that was lost is made anew by the next request. A connection that was idle may have been closed just as the
-//!    request went out: then the request is made once more on a new one, and counts once, from its intended start.
+//!    that was lost is made anew by the next request, to the same server. A connection that was idle may have been
+//!    closed just as the request went out: then the request is made once more on a new one, and counts once, from its
+//!    intended start. One that cannot be made anew is *away*, and is tried again later and later. In the open loop the
+//!    connections that are there take its requests meanwhile; without any, requests fail when they are due.
 //! 4. Once a second the worker hands over what it has counted.
 //! 5. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
 //!    If it is to stop earlier, connections are cancelled wherever they wait.
@@ -34,7 +36,7 @@ use super::tally::{Failure, Tally};
 
 /// Connections of a worker that are opened at a time.
 const OPENING: usize = 64;
-/// After a connection could not be made, in the closed loop: at first and at most.
+/// After a connection could not be made: at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How soon the wish to stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
@@ -55,6 +57,9 @@ pub(super) struct Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Keep,
+    /// The server closes it; the next one goes to the same server.
+    Lost,
+    /// The client closes it; the next one goes to the server whose turn it is.
     Close,
 }
 
@@ -242,6 +247,7 @@ impl<P: Protocol> Start<'_, P> {
             running: Cell::new(false),
             ended: Cell::new(false),
             fibers: RefCell::new(Vec::new()),
+            there: Cell::new(plan.share(plan.connections as u64, self.worker) as usize),
             measured: nanos(plan.warm_up),
             end: plan.duration.map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
             due_end: plan.due_end(),
@@ -264,14 +270,14 @@ impl<P: Protocol> Start<'_, P> {
         }
         let count = plan.share(plan.connections as u64, self.worker) as usize;
         let connections =
-            if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| None).collect() };
+            if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| (None, None)).collect() };
         // Nobody listens if another worker has failed.
         let _ = self.ready.send(());
         let _ = self.may_go.recv();
         lane.epoch.set(time::now());
         lane.running.set(true);
         let (before, began) = (thread_cpu(), SystemTime::now());
-        let fibers = connections.into_iter().map(|connection| lane.spawn(|lane| lane.drive(connection)));
+        let fibers = connections.into_iter().map(|(server, kept)| lane.spawn(move |lane| lane.drive(server, kept)));
         let fibers: Vec<_> = fibers.collect();
         fibers.into_iter().for_each(|fiber| lane.join(fiber));
         lane.running.set(false);
@@ -305,6 +311,8 @@ struct Lane<P: Protocol> {
     ended: Cell<bool>,
     /// What is cancelled when the run is to stop.
     fibers: RefCell<Vec<Fiber>>,
+    /// Connections that are not away.
+    there: Cell<usize>,
     /// What starts before this is not counted.
     measured: u64,
     end: u64,
@@ -323,14 +331,27 @@ struct Lane<P: Protocol> {
 /// What a connection's fiber works with.
 struct Driver<P: Protocol> {
     connection: Option<P::Connection>,
+    /// Which one it belongs to; `None`: the one whose turn it is.
+    server: Option<usize>,
     memory: P::Memory,
     /// Of the requests that are due.
     starts: Vec<u64>,
     now: u64,
-    /// Closed loop: before the next attempt to connect.
+    /// Before the next attempt to connect, if this one fails.
     pause: Duration,
+    /// Open loop: it could not be made.
+    away: Option<Away>,
     /// When this connection last worked.
     worked: u64,
+}
+
+/// A connection of an open loop that could not be made.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    /// Why.
+    failure: Failure,
+    /// When it is tried again.
+    until: u64,
 }
 
 impl<P: Protocol> Lane<P> {
@@ -390,15 +411,15 @@ impl<P: Protocol> Lane<P> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn connect(&self) -> Result<P::Connection, Failure> {
+    /// Returns the server whose turn it is.
+    fn next_server(&self) -> usize {
         let made = self.made.get();
         self.made.set(made + 1);
-        let server = self.turns[made % self.turns.len()];
-        self.protocol.connect(server, self.addresses[server])
+        self.turns[made % self.turns.len()]
     }
 
-    /// Opens the first connections. One that cannot be made is left to its fiber.
-    fn open(self: &Rc<Self>, count: usize) -> Vec<Option<P::Connection>> {
+    /// Opens the first connections, each with its server. One that cannot be made is left to its fiber.
+    fn open(self: &Rc<Self>, count: usize) -> Vec<(Option<usize>, Option<P::Connection>)> {
         let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
         let fibers: Vec<_> = (0..count.min(OPENING))
             .map(|_| {
@@ -406,9 +427,10 @@ impl<P: Protocol> Lane<P> {
                 self.spawn(move |lane| {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
-                        let limit = Duration::from_nanos(lane.timeout);
-                        let connection = time::with_timeout(limit, || lane.connect()).ok();
-                        opened.borrow_mut().push(connection);
+                        let (server, limit) = (lane.next_server(), Duration::from_nanos(lane.timeout));
+                        let connect = || lane.protocol.connect(server, lane.addresses[server]);
+                        let connection = time::with_timeout(limit, connect).ok();
+                        opened.borrow_mut().push((Some(server), connection));
                     }
                 })
             })
@@ -418,10 +440,10 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The life of a connection's fiber.
-    fn drive(&self, connection: Option<P::Connection>) {
-        let now = self.now();
-        let starts = Vec::with_capacity(self.depth);
-        let mut driver = Driver { connection, memory: P::Memory::default(), starts, now, pause: PAUSE.0, worked: now };
+    fn drive(&self, server: Option<usize>, connection: Option<P::Connection>) {
+        let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
+        let (memory, pause) = (P::Memory::default(), PAUSE.0);
+        let mut driver = Driver { connection, server, memory, starts, now, pause, away: None, worked: now };
         while self.take(&mut driver.starts, &mut driver.now) {
             let mut goes_on = self.request(&mut driver);
             while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
@@ -477,12 +499,26 @@ impl<P: Protocol> Lane<P> {
         if self.unbounded && driver.now - driver.worked > self.timeout {
             self.schedule.borrow_mut().stop();
         }
-        if !self.open_loop && driver.connection.is_none() && failure != Failure::TimedOut {
-            let _ = time::sleep(driver.pause);
-            driver.pause = (driver.pause * 2).min(PAUSE.1);
-            driver.now = self.now();
-        }
+        self.back_off(driver, failure);
         false
+    }
+
+    /// Waits before the next attempt to connect: in the closed loop after any failure, since the same would happen
+    /// again at once; in the open loop while others take what is due.
+    fn back_off(&self, driver: &mut Driver<P>, failure: Failure) {
+        match driver.away {
+            Some(away) if self.there.get() > 0 => {
+                let _ = time::sleep_until(self.at(away.until));
+            }
+            // It fails what is due until it is tried again, and waits for nothing else.
+            Some(_) => plainweave::yield_now(),
+            None if !self.open_loop && driver.connection.is_none() && failure != Failure::TimedOut => {
+                let _ = time::sleep(driver.pause);
+                driver.pause = (driver.pause * 2).min(PAUSE.1);
+            }
+            None => return,
+        }
+        driver.now = self.now();
     }
 
     /// Takes the next starts and waits for the first. False: there are no more.
@@ -513,17 +549,14 @@ impl<P: Protocol> Lane<P> {
 
     /// Makes one exchange, on a new connection if need be. Leaves the starts that have no reply.
     fn ask(&self, driver: &mut Driver<P>) -> Result<(), Failure> {
-        let Driver { connection, memory, starts, now, .. } = driver;
         loop {
-            let kept = connection.take();
+            let kept = driver.connection.take();
             let reused = kept.is_some();
             let mut current = match kept {
                 Some(current) => current,
-                None => {
-                    self.tally.borrow_mut().reconnects += 1;
-                    self.connect()?
-                }
+                None => self.reconnect(driver)?,
             };
+            let Driver { connection, server, memory, starts, now, .. } = &mut *driver;
             let mut answered = 0;
             let result = self.protocol.exchange(&mut current, &self.picker, memory, starts.len(), &mut |reply| {
                 *now = self.now();
@@ -533,11 +566,41 @@ impl<P: Protocol> Lane<P> {
             starts.drain(..answered);
             match result {
                 Ok(Next::Keep) => *connection = Some(current),
-                Ok(Next::Close) => {}
+                Ok(Next::Lost) => {}
+                Ok(Next::Close) => *server = None,
                 Err(broken) if reused && answered == 0 && broken.is_stale() => continue,
                 Err(broken) => return Err(broken.failure),
             }
             return Ok(());
+        }
+    }
+
+    /// Makes a connection anew, unless it is away and its time has not come.
+    fn reconnect(&self, driver: &mut Driver<P>) -> Result<P::Connection, Failure> {
+        if let Some(away) = driver.away
+            && driver.now < away.until
+        {
+            return Err(away.failure);
+        }
+        let server = *driver.server.get_or_insert_with(|| self.next_server());
+        match self.protocol.connect(server, self.addresses[server]) {
+            Ok(connection) => {
+                self.tally.borrow_mut().reconnects += 1;
+                self.there.set(self.there.get() + usize::from(driver.away.take().is_some()));
+                Ok(connection)
+            }
+            Err(failure) => {
+                self.tally.borrow_mut().failed_connects += 1;
+                if !self.protocol.keep_alive() {
+                    // It belongs to no server: the next request goes to another one.
+                    driver.server = None;
+                } else if self.open_loop {
+                    self.there.set(self.there.get() - usize::from(driver.away.is_none()));
+                    driver.away = Some(Away { failure, until: self.now().saturating_add(nanos(driver.pause)) });
+                    driver.pause = (driver.pause * 2).min(PAUSE.1);
+                }
+                Err(failure)
+            }
         }
     }
 

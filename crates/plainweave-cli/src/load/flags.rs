@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::distribution::Distribution;
 use super::exit::exit_codes;
@@ -58,6 +58,14 @@ pareto:LOC,SCALE,SHAPE, gev:LOC,SCALE,SHAPE, weibull:SCALE,SHAPE, or one of the 
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(super) what: What,
+}
+
+/// What stands behind `plainweave load`: agents get it from their coordinator.
+#[derive(Debug, Parser)]
+#[command(name = "plainweave load", no_binary_name = true)]
+pub(super) struct Line {
+    #[command(flatten)]
+    pub(super) flags: Flags,
 }
 
 /// A protocol.
@@ -287,6 +295,10 @@ pub(super) struct Common {
     #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Agents")]
     pub(super) agent_secret_file: Option<PathBuf>,
 
+    /// An agent that sends nothing for this time is lost, and the load ends; 2s at least [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = silence, requires = "agents", help_heading = "Agents")]
+    pub(super) agent_timeout: Option<Duration>,
+
     /// Show nothing while the load runs
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
@@ -364,6 +376,16 @@ fn arrivals(text: &str) -> Result<Arrivals, String> {
         _ => Distribution::parse(text)
             .map(Arrivals::Distribution)
             .map_err(|error| format!("write constant or poisson, or a distribution: {error}")),
+    }
+}
+
+/// Parses for how long an agent may be silent: it says each second that it is there.
+fn silence(text: &str) -> Result<Duration, String> {
+    let silence = time(text)?;
+    if silence >= Duration::from_secs(2) {
+        Ok(silence)
+    } else {
+        Err("write 2s or more: agents speak each second".to_owned())
     }
 }
 

@@ -179,7 +179,11 @@ impl Protocol for Http {
         let mut head = connection.head(request.no_body)?;
         let (wire, body) = connection.body(&mut head)?;
         done(Reply { bytes: wire, status: head.status, outcome: self.judge(&head, body).map(|()| true) });
-        Ok(if head.close || last || !self.keep_alive { Next::Close } else { Next::Keep })
+        Ok(match head.close {
+            _ if last || !self.keep_alive => Next::Close,
+            true => Next::Lost,
+            false => Next::Keep,
+        })
     }
 }
 

@@ -56,7 +56,6 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 
-use crate::arguments::Arguments;
 use crate::console::say;
 use agents::Agents;
 use conduct::Conductor;
@@ -64,7 +63,7 @@ use engine::Protocol;
 use exit::Exit;
 use files::Files;
 pub(crate) use flags::Flags;
-use flags::{Common, What};
+use flags::{Common, Line, What};
 use interrupt::Interrupt;
 use plan::Plan;
 use publish::{Forms, publish};
@@ -106,7 +105,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
 
 /// Ends the program as clap does after wrong usage.
 fn wrong_usage(error: &anyhow::Error) -> ! {
-    Arguments::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
+    Line::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
 fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P, files: &Files) -> anyhow::Result<Exit> {
@@ -128,7 +127,7 @@ fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P, files: &
         part.unwrap_or_else(|error| wrong_usage(&error));
         let secret = wire::read_secret(common.agent_secret_file.as_deref())?;
         let interrupt = Interrupt::install()?;
-        let engaged = Agents::engage(&common.agents, &secret, files, interrupt.clone(), watchers);
+        let engaged = Agents::engage(common, &secret, files, interrupt.clone(), watchers);
         let agents = match (engaged, interrupt.exit()) {
             (Err(_), Some(exit)) => return Ok(exit),
             (engaged, _) => engaged?,

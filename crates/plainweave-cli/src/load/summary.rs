@@ -140,6 +140,7 @@ impl<'a> Summary<'a> {
             figure("unanswered", "1", tally.unanswered as f64),
             figure("misses", "1", tally.misses as f64),
             figure("reconnects", "1", tally.reconnects as f64),
+            figure("failed_connects", "1", tally.failed_connects as f64),
             figure("rate", "1/s", self.rate()),
             figure("received", "B", tally.bytes as f64),
             figure("client_cpu", "s", cpu.as_secs_f64()),

@@ -198,6 +198,8 @@ pub(super) struct Tally {
     pub(super) failures: Failures,
     /// Connections made after the first ones.
     pub(super) reconnects: u64,
+    /// Attempts at that which failed.
+    pub(super) failed_connects: u64,
     /// The last answer.
     pub(super) last: u64,
 }
@@ -219,6 +221,7 @@ impl Tally {
             bytes: 0,
             failures: Failures::default(),
             reconnects: 0,
+            failed_connects: 0,
             last: 0,
         }
     }
@@ -251,6 +254,7 @@ impl Tally {
         self.bytes += other.bytes;
         other.failures.by_kind().for_each(|(failure, count)| self.failures.add(failure, count));
         self.reconnects += other.reconnects;
+        self.failed_connects += other.failed_connects;
         self.last = self.last.max(other.last);
     }
 }

@@ -5,6 +5,7 @@
 //! 2. The coordinator sends its arguments, the files they name, and which part of the load this is (`prepare`).
 //! 3. For each run: `run`; the agent opens its connections and says `ready`; when all have, the coordinator says `go`.
 //!    Each second the agent sends what it has counted (`piece`), at the end `done`. The coordinator may say `stop`.
+//! 4. From step 2 on the agent says each second that it is there (`alive`): what it prepares may take long.
 //!
 //! No clock is compared with another host's: an agent measures its latencies itself, and counts seconds from when it
 //! was let go.
@@ -14,6 +15,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -24,15 +26,17 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use socket2::{SockRef, TcpKeepalive};
 
-/// Longest message: bodies and lists of URLs are files.
-const LONGEST: u64 = 512 << 20;
+/// Longest message of a coordinator: bodies and lists of URLs are files.
+const LONGEST_ORDER: u64 = 512 << 20;
+/// Longest message of an agent: what one worker counted in a second, histograms included.
+const LONGEST_NEWS: u64 = 2 << 20;
 /// Longest message of a peer that has not proved who it is.
 const LONGEST_GREETING: u64 = 4096;
 /// How long a greeting may take.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 /// Bytes of a secret, at least.
 const SECRET: usize = 16;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What both sides know, if there is anything.
 pub(super) type Secret = Option<Vec<u8>>;
@@ -71,13 +75,16 @@ impl Read for Timed {
     }
 }
 
-/// The half that sends.
-pub(super) struct Sender(TcpStream);
+/// The half that sends; clones share it.
+#[derive(Clone)]
+pub(super) struct Sender(Arc<Mutex<TcpStream>>);
 
 impl Sender {
     /// Sends a message.
-    pub(super) fn send(&mut self, message: &Value) -> io::Result<()> {
-        self.0.write_all(format!("{message}\n").as_bytes())
+    pub(super) fn send(&self, message: &Value) -> io::Result<()> {
+        let line = format!("{message}\n");
+        // A thread that panicked meanwhile has left at most part of a line, which the other side refuses.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())
     }
 }
 
@@ -85,20 +92,27 @@ impl Sender {
 pub(super) struct Receiver(BufReader<Timed>);
 
 impl Receiver {
-    /// Receives a message; `None` at the end of the connection.
-    pub(super) fn receive(&mut self) -> anyhow::Result<Option<Value>> {
-        receive(&mut self.0, LONGEST)
+    /// Receives a coordinator's message; `None` at the end of the connection.
+    pub(super) fn order(&mut self) -> anyhow::Result<Option<Value>> {
+        line(&mut self.0, LONGEST_ORDER)?.map(|line| parse(&line)).transpose()
+    }
+
+    /// Receives an agent's message, which is not parsed: as JSON it takes many times the memory.
+    pub(super) fn news(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        line(&mut self.0, LONGEST_NEWS)
     }
 }
 
-fn receive(input: &mut BufReader<Timed>, longest: u64) -> anyhow::Result<Option<Value>> {
+fn line(input: &mut BufReader<Timed>, longest: u64) -> anyhow::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let read = input.take(longest).read_until(b'\n', &mut line)?;
-    if read == 0 {
-        return Ok(None);
-    }
-    ensure!(line.ends_with(b"\n"), "a message ends early, or is longer than {longest} bytes");
-    serde_json::from_slice(&line).context("a message is no JSON").map(Some)
+    ensure!(read == 0 || line.ends_with(b"\n"), "a message ends early, or is longer than {longest} bytes");
+    Ok((read > 0).then_some(line))
+}
+
+/// Parses a message.
+pub(super) fn parse(line: &[u8]) -> anyhow::Result<Value> {
+    serde_json::from_slice(line).context("a message is no JSON")
 }
 
 impl Link {
@@ -108,22 +122,23 @@ impl Link {
         // A host that has gone silently is noticed within half a minute.
         let alive = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
         SockRef::from(&stream).set_tcp_keepalive(&alive.with_retries(3))?;
-        let output = Sender(stream.try_clone()?);
+        let output = Sender(Arc::new(Mutex::new(stream.try_clone()?)));
         Ok(Self { output, input: BufReader::new(Timed { stream, until: Some(Instant::now() + GREETING) }) })
     }
 
-    pub(super) fn send(&mut self, message: &Value) -> io::Result<()> {
+    pub(super) fn send(&self, message: &Value) -> io::Result<()> {
         self.output.send(message)
     }
 
     fn receive_greeting(&mut self) -> anyhow::Result<Value> {
-        receive(&mut self.input, LONGEST_GREETING)?.context("the other side closed the connection")
+        let line = line(&mut self.input, LONGEST_GREETING)?.context("the other side closed the connection")?;
+        parse(&line)
     }
 
     /// Splits it, with no limit on how long a message may take from now on.
     pub(super) fn split(mut self) -> io::Result<(Sender, Receiver)> {
         self.input.get_mut().until = None;
-        self.output.0.set_read_timeout(None)?;
+        self.input.get_ref().stream.set_read_timeout(None)?;
         Ok((self.output, Receiver(self.input)))
     }
 

@@ -5,9 +5,12 @@
 #[path = "../common/child.rs"]
 pub(crate) mod child;
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -57,4 +60,38 @@ pub(crate) fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) 
         }
     });
     address
+}
+
+/// An answer that is fine.
+pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// Calls `answer` with the request line of each request on a connection, until that ends or it returns false.
+pub(crate) fn requests(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
+    let mut stream = BufReader::new(stream);
+    let (mut line, mut first) = (String::new(), String::new());
+    while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+        if first.is_empty() {
+            first.clone_from(&line);
+        } else if line == "\r\n" {
+            if !answer(first.trim_end(), stream.get_mut()) {
+                return;
+            }
+            first.clear();
+        }
+        line.clear();
+    }
+}
+
+/// A server that takes this long for each answer, and counts requests.
+pub(crate) fn sleeper(time: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let address = server(move |stream, _| {
+        requests(stream, |_, stream| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(time);
+            stream.write_all(OK.as_bytes()).is_ok()
+        });
+    });
+    (address, seen)
 }
