@@ -1,9 +1,9 @@
 //! TLS: real handshakes with rustls's client, in memory and over sockets.
 
 mod certificates;
-mod conversations;
+pub(crate) mod conversations;
 mod faults;
-mod peer;
+pub(crate) mod peer;
 mod reload;
 mod sessions;
 mod sockets;
