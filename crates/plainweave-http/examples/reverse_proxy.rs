@@ -1,98 +1,96 @@
-//! A reverse proxy: `reverse_proxy UPSTREAM`. Bodies pass through in both directions as they come.
+//! A reverse proxy: `reverse_proxy UPSTREAM`. Bodies pass through in both directions as they come, and connections to
+//! the upstream server are kept, by the client of the example `client`.
 
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plainweave::net::TcpStream;
+use plainweave_http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use plainweave_http::{Body, Framing, Handler, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode};
+use ureq::config::AutoHeaderValue;
+use ureq::{Agent, Error, SendBody};
+
+#[path = "client.rs"]
+#[allow(dead_code, reason = "its `main`")]
+mod client;
 
 /// For the upstream server to connect, to take a byte, and between two bytes of it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a body that comes without a length, and of an answer's head.
-const GATHERED: usize = 64 << 10;
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
 
-/// Fields that are between two neighbours (RFC 9110, 7.6.1), also because `Connection` names them, and those that the
-/// connection writes itself.
-fn is_hop<'a>(name: &str, mut fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
-    const HOP: &[u8] = b"connection,keep-alive,te,trailer,transfer-encoding,upgrade,expect,content-length,via";
-    let is = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
-    let names = |list: &[u8]| list.split(|byte| *byte == b',').any(is);
-    names(HOP)
-        || name.to_ascii_lowercase().starts_with("proxy-")
-        || fields.any(|(field, list)| field.eq_ignore_ascii_case("connection") && names(list))
+/// Drops the fields that are between two neighbours (RFC 9110, 7.6.1), also because `Connection` names them.
+fn drop_hops(fields: &mut HeaderMap) {
+    const HOPS: [HeaderName; 7] = [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, EXPECT, VIA];
+    let listed = fields.get_all(CONNECTION).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+    let named = listed.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
+    let unlisted = |name: &&HeaderName| name.as_str().starts_with("proxy-") || *name == "keep-alive";
+    let hops: Vec<_> = named.chain(fields.keys().filter(unlisted).cloned()).chain(HOPS).collect();
+    hops.iter().for_each(|name| drop(fields.remove(name)));
 }
 
-/// Sends the request as one of HTTP/1.0, whose answer ends by a length or with the connection.
-fn send(request: &mut Request<'_>, upstream: &mut TcpStream) -> io::Result<()> {
-    let head = request.head();
-    let mut out = Vec::new();
-    write!(out, "{} {} HTTP/1.0\r\n", head.method(), head.target_text())?;
-    for (name, value) in head.headers().filter(|(name, _)| !is_hop(name, head.headers())) {
-        out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
-    }
-    if let Some(peer) = request.peer() {
-        write!(out, "X-Forwarded-For: {}\r\n", peer.ip())?;
-    }
-    let gathered = match head.framing() {
-        Framing::Chunked => Some(request.read_body(GATHERED)?),
-        Framing::Length(_) => None,
-    };
-    match (head.framing(), &gathered) {
-        (_, Some(body)) => write!(out, "Content-Length: {}\r\n\r\n", body.len())?,
-        (Framing::Length(0), _) => out.extend_from_slice(b"\r\n"),
-        (Framing::Length(len), _) => write!(out, "Content-Length: {len}\r\n\r\n")?,
-        (Framing::Chunked, None) => {}
-    }
-    upstream.write_all(&[out, gathered.unwrap_or_default()].concat())?;
-    io::copy(request, upstream).map(drop)
-}
+/// A body of so many bytes, read on at its end: that is where the client takes its connection back.
+struct ToTheEnd<R>(R, u64);
 
-/// Reads the head of the answer; its body is what follows.
-fn receive(mut upstream: TcpStream, no_body: bool) -> io::Result<Response> {
-    let mut got = Vec::new();
-    loop {
-        let mut piece = [0; 4096];
-        let len = upstream.read(&mut piece)?;
-        got.extend_from_slice(&piece[..len]);
-        let mut slots = [httparse::EMPTY_HEADER; 100];
-        let mut head = httparse::Response::new(&mut slots);
-        let end = match head.parse(&got).map_err(io::Error::other)? {
-            httparse::Status::Complete(end) => end,
-            httparse::Status::Partial if len == 0 || got.len() > GATHERED => {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            httparse::Status::Partial => continue,
-        };
-        let status = StatusCode::from_u16(head.code.unwrap_or(0)).map_err(io::Error::other)?;
-        let (mut response, mut body_len) = (Response::new(status), None);
-        for field in head.headers.iter() {
-            if field.name.eq_ignore_ascii_case("content-length") {
-                body_len = str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
-            } else if !is_hop(field.name, head.headers.iter().map(|field| (field.name, field.value))) {
-                let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(io::Error::other)?;
-                response.headers_mut().append(name, HeaderValue::from_bytes(field.value).map_err(io::Error::other)?);
-            }
+impl<R: Read> Read for ToTheEnd<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.0.read(buf)?;
+        self.1 -= len as u64;
+        if self.1 == 0 {
+            let _ = self.0.read(&mut [0]);
         }
-        let rest = Cursor::new(got.split_off(end));
-        // Of a body without a length HEAD says nothing, and nobody reads it.
-        return Ok(response.with_body(match (no_body, body_len) {
-            (true, Some(len)) => Body::Omitted(len),
-            _ => Body::reader(rest.chain(upstream), body_len),
-        }));
+        Ok(len)
     }
+}
+
+fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Result<Response, Error> {
+    let head = request.head();
+    let query = head.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut asked = ureq::http::Request::new(());
+    *asked.uri_mut() = format!("http://{upstream}{}{query}", head.path()).parse().map_err(ureq::http::Error::from)?;
+    *asked.method_mut() = head.method().clone();
+    let mut fields = head.to_header_map();
+    drop_hops(&mut fields);
+    if let Some(peer) = request.peer() {
+        let peer = HeaderValue::from_str(&peer.ip().to_string()).map_err(ureq::http::Error::from)?;
+        fields.insert("x-forwarded-for", peer);
+    }
+    let no_body = *head.method() == Method::HEAD;
+    let answer = match head.framing() {
+        Framing::Length(0) => {
+            fields.remove(CONTENT_LENGTH);
+            *asked.headers_mut() = fields;
+            agent.run(asked)
+        }
+        // Chunked, if there is no length.
+        _ => {
+            *asked.headers_mut() = fields;
+            agent.run(asked.map(|()| SendBody::from_reader(request)))
+        }
+    };
+    let (head, body) = answer?.into_parts();
+    let length = head.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let mut response = Response::new(head.status);
+    *response.headers_mut() = head.headers;
+    drop_hops(response.headers_mut());
+    // Of a body without a length HEAD says nothing, and nobody reads it.
+    Ok(response.with_body(match (no_body, length) {
+        (true, Some(len)) => Body::Omitted(len),
+        (_, Some(len)) => Body::reader(ToTheEnd(body.into_reader(), len), length),
+        (_, None) => Body::reader(body.into_reader(), None),
+    }))
 }
 
 pub(crate) fn handler(upstream: SocketAddr) -> impl Handler {
-    move |request: &mut Request<'_>| {
-        let no_body = *request.method() == Method::HEAD;
-        let passed = TcpStream::connect_timeout(&upstream, PATIENCE).and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            send(request, &mut stream)?;
-            receive(stream, no_body)
-        });
-        passed.unwrap_or_else(|_| Response::plain(StatusCode::BAD_GATEWAY))
+    let config = Agent::config_builder().timeout_connect(PATIENCE).timeout_per_read(PATIENCE);
+    let config = config.timeout_per_write(PATIENCE).http_status_as_error(false).max_redirects(0);
+    let config = config.max_redirects_will_error(false).allow_non_standard_methods(true);
+    let config = config.user_agent(AutoHeaderValue::None).accept(AutoHeaderValue::None);
+    let agent = client::agent(config.accept_encoding(AutoHeaderValue::None));
+    move |request: &mut Request<'_>| match request.path() {
+        // `OPTIONS *`, `CONNECT`.
+        "" => Response::plain(StatusCode::NOT_IMPLEMENTED),
+        _ => pass(&agent, upstream, request).unwrap_or_else(|_| Response::plain(StatusCode::BAD_GATEWAY)),
     }
 }
 

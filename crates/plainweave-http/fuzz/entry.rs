@@ -3,15 +3,22 @@
 //! The first byte says how large the reads are, the rest is what the peer sends before it ends its direction. Used by
 //! the fuzz targets and, with a fixed seed, by the tests (`tests/it/fuzz.rs`).
 
-use std::io::{self, Read, Write};
+#[path = "entry/response.rs"]
+mod response;
+#[path = "entry/tls.rs"]
+mod tls;
+
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use plainweave::Runtime;
 use plainweave_http::body::{Decoder, Step};
 use plainweave_http::parse::{HeadScanner, Scan, header_slots, parse_head};
 use plainweave_http::proxy::{self, Proxied};
-use plainweave_http::{Framing, Limits, NonBlocking, Request, Response, Server, StatusCode, Transport, Wait};
+use plainweave_http::testing::Memory;
+use plainweave_http::{Framing, Limits, Request, Response, Server, StatusCode};
+
+pub(crate) use response::response;
+pub(crate) use tls::tls;
 
 /// Bytes of a body that are taken.
 const LIMIT: u64 = 1 << 16;
@@ -77,6 +84,30 @@ fn body(framing: Framing, mut rest: &[u8], step: usize) -> Option<(Vec<u8>, usiz
     }
 }
 
+/// Holds the claims on chunked bodies and their trailers against one input, by itself and behind the head of a request.
+pub(crate) fn chunked(data: &[u8]) {
+    let Some((&first, input)) = data.split_first() else { return };
+    let step = 1 + usize::from(first % 17);
+    let whole = body(Framing::Chunked, input, usize::MAX);
+    assert_eq!(whole, body(Framing::Chunked, input, step), "a body depends on how it is split");
+    let request = [b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", input].concat();
+    let answers = answers(&request, request.len());
+    assert_eq!(answers, self::answers(&request, step), "reads of {step} bytes are answered in another way");
+    if let Some((data, _, true)) = whole {
+        // 400: trailers that are no fields.
+        let said = format!("{} bytes, sum {}", data.len(), sum(&data));
+        let taken = answers.starts_with(&["HTTP/1.1 200 OK".to_owned(), said]);
+        assert!(taken || answers[0].starts_with("HTTP/1.1 400 "), "{answers:?}");
+    } else {
+        assert!(answers.first().is_none_or(|line| !line.contains(" 200 ")), "{answers:?}");
+    }
+}
+
+/// Tells apart bodies of one length.
+fn sum(data: &[u8]) -> u32 {
+    data.iter().fold(1, |sum: u32, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+}
+
 /// Holds the claims on headers of the PROXY protocol against one input: how it is split decides nothing.
 pub(crate) fn proxy(data: &[u8]) {
     let whole = proxy::parse(data);
@@ -109,8 +140,7 @@ pub(crate) fn http2(data: &[u8]) {
         runtime.build().expect("a runtime")
     });
     let mut said = Vec::new();
-    let stream = Stream { input: &input, step, said: &mut said };
-    runtime.run(|| server().serve_stream(stream));
+    runtime.run(|| server().serve_stream(Memory::new(&input, &mut said).with_step(step)));
     let mut rest = &said[..];
     while let [high, middle, low, _, _, _, _, _, _, payload @ ..] = rest {
         let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
@@ -122,78 +152,23 @@ pub(crate) fn http2(data: &[u8]) {
 
 type Handle = fn(&mut Request<'_>) -> Response;
 
-/// Serves the input as a connection; the final answers' status lines.
+/// Serves the input as a connection. Returns the final answers: status lines, and what was taken of the bodies.
 fn answers(input: &[u8], step: usize) -> Vec<String> {
     let mut said = Vec::new();
-    let stream = Stream { input, step, said: &mut said };
-    server().serve_stream(stream);
+    server().serve_stream(Memory::new(input, &mut said).with_step(step));
     let text = String::from_utf8(said).expect("answers are ASCII");
-    let lines = text.split("\r\n").filter(|line| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue"));
+    let is_answer = |line: &&str| line.starts_with("HTTP/1.1 ") && !line.ends_with(" 100 Continue");
+    let lines = text.split("\r\n").filter(|line| is_answer(line) || line.contains(" bytes, sum "));
     lines.map(str::to_owned).collect()
 }
 
 fn server() -> &'static Server<Handle> {
     static SERVER: OnceLock<Server<Handle>> = OnceLock::new();
-    let handle: Handle = |request| match request.read_body(LIMIT as usize) {
+    let handle: Handle = |request| match (request.read_body(LIMIT as usize), request.trailers()) {
         // A line, so that the next answer begins on one of its own.
-        Ok(body) => Response::ok(format!("{}\r\n", body.len())),
-        Err(_) => Response::text(StatusCode::IM_A_TEAPOT, "no body\r\n"),
+        (Ok(body), Ok(_)) => Response::ok(format!("{} bytes, sum {}\r\n", body.len(), sum(&body))),
+        (Ok(_), Err(_)) => Response::text(StatusCode::BAD_REQUEST, "no trailers\r\n"),
+        (Err(_), _) => Response::text(StatusCode::IM_A_TEAPOT, "no body\r\n"),
     };
     SERVER.get_or_init(|| Server::new(handle))
-}
-
-/// A peer that sends its input, then ends its direction, and takes every answer.
-struct Stream<'a> {
-    input: &'a [u8],
-    step: usize,
-    said: &'a mut Vec<u8>,
-}
-
-impl Read for Stream<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = self.step.min(buf.len()).min(self.input.len());
-        self.input.read(&mut buf[..len])
-    }
-}
-
-impl Write for Stream<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.said.write(buf)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl NonBlocking for Stream<'_> {
-    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.read(buf)
-    }
-
-    fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.write(buf)
-    }
-
-    fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
-        if wait.reads || wait.writes { Ok(()) } else { wait.wakeups.wait(wait.limit) }
-    }
-}
-
-impl Transport for Stream<'_> {
-    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
-        Some(self)
-    }
-
-    fn set_read_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_write_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

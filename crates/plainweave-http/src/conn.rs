@@ -37,7 +37,8 @@ impl<H: Handler> Server<H> {
         if !self.admits(peer) {
             return Err(Error::refused());
         }
-        let (write_timeout_ms, awaits_proxy) = (millis(self.limits().write_timeout), self.is_behind_proxy());
+        let awaits_proxy = self.is_behind_proxy() && !stream.expect_proxy_header();
+        let write_timeout_ms = millis(self.limits().write_timeout);
         Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer, http2: None })
     }
 
@@ -264,6 +265,9 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Err(error) => return Err(error),
             }
             self.readable = false;
+            if let Some(client) = self.link.stream.proxied() {
+                self.link.state.peer = Some(client);
+            }
         }
     }
 

@@ -155,6 +155,8 @@ impl<'a, S: Transport> Link<'a, S> {
                 Err(error) => return Err(Error::io(error, "the answer could not be sent")),
             }
         }
+        // What the stream has taken and not sent, as TLS may.
+        self.stream.flush().map_err(|error| Error::io(error, "the answer could not be sent"))?;
         self.encoder.out.clear();
         Ok(())
     }

@@ -124,8 +124,9 @@ impl<H: Handler> Server<H> {
     }
 
     /// Expects each connection to begin with a header of the PROXY protocol, version 1 or 2 (see [`crate::proxy`]), and
-    /// takes the client's address from it; one without is closed. Only for a server that clients reach through a proxy
-    /// alone: any other could claim to be anybody. [`Server::on_open`] still sees the proxy.
+    /// takes the client's address from it; one without is closed. With TLS it comes before the handshake. Only for a
+    /// server that clients reach through a proxy alone: any other could claim to be anybody. [`Server::on_open`] still
+    /// sees the proxy.
     pub fn with_proxy_protocol(self) -> Self {
         Self { behind_proxy: true, ..self }
     }

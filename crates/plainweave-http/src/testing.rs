@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plainweave::{Runtime, net};
 
-use crate::{Address, Handler, Server, Transport};
+use crate::{Address, Handler, NonBlocking, Server, Transport, Wait};
 
 /// For an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -112,19 +112,36 @@ impl<H: Handler> Drop for TestServer<H> {
 /// all that the server has sent.
 pub fn in_memory<H: Handler>(server: &Server<H>, sent: impl AsRef<[u8]>) -> Vec<u8> {
     let mut answers = Vec::new();
-    server.serve_stream(Memory { input: sent.as_ref(), answers: &mut answers });
+    server.serve_stream(Memory::new(sent.as_ref(), &mut answers));
     answers
 }
 
-/// A peer that has sent everything, and takes every answer.
-struct Memory<'a> {
+/// A connection in memory to a peer that has sent everything, then ended its direction, and takes every answer. For
+/// [`Server::serve_stream`]; [`in_memory`] is the short form.
+#[derive(Debug)]
+pub struct Memory<'a> {
     input: &'a [u8],
+    step: usize,
     answers: &'a mut Vec<u8>,
+}
+
+impl<'a> Memory<'a> {
+    /// Makes a connection on which these bytes have come. What is sent is appended to `answers`.
+    pub fn new(sent: &'a [u8], answers: &'a mut Vec<u8>) -> Self {
+        Self { input: sent, step: usize::MAX, answers }
+    }
+
+    /// Has the bytes arrive in pieces: a read gets at most `step` of them, and at least one.
+    #[must_use]
+    pub fn with_step(self, step: usize) -> Self {
+        Self { step: step.max(1), ..self }
+    }
 }
 
 impl Read for Memory<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.input.read(buf)
+        let len = self.step.min(buf.len());
+        self.input.read(&mut buf[..len])
     }
 }
 
@@ -138,7 +155,25 @@ impl Write for Memory<'_> {
     }
 }
 
+impl NonBlocking for Memory<'_> {
+    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read(buf)
+    }
+
+    fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write(buf)
+    }
+
+    fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
+        if wait.reads || wait.writes { Ok(()) } else { wait.wakeups.wait(wait.limit) }
+    }
+}
+
 impl Transport for Memory<'_> {
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        Some(self)
+    }
+
     fn set_read_timeout(&mut self, _timeout: Duration) -> io::Result<()> {
         Ok(())
     }

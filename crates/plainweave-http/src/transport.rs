@@ -19,7 +19,7 @@ pub type Closer = Box<dyn Fn(Shutdown) + Send>;
 ///
 /// A call that outlasts its timeout fails with [`io::ErrorKind::TimedOut`] or, as `std`'s sockets do, with
 /// [`io::ErrorKind::WouldBlock`]; the stream stays usable. `write_vectored` should be a real one: heads and bodies
-/// are sent together through it.
+/// are sent together through it. A stream that keeps what it has taken sends it by `flush`, which follows each answer.
 pub trait Transport: Read + Write {
     /// Bounds every following read.
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()>;
@@ -85,6 +85,17 @@ pub trait Transport: Read + Write {
 
     /// Bounds the time until a handshake is over, from now on. Streams without one, the default, ignore it.
     fn set_handshake_timeout(&mut self, _timeout: Duration) {}
+
+    /// Has the stream itself expect a header of the PROXY protocol, before a handshake of its own. Returns whether it
+    /// does; otherwise, the default, the header is the beginning of what is read.
+    fn expect_proxy_header(&mut self) -> bool {
+        false
+    }
+
+    /// Returns the client's address, if a header has told the stream: see [`Transport::expect_proxy_header`].
+    fn proxied(&self) -> Option<SocketAddr> {
+        None
+    }
 
     /// Ends a connection on which everything was said, before it is dropped. A stream on which the peer can tell an end
     /// from a break, as TLS can, tells it, without waiting for long; others do nothing.

@@ -66,7 +66,7 @@ impl Write for Upgraded<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        self.stream.flush().map_err(timed_out)
     }
 }
 

@@ -1,5 +1,8 @@
 //! What an idle connection by TLS keeps.
 
+#[path = "common/self_signed.rs"]
+mod self_signed;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use plainweave_http::tls::{Acceptor, Config};
 use plainweave_http::{Next, Request, Response, Server, Transport};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use self_signed::self_signed;
 
 /// The system's allocator, with a count of what is in use.
 struct Counting;
@@ -83,17 +86,9 @@ impl Transport for Client {
 /// Between two requests: no buffers, only what rustls needs to go on.
 #[test]
 fn an_idle_connection_keeps_no_buffer() {
-    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-    let directory = std::env::temp_dir().join(format!("plainweave-tls-memory-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("made");
-    let (chain, key) = (directory.join("chain.pem"), directory.join("key.pem"));
-    std::fs::write(&chain, pair.cert.pem()).expect("written");
-    std::fs::write(&key, pair.signing_key.serialize_pem()).expect("written");
-    let acceptor = Acceptor::new(Config::new(chain, key)).expect("good files");
-    std::fs::remove_dir_all(directory).expect("removed");
-
+    let (acceptor, certificate) = self_signed("tls-memory");
     let mut roots = RootCertStore::empty();
-    roots.add(pair.cert.der().clone()).expect("a root");
+    roots.add(certificate).expect("a root");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("TLS");
     let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());

@@ -2,12 +2,12 @@
 
 mod common;
 
+#[path = "../examples/async_websocket.rs"]
+#[allow(dead_code, reason = "its `main`")]
+mod async_websocket;
 #[path = "../examples/http_client.rs"]
 #[allow(dead_code, reason = "its `main`")]
 mod http_client;
-#[path = "../examples/websocket.rs"]
-#[allow(dead_code, reason = "its `main`")]
-mod websocket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ fn hyper_makes_four_requests_at_once(setup: Setup) {
 }
 
 fn websockets_echo(setup: Setup) {
-    setup.runtime().run(websocket::run).expect("all messages");
+    setup.runtime().run(async_websocket::run).expect("all messages");
 }
 
 /// `Handle::enter` keeps the runtime in a thread-local, which is a fiber's own. So its guard may be held while the

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-// The other target has the rest.
-#[allow(dead_code)]
+// The other targets have the rest.
+#[allow(dead_code, unused_imports)]
 #[path = "../entry.rs"]
 mod entry;
 

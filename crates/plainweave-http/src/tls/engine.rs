@@ -13,7 +13,7 @@ use super::certificates::subject;
 use crate::TlsSession;
 
 /// Plaintext in one record, at most (RFC 8446, 5.1).
-const RECORD: usize = 16 << 10;
+pub(super) const RECORD: usize = 16 << 10;
 /// Records that are made and sent together.
 const RECORDS: usize = 4;
 /// Room for what a record has beside its plaintext, and for a key update before it.
@@ -65,11 +65,6 @@ struct Plain {
 struct Out {
     bytes: Vec<u8>,
     sent: usize,
-    /// Of the records in it that hold data: where each ends, and how much plaintext is in it. Those up to `done` are
-    /// sent.
-    records: [(usize, usize); RECORDS],
-    count: usize,
-    done: usize,
 }
 
 /// What to make once the connection is ready for it.
@@ -125,6 +120,14 @@ impl Engine {
     /// Returns what has arrived and is not decrypted.
     pub(super) fn received(&self) -> &[u8] {
         &self.received.bytes[..self.received.filled]
+    }
+
+    /// Drops the first `len` bytes of it, which are no TLS.
+    pub(super) fn discard(&mut self, len: usize) {
+        self.received.discard(len);
+        if self.received.filled == 0 {
+            self.received = Received::default();
+        }
     }
 
     /// Returns whether there is plaintext to take.
@@ -186,38 +189,34 @@ impl Engine {
     }
 
     /// Makes records of the first bytes of `bufs`: one that begins with the first and ends with the last buffer, if all
-    /// is less than a record.
-    pub(super) fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> Result<(), rustls::Error> {
+    /// is less than a record. Returns how many bytes are in them.
+    pub(super) fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> Result<usize, rustls::Error> {
         let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(RECORDS * RECORD);
         self.out.bytes.reserve(len + len.div_ceil(RECORD) * OVERHEAD);
-        let mut gathered = Vec::new();
+        let (mut gathered, mut left) = (Vec::new(), len);
         for buf in bufs {
-            let mut rest = &buf[..];
-            while !rest.is_empty() && self.out.count < RECORDS {
+            let mut rest = &buf[..buf.len().min(left)];
+            left -= rest.len();
+            while !rest.is_empty() {
                 if gathered.is_empty() && rest.len() >= RECORD {
                     let (record, tail) = rest.split_at(RECORD);
-                    self.record(record)?;
+                    self.write(&Write::Data(record))?;
                     rest = tail;
                 } else {
                     let (part, tail) = rest.split_at(rest.len().min(RECORD - gathered.len()));
                     gathered.extend_from_slice(part);
                     rest = tail;
                     if gathered.len() == RECORD {
-                        self.record(&gathered)?;
+                        self.write(&Write::Data(&gathered))?;
                         gathered.clear();
                     }
                 }
             }
         }
-        if !gathered.is_empty() && self.out.count < RECORDS { self.record(&gathered) } else { Ok(()) }
-    }
-
-    fn record(&mut self, plain: &[u8]) -> Result<(), rustls::Error> {
-        self.write(&Write::Data(plain))?;
-        let out = &mut self.out;
-        out.records[out.count] = (out.bytes.len(), plain.len());
-        out.count += 1;
-        Ok(())
+        if !gathered.is_empty() {
+            self.write(&Write::Data(&gathered))?;
+        }
+        Ok(len)
     }
 
     /// Says that no more is sent, once.
@@ -244,26 +243,12 @@ impl Engine {
         &self.out.bytes[self.out.sent..]
     }
 
-    /// Returns whether plaintext lies in records that are not sent, or not reported as sent.
-    pub(super) fn owes(&self) -> bool {
-        self.out.done < self.out.count
-    }
-
-    /// Notes that `len` bytes of it were sent.
+    /// Notes that `len` bytes of it were sent. The memory is given back with the last of them.
     pub(super) fn sent(&mut self, len: usize) {
         self.out.sent += len;
-        self.out.release();
-    }
-
-    /// Returns how much plaintext has left in whole records since the last call.
-    pub(super) fn settle(&mut self) -> usize {
-        let out = &mut self.out;
-        let records = &out.records[out.done..out.count];
-        let whole = records.iter().take_while(|(end, _)| *end <= out.sent).count();
-        let plain = records[..whole].iter().map(|(_, plain)| plain).sum();
-        out.done += whole;
-        out.release();
-        plain
+        if self.out.sent == self.out.bytes.len() {
+            self.out = Out::default();
+        }
     }
 
     /// Has rustls go on until it needs something: more from the peer, or, if it could send data, a reason to. Returns
@@ -349,13 +334,6 @@ impl Received {
 }
 
 impl Out {
-    /// Gives the memory back once nothing is left to send or to report.
-    fn release(&mut self) {
-        if self.done == self.count && self.sent == self.bytes.len() {
-            *self = Self::default();
-        }
-    }
-
     fn write<D>(&mut self, traffic: &mut WriteTraffic<'_, D>, write: &Write<'_>) -> Result<(), rustls::Error> {
         let needed = |error: EncryptError| match error {
             EncryptError::InsufficientSize(size) => Ok(size.required_size),

@@ -28,19 +28,15 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
         if engine.has_ended() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if !engine.owes() {
-            // An answer to a key update, for instance.
-            send_now(stream, engine)?;
-            if buf.is_empty() {
-                return Ok(0);
-            }
-            engine.encrypt(&[io::IoSlice::new(buf)]).map_err(|error| broken(&error))?;
+        // What an earlier call has taken, or an answer to a key update.
+        send_now(stream, engine)?;
+        if buf.is_empty() {
+            return Ok(0);
         }
-        let sent = send_now(stream, engine);
-        match engine.settle() {
-            0 => sent.and(Err(io::ErrorKind::WouldBlock.into())),
-            len => Ok(len.min(buf.len())),
-        }
+        let taken = engine.encrypt(&[io::IoSlice::new(buf)]).map_err(|error| broken(&error))?;
+        // The records cannot be taken back: an error is for the next call, which meets it again.
+        let _ = send_now(stream, engine);
+        Ok(taken)
     }
 
     fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
@@ -49,7 +45,10 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
         }
         let (stream, engine, _) = self.opened()?;
         let mut wait = *wait;
-        wait.writes |= !engine.out().is_empty();
+        match send_now(stream, engine) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait.writes = true,
+            sent => sent?,
+        }
         below(stream)?.wait(&wait)
     }
 }

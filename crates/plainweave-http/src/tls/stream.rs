@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 
 use plainweave::time::now;
 
-use super::engine::Engine;
+use super::engine::{Engine, RECORD};
 use super::error::{Error, Kind};
 use super::shared::Shared;
+use crate::proxy::{self, Proxied};
 use crate::{Closer, Limits, NonBlocking, TlsSession, Transport};
 
 /// For a peer that is slow to take our last word.
 const FAREWELL: Duration = Duration::from_millis(10);
+/// For a peer whose time is over already.
+const LOOK: Duration = Duration::from_millis(1);
 /// No timeout was set yet, so a long one holds.
 const UNSET: Duration = Duration::from_secs(60);
 /// The answer to a client that speaks HTTP without TLS, as a browser does with `http://host:443`.
@@ -23,8 +26,10 @@ const SPEAK_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\
 
 /// The server's side of a TLS connection; made by [`Acceptor::accept`](super::Acceptor::accept).
 ///
-/// Timeouts are those of the stream below, and bound each call as a whole. A write that fails may have made records of
-/// its bytes already: whoever goes on must offer the same bytes again, which are then sent once.
+/// Timeouts are those of the stream below. They bound each call as a whole; a write has the time again for each record
+/// that has left. What a write has taken is sent, if only by the next call: a write that gets stuck after it has made
+/// records returns how many bytes are in them, and the call after it sends the rest of them or fails. So a last write
+/// is followed by a flush.
 ///
 /// Between two calls it holds no buffer, unless part of a record has arrived or is yet to be sent.
 pub struct TlsStream<S: Transport> {
@@ -33,6 +38,18 @@ pub struct TlsStream<S: Transport> {
     phase: Phase,
     read_timeout: Duration,
     write_timeout: Duration,
+    /// A write has returned before its records had left: their time is over.
+    late: bool,
+    proxy: ProxyHeader,
+}
+
+/// A header of the PROXY protocol, which stands before the handshake.
+#[derive(Clone, Copy)]
+enum ProxyHeader {
+    None,
+    Expected,
+    /// It has come; the client's address, if it has one.
+    Read(Option<SocketAddr>),
 }
 
 enum Phase {
@@ -65,7 +82,8 @@ pub enum Handshake {
 impl<S: Transport> TlsStream<S> {
     pub(super) fn new(stream: S, shared: Arc<Shared>) -> Self {
         let phase = Phase::New { deadline: after(Limits::default().handshake_timeout) };
-        Self { stream, shared, phase, read_timeout: UNSET, write_timeout: UNSET }
+        let (late, proxy) = (false, ProxyHeader::None);
+        Self { stream, shared, phase, read_timeout: UNSET, write_timeout: UNSET, late, proxy }
     }
 
     /// Returns the stream below.
@@ -145,7 +163,7 @@ impl<S: Transport> TlsStream<S> {
             let engine = Box::new(engine.map_err(|error| refused(&error))?);
             self.phase = Phase::Handshake { engine, name, deadline };
         }
-        let Self { stream, shared, phase, .. } = self;
+        let Self { stream, shared, phase, proxy, .. } = self;
         let Phase::Handshake { engine, name, deadline } = phase else { return Ok(()) };
         let lost = |error| Error::io(error, LOST);
         stream.set_read_timeout(left).map_err(lost)?;
@@ -153,7 +171,7 @@ impl<S: Transport> TlsStream<S> {
             0 => return Err(Error::new(Kind::Closed, "the peer left in the middle of the TLS handshake")),
             len => engine.extend(len),
         }
-        if !engine.has_record() {
+        if !proxy.has_passed(engine)? || !engine.has_record() {
             return Ok(());
         }
         stream.set_write_timeout(left).map_err(lost)?;
@@ -165,7 +183,7 @@ impl<S: Transport> TlsStream<S> {
         if computed.is_err() {
             engine.alert();
         }
-        let sent = send_all(stream, engine, left);
+        let sent = send_all(stream, engine, left, &mut false);
         computed.map_err(|error| refused(&error))?;
         sent.map_err(lost)?;
         if !engine.is_handshaking() {
@@ -187,7 +205,7 @@ impl<S: Transport> TlsStream<S> {
 
     /// Ends the handshake by an error, which every later call returns again.
     fn fail(&mut self, error: Error) -> Error {
-        self.shared.failed(&error, self.stream.peer());
+        self.shared.failed(&error, self.proxied().or_else(|| self.stream.peer()));
         self.phase = Phase::Failed(error.clone());
         error
     }
@@ -204,15 +222,16 @@ impl<S: Transport> TlsStream<S> {
     /// Reads from the stream below until there is plaintext. The timeout bounds all of it: a peer that sends a record
     /// byte by byte has no more time than one that is silent.
     fn receive(&mut self, buf: &mut [u8], lowered: &mut bool) -> io::Result<usize> {
-        let (limit, write_limit) = (self.read_timeout, self.write_timeout);
-        let (stream, engine, truncated) = self.opened()?;
+        let limit = self.read_timeout;
         let mut deadline = None;
         loop {
+            let (stream, engine, truncated) = self.opened()?;
             if let Some(len) = decrypted(stream, engine, *truncated, buf)? {
                 return Ok(len);
             }
             // An answer to a key update, for instance.
-            send_all(stream, engine, write_limit)?;
+            self.drain()?;
+            let (stream, engine, truncated) = self.opened()?;
             if let Some(left) = time_left(&mut deadline, limit)? {
                 *lowered = true;
                 stream.set_read_timeout(left)?;
@@ -224,35 +243,34 @@ impl<S: Transport> TlsStream<S> {
         }
     }
 
-    fn send(&mut self, bufs: &[IoSlice<'_>], lowered: &mut bool) -> io::Result<usize> {
-        let limit = self.write_timeout;
-        let (stream, engine, _) = self.opened()?;
-        let offered = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+    fn send(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (_, engine, _) = self.opened()?;
         if engine.has_ended() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if !engine.owes() {
-            send_all(stream, engine, limit)?;
-            if offered == 0 {
-                return Ok(0);
-            }
-            engine.encrypt(bufs).map_err(|error| broken(&error))?;
+        self.drain()?;
+        let (_, engine, _) = self.opened()?;
+        let taken = engine.encrypt(bufs).map_err(|error| broken(&error))?;
+        // The records cannot be taken back: an error is for the next call, which meets it again.
+        self.late = self.drain().is_err();
+        Ok(taken)
+    }
+
+    /// Sends the records that are made. After a write that was late it looks once whether the peer takes any.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut lowered = std::mem::take(&mut self.late);
+        let Phase::Open { engine, .. } = &mut self.phase else { return Ok(()) };
+        if engine.out().is_empty() {
+            return Ok(());
         }
-        let mut deadline = None;
-        loop {
-            let len = engine.settle();
-            if len > 0 {
-                return Ok(len.min(offered));
-            }
-            if let Some(left) = time_left(&mut deadline, limit)? {
-                *lowered = true;
-                stream.set_write_timeout(left)?;
-            }
-            match retried(|| stream.write(engine.out()))? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                len => engine.sent(len),
-            }
+        if lowered {
+            self.stream.set_write_timeout(LOOK)?;
         }
+        let sent = send_all(&mut self.stream, engine, self.write_timeout, &mut lowered);
+        if lowered {
+            self.stream.set_write_timeout(self.write_timeout)?;
+        }
+        sent
     }
 
     /// Says that we send no more, if the connection is in a state to say so.
@@ -260,7 +278,24 @@ impl<S: Transport> TlsStream<S> {
         let Phase::Open { engine, .. } = &mut self.phase else { return Ok(()) };
         engine.end().map_err(|error| broken(&error))?;
         self.stream.set_write_timeout(limit)?;
-        send_all(&mut self.stream, engine, limit)
+        send_all(&mut self.stream, engine, limit, &mut false)
+    }
+}
+
+impl ProxyHeader {
+    /// Takes the header from what has come. False: more of it is to come.
+    fn has_passed(&mut self, engine: &mut Engine) -> Result<bool, Error> {
+        if matches!(self, Self::Expected) {
+            let parsed = proxy::parse(engine.received());
+            match parsed.map_err(|error| Error::new(Kind::Handshake, error.to_string()))? {
+                Proxied::More => return Ok(false),
+                Proxied::Header { len, client } => {
+                    engine.discard(len);
+                    *self = Self::Read(client);
+                }
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -287,7 +322,8 @@ pub(super) fn decrypted<S: Transport>(
             Ok(len) => return Ok(Some(len)),
             Err(error) => {
                 engine.alert();
-                let _ = stream.set_write_timeout(FAREWELL).and_then(|()| send_all(stream, engine, FAREWELL));
+                let set = stream.set_write_timeout(FAREWELL);
+                let _ = set.and_then(|()| send_all(stream, engine, FAREWELL, &mut false));
                 return Err(broken(&error));
             }
         }
@@ -310,14 +346,22 @@ pub(super) fn broken(error: &rustls::Error) -> io::Error {
     Error::new(Kind::Protocol, format!("the TLS connection has failed: {error}")).because(error.clone()).into()
 }
 
-/// Sends what the engine has made, in this time.
-fn send_all<S: Transport>(stream: &mut S, engine: &mut Engine, limit: Duration) -> io::Result<()> {
-    let mut deadline = None;
+/// Sends what the engine has made, in this time; for each record that has left there is as much again.
+fn send_all<S: Transport>(stream: &mut S, engine: &mut Engine, limit: Duration, lowered: &mut bool) -> io::Result<()> {
+    let (mut deadline, mut left_since) = (None, 0);
     while !engine.out().is_empty() {
-        time_left(&mut deadline, limit)?;
-        match retried(|| stream.write(engine.out()))? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            len => engine.sent(len),
+        if let Some(left) = time_left(&mut deadline, limit)? {
+            *lowered = true;
+            stream.set_write_timeout(left)?;
+        }
+        let len = retried(|| stream.write(engine.out()))?;
+        if len == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        engine.sent(len);
+        left_since += len;
+        if left_since >= RECORD {
+            (deadline, left_since) = (Some(after(limit)), 0);
         }
     }
     Ok(())
@@ -369,15 +413,11 @@ impl<S: Transport> Write for TlsStream<S> {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut lowered = false;
-        let done = self.send(bufs, &mut lowered);
-        if lowered {
-            self.stream.set_write_timeout(self.write_timeout)?;
-        }
-        done
+        self.send(bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.drain()?;
         self.stream.flush()
     }
 }
@@ -423,6 +463,7 @@ impl<S: Transport> Transport for TlsStream<S> {
             }
         }
         self.left()?;
+        self.drain()?;
         if self.holds_input() { Ok(true) } else { self.stream.wait_readable(timeout) }
     }
 
@@ -436,6 +477,18 @@ impl<S: Transport> Transport for TlsStream<S> {
     fn set_handshake_timeout(&mut self, timeout: Duration) {
         if let Phase::New { deadline } | Phase::Handshake { deadline, .. } = &mut self.phase {
             *deadline = after(timeout);
+        }
+    }
+
+    fn expect_proxy_header(&mut self) -> bool {
+        self.proxy = ProxyHeader::Expected;
+        true
+    }
+
+    fn proxied(&self) -> Option<SocketAddr> {
+        match self.proxy {
+            ProxyHeader::Read(client) => client,
+            ProxyHeader::None | ProxyHeader::Expected => None,
         }
     }
 

@@ -2,26 +2,31 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener as OsListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave_http::testing::{TestServer, in_memory};
 use plainweave_http::{Listener, Server};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::support::{Answer, read_answers};
+use crate::tls::peer::{Authority, BOTH};
 
 macro_rules! examples {
     ($($name:ident: $path:literal),+ $(,)?) => {
         $(#[path = $path]
         #[allow(dead_code, reason = "its `main`")]
-        mod $name;)+
+        pub(crate) mod $name;)+
     };
 }
 examples! {
+    client: "../../examples/client.rs",
     database: "../../examples/database.rs",
     events: "../../examples/events.rs",
     hello: "../../examples/hello.rs",
+    https: "../../examples/https.rs",
     json_api: "../../examples/json_api.rs",
     pool: "../../examples/pool.rs",
     reverse_proxy: "../../examples/reverse_proxy.rs",
@@ -84,6 +89,39 @@ fn streams() {
     assert!(numbers.ends_with(b"0\r\nX-Sum: 500500\r\n\r\n"));
     assert_eq!(ask(&server, "POST", "/", &"a line\n".repeat(5_000)), (200, "5000 lines\n".to_owned()));
     assert_eq!(ask(&server, "GET", "/nothing", "").0, 404);
+}
+
+/// By TLS, and from there without it.
+#[test]
+fn https_and_the_way_there() {
+    let authority = Authority::new("authority");
+    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let runtime = plainweave::Runtime::builder().workers(2).max_workers(2).report_stalls(false).build().unwrap();
+    let bind = || runtime.run(|| plainweave::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let (plain, tls) = (bind(), bind());
+    let to = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
+    let closing = [&plain, &tls].map(|listener| listener.try_clone().unwrap());
+    let serving = runtime.spawn(move || https::serve(&plain, &tls, &acceptor).map_err(|error| error.to_string()));
+    let connect = |to| {
+        let stream = std::net::TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream
+    };
+    let mut stream = connect(to[0]);
+    stream.write_all(request("GET", "/a", "").as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let answer = answer_of(&bytes);
+    assert_eq!((answer.status, answer.header("location")), (308, Some(format!("https://{}/a", to[1]).as_str())));
+    let client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
+    let mut stream = StreamOwned::new(client, connect(to[1]));
+    stream.write_all(request("GET", "/a", "").as_bytes()).unwrap();
+    bytes.clear();
+    stream.read_to_end(&mut bytes).expect("answered, and ended as TLS ends");
+    let answer = answer_of(&bytes);
+    assert!(answer.status == 200 && answer.body.starts_with(b"/a by TLSv1.3, TLS13_"), "{answer:?}");
+    closing.iter().for_each(plainweave::net::TcpListener::close);
+    assert_eq!(serving.join().unwrap(), Ok(()));
 }
 
 /// A directory that goes with the test.
@@ -226,6 +264,8 @@ fn a_reverse_proxy() {
     let head = proxy.exchange(request("HEAD", "/zeros/7", "")).unwrap();
     assert!(String::from_utf8(head).unwrap().contains("Content-Length: 7\r\n"));
     assert_eq!(ask(&proxy, "GET", "/nothing", "").0, 404);
+    // A fiber each, one after the other: so one connection.
+    assert_eq!(upstream.server().counts().accepted, 1);
     drop(upstream);
     assert_eq!(ask(&proxy, "GET", "/zeros/1", "").0, 502);
 }
@@ -247,7 +287,8 @@ fn a_reverse_proxy_keeps_its_own_connections() {
     let asked = "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
     let answer = String::from_utf8(proxy.exchange(asked).unwrap()).unwrap();
     let head = upstream.join().unwrap();
-    assert!(head.contains(&"X-Far: 2".to_owned()) && !head.iter().any(|line| line.starts_with("X-Near")), "{head:?}");
+    let head: Vec<_> = head.iter().map(|line| line.to_ascii_lowercase()).collect();
+    assert!(head.contains(&"x-far: 2".to_owned()) && !head.iter().any(|line| line.starts_with("x-near")), "{head:?}");
     let absent = ["Content-Length", "X-Hop", "x-hop"];
     assert!(answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)), "{answer}");
 }

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod cache;
+mod client;
 mod conn;
 mod examples;
 mod faults;

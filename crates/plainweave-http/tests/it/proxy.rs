@@ -1,14 +1,18 @@
 //! The PROXY protocol: headers of both versions, split anywhere, and what is refused.
 
-use std::net::SocketAddr;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use plainweave_http::proxy::{Proxied, parse};
 use plainweave_http::testing::in_memory;
-use plainweave_http::{Request, Response, Server};
+use plainweave_http::{Request, Response, Server, Transport};
 use proptest::prelude::*;
 
 use crate::support::{Script, play, read_answers};
+use crate::tls::conversations::{self, GET};
+use crate::tls::peer::{Authority, BOTH, Peer, Silence};
 
 /// A header of version 2.
 fn binary(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
@@ -157,4 +161,101 @@ fn a_server_behind_a_proxy_answers_nobody_else() {
     // One that leaves in the middle of its header, and a health check that asks nothing.
     assert!(in_memory(&server, "PROXY TCP4 192").is_empty());
     assert!(in_memory(&server, binary(0, 0, b"")).is_empty());
+}
+
+/// A proxy that passes on TLS: its header, then what its client sends.
+struct Behind {
+    header: Vec<u8>,
+    step: usize,
+    peer: Peer,
+}
+
+impl Read for Behind {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // What comes together is read together.
+        let held = self.header.len().min(buf.len()).min(self.step);
+        buf[..held].copy_from_slice(&self.header[..held]);
+        self.header.drain(..held);
+        let room = buf.len().min(self.step) - held;
+        let rest = if room > 0 { self.peer.read(&mut buf[held..held + room])? } else { 0 };
+        Ok(held + rest)
+    }
+}
+
+impl Write for Behind {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.peer.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport for Behind {
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.peer.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.peer.set_write_timeout(timeout)
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        self.peer.shutdown_write()
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(PROXY)
+    }
+}
+
+const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)), 9);
+
+/// Before the handshake, wherever reads end; a header that names nobody leaves the proxy's address.
+#[test]
+fn a_header_comes_before_tls() {
+    let authority = Authority::new("authority");
+    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = told.clone();
+    let server = server().on_exchange(move |exchange| list.lock().unwrap().push(exchange.peer));
+    for (client, header) in headers() {
+        for step in [1, 7, header.len(), header.len() + 1, usize::MAX] {
+            let mut peer = Peer::new(&config, "localhost", GET.repeat(2));
+            peer.then = Silence::Close;
+            let mut stream = acceptor.accept(Behind { header: header.clone(), step, peer });
+            conversations::play(&server, &mut stream);
+            let answers = read_answers(&stream.get_ref().peer.heard);
+            let expected = Some(client.unwrap_or(PROXY));
+            let body = format!("{expected:?}").into_bytes();
+            assert_eq!(answers.iter().map(|answer| &answer.body).collect::<Vec<_>>(), [&body, &body], "{step}");
+            assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [expected; 2]);
+        }
+    }
+    assert_eq!(acceptor.counts().failed, 0);
+}
+
+#[test]
+fn a_handshake_without_a_header_is_refused() {
+    let authority = Authority::new("authority");
+    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let list = failures.clone();
+    acceptor.on_failure(move |error, peer| list.lock().unwrap().push((error.to_string(), peer)));
+    let client = "192.0.2.1:56324".parse().unwrap();
+    let cases: [(&[u8], &str, SocketAddr); 4] = [
+        (b"", "the connection does not begin with a header of the PROXY protocol", PROXY),
+        (b"PROXY TCP4 nobody\r\n", "a malformed header of the PROXY protocol", PROXY),
+        (b"PROXY TCP4 192", "the peer left in the middle of the TLS handshake", PROXY),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", "the peer left in the middle of the TLS handshake", client),
+    ];
+    for (header, says, from) in cases {
+        let mut peer = Peer::new(&config, "localhost", GET);
+        peer.cut = (!header.is_empty()).then_some((0, Silence::Vanish));
+        let mut stream = acceptor.accept(Behind { header: header.to_vec(), step: usize::MAX, peer });
+        conversations::play(&server(), &mut stream);
+        assert!(stream.get_ref().peer.heard.is_empty());
+        assert_eq!(failures.lock().unwrap().pop(), Some((says.to_owned(), Some(from))));
+    }
 }

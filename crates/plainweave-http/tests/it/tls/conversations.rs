@@ -11,13 +11,13 @@ use rustls::{ClientConnection, StreamOwned};
 use super::peer::{Authority, BOTH, EACH, Peer, Silence};
 use crate::support::{read_answers, server};
 
-pub(super) const GET: &str = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+pub(crate) const GET: &str = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// What takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
 
 /// Serves as a driver with idle connections does, until there is nothing more to serve. Returns the turns taken.
-pub(super) fn play<H: Handler, S: Transport>(server: &Server<H>, stream: &mut S) -> usize {
+pub(crate) fn play<H: Handler, S: Transport>(server: &Server<H>, stream: &mut S) -> usize {
     let mut state = server.open(stream).unwrap();
     for turn in 1..1000 {
         match server.serve_ready(stream, &mut state) {

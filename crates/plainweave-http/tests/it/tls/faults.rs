@@ -1,10 +1,11 @@
 //! Clients that vanish, stall, drip, refuse and cheat, at any byte.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plainweave_http::tls::{Acceptor, Error as TlsError};
+use plainweave_http::tls::{Acceptor, Error as TlsError, TlsStream};
 use plainweave_http::{Error, Limits, Server, Transport};
 
 use super::conversations::{GET, play};
@@ -265,36 +266,73 @@ fn a_break_is_told_from_an_end() {
     }
 }
 
-/// A write that has failed half-way goes on with the same bytes, which arrive once.
+/// What a write has taken arrives once, and nothing else does, whatever the caller offers after a write that took less
+/// or none of it: the contract of `Write`.
 #[test]
-fn a_write_that_is_repeated_is_sent_once() {
+fn what_a_write_has_taken_arrives_and_nothing_else() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
-    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n % 249) as u8).collect();
     let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "");
     peer.then = Silence::Stall;
-    let mut stream = acceptor.accept(Moody { peer, calls: 0 });
+    let mut stream = acceptor.accept(Moody { peer, calls: 0, stuck: Arc::default() });
     stream.set_read_timeout(Duration::from_secs(1)).unwrap();
     stream.handshake().unwrap();
-    let (mut rest, mut failed) = (&bytes[..], 0);
-    while !rest.is_empty() {
-        match stream.write(rest) {
-            Ok(len) => rest = &rest[len..],
+    let (mut taken, mut failed, mut partial) = (Vec::new(), 0, 0);
+    for n in 0..80_usize {
+        // Never the same bytes again.
+        let offered = vec![u8::try_from(n).unwrap(); [100_000, 1, 16_385, 70_000, 3][n % 5]];
+        match stream.write(&offered) {
+            Ok(len) => {
+                partial += usize::from(len < offered.len());
+                taken.extend_from_slice(&offered[..len]);
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
                 failed += 1;
             }
         }
     }
-    assert!(failed > 10, "{failed}");
+    assert!(failed > 10 && partial > 0, "{failed} {partial}");
+    while let Err(error) = stream.flush() {
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    }
     stream.shutdown_write().unwrap();
-    assert!(stream.get_ref().peer.heard == bytes && stream.get_ref().peer.heard_end);
+    assert!(stream.get_ref().peer.heard == taken && stream.get_ref().peer.heard_end);
 }
 
-/// Takes a few thousand bytes of every other write after the handshake.
+/// A peer that has taken nothing when the time was over may take it later.
+#[test]
+fn what_is_stuck_is_sent_by_the_next_call() {
+    type Next = fn(&mut TlsStream<Moody>);
+    let next: [Next; 3] = [
+        |stream| stream.flush().unwrap(),
+        |stream| assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock),
+        |stream| assert!(stream.wait_readable(Duration::from_secs(1)).unwrap()),
+    ];
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    for (n, next) in next.into_iter().enumerate() {
+        let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "");
+        peer.then = Silence::Stall;
+        let stuck = Arc::new(AtomicBool::new(false));
+        let mut stream = acceptor.accept(Moody { peer, calls: 0, stuck: stuck.clone() });
+        stream.set_read_timeout(Duration::from_secs(1)).unwrap();
+        stream.handshake().unwrap();
+        stuck.store(true, Ordering::Relaxed);
+        assert_eq!(stream.write(b"all of it").unwrap(), 9, "taken");
+        assert_eq!(stream.flush().unwrap_err().kind(), ErrorKind::WouldBlock, "and not sent");
+        assert_eq!(stream.write(b"more").unwrap_err().kind(), ErrorKind::WouldBlock);
+        stuck.store(false, Ordering::Relaxed);
+        next(&mut stream);
+        assert_eq!(stream.get_ref().peer.heard, b"all of it", "{n}");
+    }
+}
+
+/// Takes a few thousand bytes of every other long write after the handshake; nothing while it is stuck.
 struct Moody {
     peer: Peer,
     calls: usize,
+    stuck: Arc<AtomicBool>,
 }
 
 impl Read for Moody {
@@ -305,6 +343,9 @@ impl Read for Moody {
 
 impl Write for Moody {
     fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         if self.peer.client.is_handshaking() || buf.len() < 100 {
             return self.peer.write(buf);
         }
@@ -350,7 +391,9 @@ fn a_client_that_drips() {
     stream.handshake().unwrap();
     assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::TimedOut);
     assert!(!stream.get_ref().peer.sent.is_empty(), "cut off before all had come");
-    assert_eq!(stream.write(&[b'y'; 10_000]).unwrap_err().kind(), ErrorKind::TimedOut);
+    // Taken, and not sent in time.
+    assert_eq!(stream.write(&[b'y'; 10_000]).unwrap(), 10_000);
+    assert_eq!(stream.flush().unwrap_err().kind(), ErrorKind::TimedOut);
     assert!(stream.get_ref().peer.heard.is_empty());
     assert_eq!((stream.get_ref().read_timeout, stream.get_ref().write_timeout), (limit, limit));
 }

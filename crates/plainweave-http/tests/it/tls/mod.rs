@@ -1,7 +1,7 @@
 //! TLS: real handshakes with rustls's client, in memory and over sockets.
 
 mod certificates;
-mod conversations;
+pub(crate) mod conversations;
 mod faults;
 pub(crate) mod peer;
 mod reload;

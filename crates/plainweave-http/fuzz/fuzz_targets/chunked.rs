@@ -1,0 +1,10 @@
+//! cargo-fuzz's door to `entry::chunked`.
+
+#![no_main]
+
+// The other targets have the rest.
+#[allow(dead_code, unused_imports)]
+#[path = "../entry.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::chunked(data));
