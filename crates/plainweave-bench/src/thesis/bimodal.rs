@@ -31,7 +31,12 @@ impl Table for Bimodal {
         word("wait", &["block", "suspend"], "Whether a sleep holds up its thread"),
         word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
         count("side", "1", (1, 1000), "Workers of that pool, out of all"),
-        count("in-flight", "0", (0, 1_000_000), "Packets under way at most; 0: no bound, but 128 on threads"),
+        count(
+            "in-flight",
+            "0",
+            (0, 1_000_000),
+            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
+        ),
     ];
 }
 

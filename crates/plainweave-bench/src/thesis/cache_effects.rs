@@ -26,7 +26,12 @@ impl Table for CacheEffects {
         count("chain", "10", (1, 10_000), "Tasks of a packet, one after the other"),
         count("reads", "21", (1, 100_000), "Reads of each task"),
         word("access", &["random", "sequential"], "Where they read"),
-        count("in-flight", "0", (0, 1_000_000), "Packets under way at most; 0: no bound, but 128 on threads"),
+        count(
+            "in-flight",
+            "0",
+            (0, 1_000_000),
+            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
+        ),
     ];
 }
 

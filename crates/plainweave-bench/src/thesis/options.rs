@@ -28,7 +28,12 @@ impl Table for Options {
         count("deep", "5000", (1, 20_000), "Time steps of the deep ones"),
         count("deep-in", "200", (1, 1_000_000_000), "One option in this many is deep"),
         word("set", &["published", "known"], "The call's parameters: as published, or at the money"),
-        count("in-flight", "0", (0, 1_000_000), "Options under way at most; 0: no bound, but 128 on threads"),
+        count(
+            "in-flight",
+            "0",
+            (0, 1_000_000),
+            "Options under way at most; 0: no bound, but 128 on threads, 10,000 on may",
+        ),
     ];
 }
 
@@ -74,7 +79,7 @@ impl Tree {
         Self { values: (0..=depth).map(leaf).collect(), up: discount * share, down: discount * (1.0 - share) }
     }
 
-    /// Folds one time step; whether it was the last.
+    /// Folds one time step. True: it was the last.
     fn fold(&mut self) -> bool {
         for i in 1..self.values.len() {
             self.values[i - 1] = self.up * self.values[i - 1] + self.down * self.values[i];

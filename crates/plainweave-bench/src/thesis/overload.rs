@@ -101,7 +101,7 @@ impl Shared {
         self.workers as f64 / (self.stages as f64 * self.work.as_secs_f64())
     }
 
-    /// What a task does; whether it was the job's last.
+    /// Does a task's work. True: it was the job's last.
     fn compute(&self, stage: usize, worker: usize, due: Instant) -> bool {
         let end = machine::thread_cpu_time() + self.work;
         while machine::thread_cpu_time() < end {

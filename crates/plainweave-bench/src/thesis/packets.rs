@@ -27,7 +27,12 @@ impl Table for Packets {
         word("copy", &["spawner", "handler"], "Who copies: the spawner a random template, or each handler the first"),
         word("delay", &["none", "spin", "sleep", "suspend"], "Of each handler; sleep holds up its thread"),
         count("delay-ns", "500", (1, 1_000_000_000), "Nanoseconds of the delay"),
-        count("in-flight", "0", (0, 1_000_000), "Packets under way at most; 0: no bound, but 128 on threads"),
+        count(
+            "in-flight",
+            "0",
+            (0, 1_000_000),
+            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
+        ),
     ];
 }
 

@@ -23,8 +23,9 @@ const GO: [(&str, &str); 3] = [
     ("work.go", include_str!("../../peers/go-thesis/work.go")),
 ];
 
-/// Packets and the like that are under way at once on the kernel's threads, where no bound is set.
-const ON_THREADS: &str = "128";
+/// Packets and the like that are under way at once where no bound is set, on systems that cannot have 50,000: each is a
+/// thread of the kernel, or has a stack from the beginning, which is two mappings of 65,530.
+const BOUNDS: [(&str, &str); 2] = [("threads", "128"), ("may", "10000")];
 
 /// How much of it a repetition does.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +90,10 @@ impl System {
     ) -> anyhow::Result<Vec<Figure>> {
         let Length { iterations, dropped, patience } = length;
         let mut texts = plan.texts();
-        if self.kind == "threads" {
-            texts
-                .iter_mut()
-                .filter(|text| *text == "in-flight=0")
-                .for_each(|text| *text = format!("in-flight={ON_THREADS}"));
+        let bound = BOUNDS.iter().find(|(kind, _)| *kind == self.kind);
+        let unbound = texts.iter_mut().find(|text| *text == "in-flight=0");
+        if let (Some((_, most)), Some(text)) = (bound, unbound) {
+            *text = format!("in-flight={most}");
         }
         let common =
             [format!("-workers={workers}"), format!("-iterations={iterations}"), format!("-dropped={dropped}")];
