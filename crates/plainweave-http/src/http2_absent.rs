@@ -32,7 +32,7 @@ pub(crate) fn end<S: Transport>(_stream: &mut S, _state: &mut ConnState) {}
 
 /// There are none.
 #[derive(Debug, Default)]
-pub(crate) struct Connections;
+pub(crate) struct Connections(());
 
 impl Connections {
     pub(crate) fn wake(&self) {}

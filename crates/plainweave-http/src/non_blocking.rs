@@ -9,8 +9,7 @@ use std::task::Wake;
 use std::time::Duration;
 
 use plainweave::net;
-use plainweave::sync::channel::{self, Receiver, Sender};
-use plainweave::sync::select;
+use plainweave::sync::{Receiver, Sender, select};
 use rustix::net::{RecvFlags, SendFlags};
 
 /// Longer waits than this are cut: whoever waits looks around and waits again.
@@ -67,7 +66,7 @@ pub struct Wakeups {
 impl Wakeups {
     #[cfg(feature = "http2")]
     pub(crate) fn new() -> Arc<Self> {
-        let (sender, receiver) = channel::bounded(1);
+        let (sender, receiver) = plainweave::sync::channel::bounded(1);
         Arc::new(Self { sender, receiver })
     }
 
