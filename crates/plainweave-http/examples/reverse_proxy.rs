@@ -29,7 +29,7 @@ fn drop_hops(fields: &mut HeaderMap) {
     hops.iter().for_each(|name| drop(fields.remove(name)));
 }
 
-/// A body of so many bytes, read on at its end: that is where the client takes its connection back.
+/// A body of this length, read on at its end: that is where the client takes its connection back.
 struct ToTheEnd<R>(R, u64);
 
 impl<R: Read> Read for ToTheEnd<R> {
