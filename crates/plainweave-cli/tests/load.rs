@@ -405,7 +405,6 @@ fn results_are_written_where_asked() {
 fn wrong_usage_is_told_apart() {
     for (args, said) in [
         (&["http"][..], "URL"),
-        (&["http", "https://h/"], "no TLS"),
         (&["http", "http://h/", "--rate", "0"], "requests a second"),
         (&["http", "http://h/", "--arrivals", "poisson"], "--rate"),
         (&["http", "http://h/", "--connections", "0"], "--connections"),

@@ -316,7 +316,7 @@ fn an_agent_that_is_silent_is_lost() {
 fn piece() -> Value {
     let tally = json!({
         "latency": [], "lateness": [], "connect": [], "handshake": [], "failures": [], "statuses": [],
-        "counts": [0, 0, 0, 0, 0, 0, 0, 0, 0], "last": 0,
+        "counts": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "last": 0,
     });
     json!({ "worker": 0, "second": 0, "until": 0, "last": false, "tally": tally })
 }

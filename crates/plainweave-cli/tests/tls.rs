@@ -3,66 +3,25 @@
 #![cfg(feature = "tls")]
 #![expect(clippy::print_stderr, reason = "says why it skips")]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::{ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use authority::{Authority, NOW, PAST};
 use common::{Running, admin, child, eventually, figure, output};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-const NOW: (i32, i32) = (2020, 2120);
-const PAST: (i32, i32) = (2001, 2002);
-
-/// An authority, and a directory for what it certifies, which goes away with the test.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    directory: PathBuf,
-}
-
 impl Authority {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(unique);
-        fs::create_dir_all(&directory).unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "Test authority");
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        fs::write(directory.join("ca.pem"), issuer.pem()).unwrap();
-        Self { issuer, directory }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`; gives the flags for them.
-    fn certify(&self, file: &str, names: &[&str], years: (i32, i32)) -> [String; 4] {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, names[0]);
-        (params.not_before, params.not_after) =
-            (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
-        fs::write(&paths[0], certificate.pem()).unwrap();
-        fs::write(&paths[1], key.serialize_pem()).unwrap();
-        ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
-    }
-
     /// A server with a certificate for `localhost`, by TLS and without.
     fn serve(&self, more: &[&str]) -> Running {
         let pair = self.certify("localhost", &["localhost", "127.0.0.1"], NOW);
@@ -84,12 +43,6 @@ impl Authority {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let client = ClientConnection::new(self.client(), "localhost".try_into().unwrap()).unwrap();
         StreamOwned::new(client, stream)
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -20,8 +20,8 @@ use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::{CacheFlags, Dialect};
 use super::popularity::{Picker, Popularity};
 use super::reply::{self, Commands, Expected, Part};
-use super::tally::Failure;
-use super::target::Target;
+use super::tally::{Failure, Opening};
+use super::target::{self, Target};
 
 /// memcached's longest key.
 const KEY: usize = 250;
@@ -57,7 +57,7 @@ impl Cache {
     pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
         let updates = flags.set_ratio + flags.delete_ratio;
         ensure!(updates <= 1.0, "--set-ratio and --delete-ratio are {updates} together, and 1 at most");
-        let targets = flags.servers.iter().map(|server| target(server)).collect::<anyhow::Result<_>>()?;
+        let targets = flags.servers.iter().map(|server| target_of(server)).collect::<anyhow::Result<_>>()?;
         let mut random = SmallRng::seed_from_u64(flags.common.seed);
         let mut draw = |distribution: Distribution| distribution.at(random.random(), random.random()).max(0.0) as usize;
         let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
@@ -231,7 +231,7 @@ impl Input<'_> {
     }
 }
 
-fn target(server: &str) -> anyhow::Result<Target> {
+fn target_of(server: &str) -> anyhow::Result<Target> {
     let (host, port) = match server.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, port.parse().ok().with_context(|| format!("{server}: write HOST:PORT"))?)
@@ -240,7 +240,7 @@ fn target(server: &str) -> anyhow::Result<Target> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     ensure!(!host.is_empty() && !host.contains('/'), "{server}: write HOST:PORT");
-    Ok(Target { name: server.to_owned(), host: host.to_owned(), port })
+    Ok(Target { name: server.to_owned(), host: host.to_owned(), port, secure: false })
 }
 
 /// What is done with keys.
@@ -285,7 +285,7 @@ impl Protocol for Cache {
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
         let Some(timeout) = self.load else { return Ok(()) };
         for address in addresses {
-            let mut connection = time::with_timeout(timeout, || self.connect(0, *address))?;
+            let mut connection = time::with_timeout(timeout, || self.connect(0, *address))?.0;
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
             while numbers.peek().is_some() {
                 connection.numbers.clear();
@@ -302,10 +302,10 @@ impl Protocol for Cache {
         Ok(())
     }
 
-    fn connect(&self, _server: usize, address: SocketAddr) -> Result<Connection, Failure> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { stream, asked: Vec::new(), numbers: Vec::new(), out: Vec::new(), buffer: vec![0; BUFFER] })
+    fn connect(&self, _server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {
+        let (stream, connect) = target::connect(address)?;
+        let (asked, numbers, out, buffer) = (Vec::new(), Vec::new(), Vec::new(), vec![0; BUFFER]);
+        Ok((Connection { stream, asked, numbers, out, buffer }, Opening { connect, handshake: None }))
     }
 
     fn exchange(

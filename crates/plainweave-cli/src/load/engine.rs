@@ -32,7 +32,7 @@ use super::collect::Piece;
 use super::plan::{Plan, nanos};
 use super::popularity::Picker;
 use super::schedule::Schedule;
-use super::tally::{Failure, Tally};
+use super::tally::{Failure, Opening, Tally};
 
 /// Connections of a worker that are opened at a time.
 const OPENING: usize = 64;
@@ -83,6 +83,7 @@ impl Broken {
     }
 
     pub(super) fn within(failure: Failure) -> Self {
+        let failure = if failure == Failure::Closed { Failure::Short } else { failure };
         Self { failure, silent: false }
     }
 
@@ -121,7 +122,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
     }
 
     /// Connects to a server by its number, at its address.
-    fn connect(&self, server: usize, address: SocketAddr) -> Result<Self::Connection, Failure>;
+    fn connect(&self, server: usize, address: SocketAddr) -> Result<(Self::Connection, Opening), Failure>;
 
     /// After an exchange: returns how long the client waits before the next request of what it is about. `None`: that
     /// was all, and the schedule says when it goes on.
@@ -429,7 +430,7 @@ impl<P: Protocol> Lane<P> {
                         left.set(left.get() - 1);
                         let (server, limit) = (lane.next_server(), Duration::from_nanos(lane.timeout));
                         let connect = || lane.protocol.connect(server, lane.addresses[server]);
-                        let connection = time::with_timeout(limit, connect).ok();
+                        let connection = time::with_timeout(limit, connect).ok().map(|made| lane.opened(made));
                         opened.borrow_mut().push((Some(server), connection));
                     }
                 })
@@ -437,6 +438,12 @@ impl<P: Protocol> Lane<P> {
             .collect();
         fibers.into_iter().for_each(|fiber| self.join(fiber));
         opened.take()
+    }
+
+    /// Counts a new connection.
+    fn opened(&self, (connection, opening): (P::Connection, Opening)) -> P::Connection {
+        self.tally.borrow_mut().opened(&opening);
+        connection
     }
 
     /// The life of a connection's fiber.
@@ -584,10 +591,10 @@ impl<P: Protocol> Lane<P> {
         }
         let server = *driver.server.get_or_insert_with(|| self.next_server());
         match self.protocol.connect(server, self.addresses[server]) {
-            Ok(connection) => {
+            Ok(made) => {
                 self.tally.borrow_mut().reconnects += 1;
                 self.there.set(self.there.get() + usize::from(driver.away.take().is_some()));
-                Ok(connection)
+                Ok(self.opened(made))
             }
             Err(failure) => {
                 self.tally.borrow_mut().failed_connects += 1;

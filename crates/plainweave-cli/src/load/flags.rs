@@ -13,6 +13,7 @@ use super::objective::{Condition, Conditions};
 use super::popularity::exponent;
 use super::rates::{Rate, Rates};
 use super::sessions::SessionFlags;
+use super::tls::TlsFlags;
 use crate::engine::{self, Io};
 use crate::flag::time;
 use crate::mode::Mode;
@@ -28,6 +29,7 @@ Examples:
   plainweave load sessions logs --paths paths.txt && plainweave load http --sessions logs --rate 500 http://host/
   plainweave load http --agents 10.0.0.2:7411,10.0.0.3:7411 --agent-secret-file secret --rate 200k http://host/
   plainweave load http --rates 10k..70k/13 --duration 5m --pause 20s --csv=sweep.csv http://host/
+  plainweave load http --no-keep-alive --no-resumption --ca ca.pem https://host/     a full handshake for each request
   plainweave load http --search 'p99<=5ms,errors<=0.1%' http://host/
   plainweave load http --rate 2000 --fail-if 'p99>20ms' --fail-if 'errors>0.1%' http://host/
 
@@ -129,6 +131,9 @@ pub(super) struct HttpFlags {
     /// Bytes that a successful answer's body must have [default: what its head says]
     #[arg(long, value_name = "BYTES", help_heading = "What to expect")]
     pub(super) body_length: Option<u64>,
+
+    #[command(flatten)]
+    pub(super) tls: TlsFlags,
 
     #[command(flatten)]
     pub(super) common: Common,

@@ -1,12 +1,14 @@
-//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions; answers checked to their last byte.
+//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions, by TLS or without; answers checked
+//! to their last byte.
 
 use std::cell::RefCell;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
 use plainweave::net::TcpStream;
+use plainweave::time;
 
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::files::Files;
@@ -15,8 +17,9 @@ use super::popularity::{Picker, Popularity};
 use super::request::{Request, Writer};
 use super::response::{self, Body, Head};
 use super::session_log;
-use super::tally::Failure;
-use super::target::Target;
+use super::tally::{Failure, Handshake, Opening};
+use super::target::{self, Target};
+use super::tls::{self, Session, Tls};
 
 /// A connection's buffer at first.
 const BUFFER: usize = 4096;
@@ -34,6 +37,9 @@ pub(super) struct Http {
     keep_alive: bool,
     status: Vec<u16>,
     body_length: Option<u64>,
+    /// The names of servers that are asked by TLS, by their numbers.
+    names: Vec<Option<String>>,
+    tls: Option<Tls>,
 }
 
 impl Http {
@@ -53,6 +59,8 @@ impl Http {
             keep_alive: !flags.no_keep_alive,
             status: flags.status.clone(),
             body_length: flags.body_length,
+            names: Vec::new(),
+            tls: None,
         };
         if flags.sessions.is_empty() {
             client.requests = writer.urls(&urls)?;
@@ -61,7 +69,11 @@ impl Http {
         }
         let bytes: usize = client.requests.iter().flatten().map(|request| request.bytes.len()).sum();
         ensure!(bytes <= MEMORY, "{bytes} bytes of requests, and {MEMORY} at most: name fewer URLs or a shorter body");
-        Ok((writer.into_targets(), client))
+        let targets = writer.into_targets();
+        client.names = targets.iter().map(|target| target.secure.then(|| target.host.clone())).collect();
+        client.names.iter().flatten().try_for_each(|host| tls::check_host(host))?;
+        client.tls = Tls::new(&flags.tls, files, client.names.iter().any(Option::is_some))?;
+        Ok((targets, client))
     }
 
     fn read_sessions(
@@ -126,9 +138,33 @@ pub(super) struct Memory {
 #[derive(Debug)]
 pub(super) struct Connection {
     server: usize,
-    stream: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
     filled: usize,
+}
+
+/// What its bytes go through.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Session),
+}
+
+impl Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(into),
+            Stream::Tls(session) => session.read(into),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            // It reports a failure of the socket when all is to leave.
+            Stream::Tls(session) => session.write_all(bytes).and_then(|()| session.flush()),
+        }
+    }
 }
 
 impl Protocol for Http {
@@ -152,10 +188,18 @@ impl Protocol for Http {
         Picker::new(seed, self.requests.iter().map(of).collect())
     }
 
-    fn connect(&self, server: usize, address: SocketAddr) -> Result<Connection, Failure> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 })
+    fn connect(&self, server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {
+        let (stream, connect) = target::connect(address)?;
+        let (stream, handshake) = match (&self.tls, &self.names[server]) {
+            (Some(tls), Some(host)) => {
+                let began = time::now();
+                let (session, resumed) = tls.connect(host, stream)?;
+                (Stream::Tls(session), Some(Handshake { took: target::since(began), resumed }))
+            }
+            _ => (Stream::Plain(stream), None),
+        };
+        let connection = Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 };
+        Ok((connection, Opening { connect, handshake }))
     }
 
     fn pause(&self, memory: &mut Memory) -> Option<Duration> {
@@ -175,7 +219,7 @@ impl Protocol for Http {
     ) -> Result<Next, Broken> {
         let (request, last) = self.choose(picker, connection.server, memory);
         connection.filled = 0;
-        connection.stream.write_all(&request.bytes).map_err(Broken::before)?;
+        connection.stream.send(&request.bytes).map_err(Broken::before)?;
         let mut head = connection.head(request.no_body)?;
         let (wire, body) = connection.body(&mut head)?;
         done(Reply { bytes: wire, status: head.status, outcome: self.judge(&head, body).map(|()| true) });
@@ -311,7 +355,8 @@ mod tests {
         for (args, said) in [
             (&["example"][..], "write http://"),
             (&["/x"], "write http://"),
-            (&["https://h/"], "no TLS"),
+            (&["https://h_/x y/"], "no URL"),
+            (&["ftp://h/"], "write http://"),
             (&["http://h/", "--header", "X"], "NAME: VALUE"),
             (&["http://h/", "--header", "X Y: 1"], "no valid header field"),
             (&["http://h/", "--header", "X: 1\r\nZ: 2"], "no valid header field"),

@@ -44,6 +44,11 @@ mod tally;
 mod tally_json;
 mod target;
 mod text;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_absent.rs"]
+mod tls;
 mod verdict;
 mod watchers;
 mod wire;

@@ -75,7 +75,8 @@ impl Report<'_> {
         let _ = writeln!(text, "received  {} bytes", tally.bytes);
         let each = if requests > 0.0 { cpu.as_secs_f64() * 1e6 / requests } else { 0.0 };
         let _ = writeln!(text, "this program's CPU  {:.3} s, {each:.2} us a request", cpu.as_secs_f64());
-        for (title, prefix) in [("latency", "latency"), ("sent late by", "lateness")] {
+        let prefixes = [("latency", "latency"), ("sent late by", "lateness"), ("connect", "connect")];
+        for (title, prefix) in prefixes.into_iter().chain([("handshake", "handshake")]) {
             let of = |name: &str| figures.iter().find(|f| f.metric == format!("{prefix}_{name}"));
             let shown = PERCENTILES.iter().filter_map(|(name, _)| Some((name, of(name)?.value)));
             let shown: Vec<_> = shown.map(|(name, value)| format!("{name} {}", time(value))).collect();

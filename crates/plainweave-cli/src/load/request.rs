@@ -75,10 +75,13 @@ impl Writer {
     fn server(&mut self, uri: &Uri) -> anyhow::Result<usize> {
         let authority = uri.authority().with_context(|| format!("{uri}: no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(80);
-        let known = self.servers.iter().position(|(_, target)| target.host == host && target.port == port);
+        let secure = uri.scheme_str() == Some("https");
+        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let is_it = |target: &Target| target.host == host && target.port == port && target.secure == secure;
+        let known = self.servers.iter().position(|(_, target)| is_it(target));
         Ok(known.unwrap_or_else(|| {
-            let target = Target { name: format!("http://{authority}"), host, port };
+            let target =
+                Target { name: format!("{}://{authority}", uri.scheme_str().unwrap_or("http")), host, port, secure };
             self.servers.push((authority.to_string(), target));
             self.servers.len() - 1
         }))
@@ -154,11 +157,11 @@ fn method(name: &str) -> anyhow::Result<Method> {
 }
 
 fn parse(url: &str) -> anyhow::Result<Uri> {
-    let uri: Uri = url.parse().with_context(|| format!("{url} is no URL; write http://HOST[:PORT]/PATH"))?;
+    let uri: Uri =
+        url.parse().with_context(|| format!("{url} is no URL; write http://HOST[:PORT]/PATH or https://"))?;
     match uri.scheme_str() {
-        Some("http") => Ok(uri),
-        Some("https") => bail!("{url}: there is no TLS here yet; write http://"),
-        _ => bail!("{url} is no URL; write http://HOST[:PORT]/PATH"),
+        Some("http" | "https") => Ok(uri),
+        _ => bail!("{url} is no URL; write http://HOST[:PORT]/PATH or https://"),
     }
 }
 

@@ -146,6 +146,10 @@ impl<'a> Summary<'a> {
             figure("client_cpu", "s", cpu.as_secs_f64()),
             figure("client_busy", "share", self.busy()),
         ];
+        if !tally.handshake.is_empty() {
+            figures.push(figure("handshakes", "1", tally.handshake.len() as f64));
+            figures.push(figure("resumed_handshakes", "1", tally.resumed as f64));
+        }
         if let Some(rate) = self.plan.rate {
             figures.push(figure("intended_rate", "1/s", rate));
         }
@@ -155,7 +159,10 @@ impl<'a> Summary<'a> {
         if !tally.latency.is_empty() {
             figures.push(figure("latency_mean", "us", tally.latency.mean() / 1e3));
         }
-        for (prefix, histogram) in [("latency", &tally.latency), ("lateness", &tally.lateness)] {
+        let Tally { latency, lateness, connect, handshake, .. } = tally;
+        for (prefix, histogram) in
+            [("latency", latency), ("lateness", lateness), ("connect", connect), ("handshake", handshake)]
+        {
             for (name, percentile) in PERCENTILES.iter().filter(|_| !histogram.is_empty()) {
                 let value = histogram.value_at_percentile(*percentile) as f64 / 1e3;
                 figures.push(figure(&format!("{prefix}_{name}"), "us", value));

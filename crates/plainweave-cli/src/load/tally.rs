@@ -36,13 +36,39 @@ pub(super) enum Failure {
     Descriptors,
     /// This machine is out of local ports.
     Ports,
+    /// TLS: an authority that is not trusted has signed the server's certificate.
+    CertificateUntrusted,
+    /// TLS: the server's certificate has expired, or is not valid yet.
+    CertificateExpired,
+    /// TLS: the server's certificate is for another name.
+    CertificateName,
+    /// TLS: anything else is wrong with the server's certificate.
+    Certificate,
+    /// TLS: the server has sent an alert.
+    TlsRefused,
+    /// TLS: client and server have no version or cipher in common.
+    TlsIncompatible,
+    /// What came is no TLS.
+    NoTls,
+    /// The server closed the connection in the handshake.
+    TlsCut,
+    /// Anything else that breaks TLS.
+    TlsBroken,
     /// Any other error of the system.
     Other,
 }
 
+impl std::error::Error for Failure {}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
 impl Failure {
     /// All kinds but the statuses.
-    pub(super) const ALL: [Failure; 12] = [
+    pub(super) const ALL: [Failure; 21] = [
         Failure::Refused,
         Failure::Unreachable,
         Failure::Reset,
@@ -54,6 +80,15 @@ impl Failure {
         Failure::WrongLength,
         Failure::Descriptors,
         Failure::Ports,
+        Failure::CertificateUntrusted,
+        Failure::CertificateExpired,
+        Failure::CertificateName,
+        Failure::Certificate,
+        Failure::TlsRefused,
+        Failure::TlsIncompatible,
+        Failure::NoTls,
+        Failure::TlsCut,
+        Failure::TlsBroken,
         Failure::Other,
     ];
 
@@ -86,6 +121,15 @@ impl Failure {
             Failure::WrongLength => "wrong length",
             Failure::Descriptors => "out of descriptors",
             Failure::Ports => "out of local ports",
+            Failure::CertificateUntrusted => "TLS: certificate not trusted",
+            Failure::CertificateExpired => "TLS: certificate expired or not yet valid",
+            Failure::CertificateName => "TLS: certificate of another name",
+            Failure::Certificate => "TLS: bad certificate",
+            Failure::TlsRefused => "TLS: refused by the server",
+            Failure::TlsIncompatible => "TLS: no common version or cipher",
+            Failure::NoTls => "TLS: not spoken by the server",
+            Failure::TlsCut => "TLS: closed in the handshake",
+            Failure::TlsBroken => "TLS: protocol broken",
             Failure::Other => "other",
         })
     }
@@ -93,7 +137,12 @@ impl Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
+        if let Some(failure) = error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>()) {
+            return *failure;
+        }
         match error.kind() {
+            // Of TLS without its end.
+            ErrorKind::UnexpectedEof => Failure::Closed,
             ErrorKind::ConnectionRefused => Failure::Refused,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Failure::Unreachable,
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Failure::Reset,
@@ -105,6 +154,21 @@ impl From<io::Error> for Failure {
             },
         }
     }
+}
+
+/// How long the parts of a connection's opening took, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    pub(super) connect: u64,
+    pub(super) handshake: Option<Handshake>,
+}
+
+/// A handshake by TLS that has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handshake {
+    pub(super) took: u64,
+    /// It took up an earlier session.
+    pub(super) resumed: bool,
 }
 
 /// Counts by kind.
@@ -180,6 +244,12 @@ pub(super) struct Tally {
     pub(super) latency: Histogram<u64>,
     /// Open loop: how late this program itself sent a request for which a connection was free.
     pub(super) lateness: Histogram<u64>,
+    /// From the attempt to connect to the connection, whenever it was made; in nanoseconds.
+    pub(super) connect: Histogram<u64>,
+    /// The handshake by TLS, which follows.
+    pub(super) handshake: Histogram<u64>,
+    /// Handshakes that took up an earlier session.
+    pub(super) resumed: u64,
     pub(super) ok: u64,
     /// Of `ok`, those answered before the end of the time in which requests start.
     pub(super) ok_in_time: u64,
@@ -211,6 +281,9 @@ impl Tally {
         Self {
             latency: histogram(),
             lateness: histogram(),
+            connect: histogram(),
+            handshake: histogram(),
+            resumed: 0,
             ok: 0,
             ok_in_time: 0,
             answers_in_time: 0,
@@ -239,11 +312,23 @@ impl Tally {
         let _ = self.lateness.record(by);
     }
 
+    /// Notes how a connection was opened.
+    pub(super) fn opened(&mut self, opening: &Opening) {
+        let _ = self.connect.record(opening.connect);
+        if let Some(Handshake { took, resumed }) = opening.handshake {
+            let _ = self.handshake.record(took);
+            self.resumed += u64::from(resumed);
+        }
+    }
+
     /// Takes in another worker's.
     pub(super) fn add(&mut self, other: &Tally) {
         let both = "histograms that grow take any value";
         self.latency.add(&other.latency).expect(both);
         self.lateness.add(&other.lateness).expect(both);
+        self.connect.add(&other.connect).expect(both);
+        self.handshake.add(&other.handshake).expect(both);
+        self.resumed += other.resumed;
         self.ok += other.ok;
         self.ok_in_time += other.ok_in_time;
         self.answers_in_time += other.answers_in_time;

@@ -16,6 +16,8 @@ pub(super) fn write(tally: &mut Tally) -> Value {
     json!({
         "latency": pairs(&tally.latency),
         "lateness": pairs(&tally.lateness),
+        "connect": pairs(&tally.connect),
+        "handshake": pairs(&tally.handshake),
         "failures": failures,
         "statuses": statuses,
         "counts": counts(tally).map(|count| *count),
@@ -30,7 +32,10 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
         *room = room.checked_sub(count).context("more is counted than can be")?;
         Ok(count)
     };
-    for (histogram, name) in [(&mut tally.latency, "latency"), (&mut tally.lateness, "lateness")] {
+    let Tally { latency, lateness, connect, handshake, .. } = &mut tally;
+    for (histogram, name) in
+        [(latency, "latency"), (lateness, "lateness"), (connect, "connect"), (handshake, "handshake")]
+    {
         for (value, count) in pairs_of(&value[name])? {
             histogram.record_n(value, take(count)?)?;
         }
@@ -53,10 +58,10 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
 }
 
 /// The plain numbers, in the order in which they are sent.
-fn counts(tally: &mut Tally) -> [&mut u64; 9] {
+fn counts(tally: &mut Tally) -> [&mut u64; 10] {
     let Tally { ok, ok_in_time, answers_in_time, warming, unanswered, misses, bytes, .. } = tally;
-    let Tally { reconnects, failed_connects, .. } = tally;
-    [ok, ok_in_time, answers_in_time, warming, unanswered, misses, bytes, reconnects, failed_connects]
+    let Tally { reconnects, failed_connects, resumed, .. } = tally;
+    [ok, ok_in_time, answers_in_time, warming, unanswered, misses, bytes, reconnects, failed_connects, resumed]
 }
 
 fn pairs(histogram: &Histogram<u64>) -> Vec<[u64; 2]> {
@@ -78,6 +83,8 @@ mod tests {
         for n in 0..1000 {
             tally.answered(n * n * 1000);
             tally.late(n);
+            tally.connect.record(n).unwrap();
+            tally.handshake.record(2 * n).unwrap();
         }
         for (n, failure) in Failure::ALL.into_iter().chain([Failure::Status(503)]).enumerate() {
             tally.failures.add(failure, n as u64 + 1);
@@ -91,11 +98,12 @@ mod tests {
         let mut read = read(&write(&mut tally), &mut room).unwrap();
         assert_eq!(read.latency, tally.latency);
         assert_eq!(read.lateness, tally.lateness);
+        assert_eq!((&read.connect, &read.handshake), (&tally.connect, &tally.handshake));
         assert_eq!(read.failures.to_string(), tally.failures.to_string());
         assert_eq!(read.statuses.to_string(), "200 OK: 7");
-        assert_eq!((counts(&mut read).map(|count| *count), read.last), ([10, 11, 12, 13, 14, 15, 16, 17, 18], 7));
+        assert_eq!((counts(&mut read).map(|count| *count), read.last), ([10, 11, 12, 13, 14, 15, 16, 17, 18, 19], 7));
         let failures = tally.failures.total();
-        assert_eq!(room, 1_000_000 - 1000 - 1000 - failures - 7 - (10..=18).sum::<u64>());
+        assert_eq!(room, 1_000_000 - 4 * 1000 - failures - 7 - (10..=19).sum::<u64>());
         let empty = super::read(&write(&mut Tally::new()), &mut 0).unwrap();
         assert!(empty.latency.is_empty() && empty.failures.total() == 0);
     }
@@ -117,8 +125,8 @@ mod tests {
             ("statuses", json!([[1000, 1]])),
             ("statuses", json!([[70_000, 1]])),
             ("counts", json!([1])),
-            ("counts", json!([0, 1, 2, 3, 4, 5, 6, 7, "x"])),
-            ("counts", json!([1000, 1, 0, 0, 0, 0, 0, 0, 0])),
+            ("counts", json!([0, 1, 2, 3, 4, 5, 6, 7, 8, "x"])),
+            ("counts", json!([1000, 1, 0, 0, 0, 0, 0, 0, 0, 0])),
             ("last", json!(-1)),
         ] {
             let mut bad = good.clone();

@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use plainweave::time;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::plan::nanos;
+use super::tally::Failure;
 
 /// Descriptors beside the connections: standard streams, result files, and a few for each worker's driver.
 const SPARE: u64 = 16;
@@ -19,6 +23,8 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) host: String,
     pub(super) port: u16,
+    /// It is asked by TLS.
+    pub(super) secure: bool,
 }
 
 impl Target {
@@ -41,6 +47,19 @@ impl Target {
         };
         Err(anyhow::Error::new(error).context(format!("cannot reach {}{remedy}", self.name)))
     }
+}
+
+/// Connects, on a fiber. Returns how long that took, too, in nanoseconds.
+pub(super) fn connect(address: SocketAddr) -> Result<(plainweave::net::TcpStream, u64), Failure> {
+    let began = time::now();
+    let stream = plainweave::net::TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok((stream, since(began)))
+}
+
+/// Returns how long ago that was, in nanoseconds.
+pub(super) fn since(began: Instant) -> u64 {
+    nanos(time::now().saturating_duration_since(began))
 }
 
 /// Where the kernel says which local ports it hands out.

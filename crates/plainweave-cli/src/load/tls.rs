@@ -1,0 +1,192 @@
+//! TLS for `load http`, by rustls: what is trusted, handshakes, and why they fail.
+//!
+//! rustls's own buffered stream serves here: unlike a server, a load generator has few idle connections to keep small.
+//! A fiber that reads or writes suspends within it, and deadlines end it as they end any read.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, ensure};
+use clap::Args;
+use plainweave::net::TcpStream;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, RootCertStore,
+    SignatureScheme, StreamOwned,
+};
+
+use super::files::Files;
+use super::tally::Failure;
+
+/// What is trusted, and how handshakes go.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct TlsFlags {
+    /// Trust the authorities in this file (PEM) [default: those that this host trusts]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+
+    /// Take any certificate
+    #[arg(long)]
+    insecure: bool,
+
+    /// Make each handshake a full one
+    #[arg(long)]
+    no_resumption: bool,
+}
+
+/// What all connections by TLS share: the sessions that they resume, too.
+#[derive(Debug)]
+pub(super) struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    /// Reads what is trusted, if some server is asked by TLS.
+    pub(super) fn new(flags: &TlsFlags, files: &Files, secure: bool) -> anyhow::Result<Option<Self>> {
+        let given = flags.ca.is_some() || flags.insecure || flags.no_resumption;
+        ensure!(secure || !given, "--ca, --insecure and --no-resumption are of https://, and no URL begins with that");
+        if !secure {
+            return Ok(None);
+        }
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = if flags.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        } else {
+            builder.with_root_certificates(authorities(flags.ca.as_deref(), files)?)
+        };
+        let mut config = builder.with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if flags.no_resumption {
+            config.resumption = Resumption::disabled();
+        }
+        Ok(Some(Self(Arc::new(config))))
+    }
+
+    /// Shakes hands with the server of this name, which is checked. Returns whether a session was resumed, too.
+    pub(super) fn connect(&self, host: &str, mut stream: TcpStream) -> Result<(Session, bool), Failure> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::CertificateName)?;
+        let mut rustls = ClientConnection::new(self.0.clone(), name).map_err(|error| failure(&error))?;
+        while rustls.is_handshaking() {
+            rustls.complete_io(&mut stream).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => Failure::TlsCut,
+                _ => classified(error).into(),
+            })?;
+        }
+        let resumed = rustls.handshake_kind() == Some(HandshakeKind::Resumed);
+        Ok((Session(Box::new(StreamOwned::new(rustls, stream))), resumed))
+    }
+}
+
+/// Checks that certificates can be for a host.
+pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
+    let name = ServerName::try_from(host);
+    name.map(drop).with_context(|| format!("https://{host}: no certificate can be for this name"))
+}
+
+fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let Some(file) = file else {
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
+        ensure!(!roots.is_empty(), "this host trusts no authorities{why}: give --ca FILE, or --insecure");
+        return Ok(roots);
+    };
+    for certificate in CertificateDer::pem_slice_iter(&files.read(file)?) {
+        let bad =
+            |error: &dyn std::fmt::Display| anyhow!("{}: no certificate of an authority: {error}", file.display());
+        roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
+    }
+    ensure!(!roots.is_empty(), "{}: there is no certificate in it (write it in PEM)", file.display());
+    Ok(roots)
+}
+
+/// A connection after its handshake. Its errors are [`Failure`]s where TLS is at fault.
+#[derive(Debug)]
+pub(super) struct Session(Box<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Read for Session {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(classified)
+    }
+}
+
+impl Write for Session {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(classified)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(classified)
+    }
+}
+
+/// Makes a failure of an error by rustls, and leaves those of the socket.
+fn classified(error: io::Error) -> io::Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(inner) => io::Error::other(failure(inner)),
+        None => error,
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    use CertificateError as C;
+    match error {
+        Error::InvalidCertificate(error) => match error {
+            C::UnknownIssuer => Failure::CertificateUntrusted,
+            C::Expired | C::ExpiredContext { .. } | C::NotValidYet | C::NotValidYetContext { .. } => {
+                Failure::CertificateExpired
+            }
+            C::NotValidForName | C::NotValidForNameContext { .. } => Failure::CertificateName,
+            _ => Failure::Certificate,
+        },
+        Error::AlertReceived(_) => Failure::TlsRefused,
+        Error::InvalidMessage(_) => Failure::NoTls,
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Failure::TlsIncompatible,
+        _ => Failure::TlsBroken,
+    }
+}
+
+/// Takes any certificate; that the server has its key is checked all the same.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,55 @@
+//! What stands in for `tls` in a build without that feature: no flags, and an error for `https://`.
+
+use std::io::{self, Read, Write};
+
+use anyhow::bail;
+use clap::Args;
+use plainweave::net::TcpStream;
+
+use super::files::Files;
+use super::tally::Failure;
+
+/// None.
+#[derive(Args, Debug)]
+pub(super) struct TlsFlags {}
+
+/// There is none.
+#[derive(Debug)]
+pub(super) enum Tls {}
+
+impl Tls {
+    pub(super) fn new(_flags: &TlsFlags, _files: &Files, secure: bool) -> anyhow::Result<Option<Self>> {
+        if secure {
+            bail!("https:// needs TLS, and this program was built without it (build it with the feature tls)");
+        }
+        Ok(None)
+    }
+
+    pub(super) fn connect(&self, _host: &str, _stream: TcpStream) -> Result<(Session, bool), Failure> {
+        match *self {}
+    }
+}
+
+pub(super) fn check_host(_host: &str) -> anyhow::Result<()> {
+    Ok(())
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(super) enum Session {}
+
+impl Read for Session {
+    fn read(&mut self, _into: &mut [u8]) -> io::Result<usize> {
+        match *self {}
+    }
+}
+
+impl Write for Session {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        match *self {}
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match *self {}
+    }
+}

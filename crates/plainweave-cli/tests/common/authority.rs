@@ -1,0 +1,60 @@
+//! An authority that certifies what tests need.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// Years in which a certificate is valid.
+pub(crate) const NOW: (i32, i32) = (2020, 2120);
+pub(crate) const PAST: (i32, i32) = (2001, 2002);
+
+/// An authority, and a directory for what it certifies, which goes away with the test.
+pub(crate) struct Authority {
+    pub(crate) issuer: CertifiedIssuer<'static, KeyPair>,
+    pub(crate) directory: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("plainweave-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(&unique);
+        fs::create_dir_all(&directory).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // One of another's name would be tried, and its signature found wrong.
+        params.distinguished_name.push(DnType::CommonName, unique);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        fs::write(directory.join("ca.pem"), issuer.pem()).unwrap();
+        Self { issuer, directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes `NAME.pem` and `NAME.key`; gives the flags for them.
+    pub(crate) fn certify(&self, file: &str, names: &[&str], years: (i32, i32)) -> [String; 4] {
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, names[0]);
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
+        fs::write(&paths[0], certificate.pem()).unwrap();
+        fs::write(&paths[1], key.serialize_pem()).unwrap();
+        ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
