@@ -175,6 +175,9 @@ impl WorkerCtx {
         }
         self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
         let now = self.now();
+        if self.pool.virtual_time {
+            self.pool.virtual_now.fetch_max(now, Ordering::Relaxed);
+        }
         self.policy.set_now(now);
         let passed = now.saturating_sub(self.clock.replace(now));
         let least = match wait {
