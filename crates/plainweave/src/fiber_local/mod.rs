@@ -73,7 +73,7 @@ mod own;
 #[path = "absent.rs"]
 mod own;
 
-pub(crate) use cache::{Cache, blocks, tidy};
+pub(crate) use cache::{Cache, blocks, tidy, tidy_in_passing};
 pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, resume};
 
 /// Whose thread-local storage a fiber sees.

@@ -88,4 +88,17 @@ impl Recycler {
         self.tidy.set((rounds - 1, now));
         (rounds > 1).then_some(now + TIDY_NS)
     }
+
+    /// Has some of the blocks freed that lie unused, at the same intervals: a worker that never sleeps would keep all
+    /// that a storm of fibers has needed. (Of stacks the pool trims a few whenever it is visited.)
+    ///
+    /// Context: a busy worker, once a stride.
+    #[inline]
+    pub(crate) fn tidy_in_passing(&self, pool: &PoolShared, now: u64) {
+        let (rounds, last) = self.tidy.get();
+        if rounds > 0 && now >= last + TIDY_NS && pool.storage == Storage::Own {
+            fiber_local::tidy_in_passing();
+            self.tidy.set((rounds, now));
+        }
+    }
 }

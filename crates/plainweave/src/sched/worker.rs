@@ -387,6 +387,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.mailbox.begin_stride(self.stride.get());
         self.ctx.turn(Wait::No, || ());
         self.last_turn.set(now);
+        self.ctx.recycler.tidy_in_passing(&self.ctx.pool, now);
         self.close_if_requested();
     }
 
