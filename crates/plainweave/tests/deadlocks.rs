@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -16,12 +17,16 @@ on_every_driver!(
     a_lock_that_is_locked_twice,
     fibers_that_join_each_other,
     a_channel_whose_senders_all_wait,
+    fibers_that_were_stuck_before_a_thread_waits,
+    a_watchdog_that_seldom_looks_is_not_late,
+    a_scope_of_many,
+    a_guard_that_was_sent_away_makes_no_circle,
     what_can_still_come_is_no_deadlock,
     a_thread_that_will_send_makes_it_a_warning,
 );
 
-/// Longer than the watchdog waits before it looks.
-const LATER: Duration = Duration::from_millis(1500);
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(1000);
 
 /// What was reported.
 struct Reports(std::sync::Mutex<mpsc::Receiver<Deadlock>>);
@@ -161,32 +166,131 @@ fn a_channel_whose_senders_all_wait(setup: Setup) {
     }
 }
 
+/// Returns when another runtime, whose fibers are stuck from now on, has reported that: its watchdog has then had as
+/// much time as others that had nothing to do.
+fn until_others_report(setup: Setup) {
+    let (tell, told) = mpsc::channel();
+    let builder = setup.builder().workers(1).max_workers(1);
+    let runtime = builder.on_deadlock(move |deadlock| drop(tell.send(deadlock.clone()))).build().expect("a runtime");
+    let lock = Mutex::new(());
+    report_of(&runtime, &Reports(std::sync::Mutex::new(told)), || {
+        let _guard = lock.lock().expect("free");
+        assert!(lock.lock().is_err());
+    });
+}
+
+fn fibers_that_were_stuck_before_a_thread_waits(setup: Setup) {
+    for (runtime, told) in both_movements(setup) {
+        let lock = Mutex::new(());
+        let (tell, stuck) = mpsc::channel();
+        let (wait, waits) = mpsc::channel();
+        let told = &told;
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                let fiber: plainweave::Fiber = stuck.recv().expect("it runs");
+                until_others_report(setup);
+                assert!(told.others().is_empty(), "nobody waits");
+                wait.send(()).expect("the test waits");
+                let report = told.next();
+                fiber.cancel();
+                assert!(report.expect("a report").is_certain());
+            });
+            runtime.scope(|s| {
+                s.spawn(|| {
+                    let _guard = lock.lock().expect("free");
+                    tell.send(plainweave::current()).expect("the test waits");
+                    assert!(lock.lock().is_err());
+                });
+                waits.recv().expect("sent");
+            });
+        });
+    }
+}
+
+fn a_watchdog_that_seldom_looks_is_not_late(setup: Setup) {
+    let (tell, told) = mpsc::channel();
+    let builder = setup.builder().max_workers(2).stall_after(Some(Duration::from_secs(60)));
+    let runtime = builder.on_deadlock(move |deadlock| drop(tell.send(deadlock.clone()))).build().expect("a runtime");
+    let lock = Mutex::new(());
+    let report = report_of(&runtime, &Reports(std::sync::Mutex::new(told)), || {
+        let _guard = lock.lock().expect("free");
+        assert!(lock.lock().is_err());
+    });
+    assert!(report.is_certain(), "{report}");
+}
+
+fn a_scope_of_many(setup: Setup) {
+    const CHILDREN: usize = 1500;
+    for (runtime, told) in both_movements(setup) {
+        let lock = Mutex::new(());
+        // The last of them closes the circle.
+        let last = Mutex::new(());
+        let report = report_of(&runtime, &told, || {
+            let _guards = (lock.lock().expect("free"), last.lock().expect("free"));
+            plainweave::scope(|s| {
+                (1..CHILDREN).for_each(|_| drop(s.spawn(|| assert!(plainweave::park().is_err()))));
+                s.spawn(|| drop(last.lock()));
+            });
+        });
+        assert!(report.is_certain() && report.cycle.len() == 2 && report.count == CHILDREN + 1, "{report}");
+        let scope = report.fibers[..2].iter().find(|fiber| fiber.reason == Reason::Scope).expect("it is in the circle");
+        assert_eq!(scope.object.as_ref().map(|object| object.fibers.len()), Some(1000), "{report}");
+    }
+}
+
+fn a_guard_that_was_sent_away_makes_no_circle(setup: Setup) {
+    for movement in [Movement::Anytime, Movement::BeforeStart] {
+        let (tell, told) = mpsc::channel();
+        let builder = setup.builder().workers(1).max_workers(1).own_storage().movement(movement);
+        let builder = builder.on_deadlock(move |deadlock: &Deadlock| drop(tell.send(deadlock.clone())));
+        let (runtime, told) = (builder.build().expect("a runtime"), Reports(std::sync::Mutex::new(told)));
+        let lock = Arc::new(Mutex::new(()));
+        let holder = lock.clone();
+        let guard = runtime.spawn(move || holder.lock_owned().expect("free")).join().expect("no panic");
+        assert!(runtime.wait_idle(HANG));
+        // On the stack that the holder has left.
+        let waiter = lock.clone();
+        let report = report_of(&runtime, &told, move || assert!(waiter.lock_owned().is_err()));
+        drop(guard);
+        assert!(!report.is_certain() && report.cycle.is_empty() && report.count == 1, "{report}");
+        assert!(report.to_string().contains("taken by a fiber that has ended"), "{report}");
+    }
+}
+
+/// Runs `f` on a fiber for longer than the watchdog waits before it looks, and then has `end` end it.
+fn for_a_while(setup: Setup, runtime: &Runtime, f: impl FnOnce() + Send, end: impl FnOnce(plainweave::Fiber) + Send) {
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            let fiber = told.recv().expect("it runs");
+            until_others_report(setup);
+            end(fiber);
+        });
+        runtime.run(move || {
+            tell.send(plainweave::current()).expect("the test waits");
+            f();
+        });
+    });
+}
+
 fn what_can_still_come_is_no_deadlock(setup: Setup) {
     for (runtime, told) in both_movements(setup) {
         let (mut ours, theirs) = connected();
         let (idle, their_idle) = connected();
         let waiter = runtime.spawn(|| plainweave::park().is_ok());
-        let late = |f: fn()| move || (std::thread::sleep(LATER), f()).1;
-        runtime.run(|| {
-            plainweave::time::sleep(LATER).expect("not cancelled");
-            plainweave::blocking(late(|| ())).expect("not cancelled");
-        });
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                std::thread::sleep(LATER);
-                drop(theirs);
-            });
-            runtime.run(|| assert_eq!(ours.read(&mut [0]).expect("its end"), 0));
-        });
+        for_a_while(setup, &runtime, || assert!(plainweave::time::sleep(LONG).is_err()), |fiber| fiber.cancel());
+        let (release, released) = mpsc::channel::<()>();
+        let job = || plainweave::blocking(move || assert!(released.recv().is_err())).expect("not cancelled");
+        for_a_while(setup, &runtime, job, |_| drop(release));
+        let read = || assert_eq!(ours.read(&mut [0]).expect("its end"), 0);
+        for_a_while(setup, &runtime, read, |_| drop(theirs));
         let (begin, begun) = mpsc::channel();
         runtime.run(|| plainweave::net::on_readable(idle, None, move |_, _| begin.send(()).expect("the test waits")));
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                std::thread::sleep(LATER);
-                waiter.fiber().unpark();
-                drop(their_idle);
-            });
-            runtime.scope(|s| drop(s.spawn(|| plainweave::time::sleep(LATER))));
+        let beside_an_idle_connection = || assert!(plainweave::park().is_err());
+        for_a_while(setup, &runtime, beside_an_idle_connection, |fiber| {
+            waiter.fiber().unpark();
+            drop(their_idle);
+            fiber.cancel();
         });
         begun.recv().expect("the connection ends");
         let reports = told.others();
@@ -199,14 +303,16 @@ fn a_thread_that_will_send_makes_it_a_warning(setup: Setup) {
     for (runtime, told) in both_movements(setup) {
         let (sender, receiver) = channel::bounded(1);
         std::thread::scope(|threads| {
-            threads.spawn(move || {
-                std::thread::sleep(LATER);
+            let told = &told;
+            let report = threads.spawn(move || {
+                let report = told.next();
                 sender.send(7).expect("it waits");
+                report.expect("a warning")
             });
             assert_eq!(runtime.run(|| receiver.recv().expect("sent")), 7);
+            let report = report.join().expect("a report");
+            assert!(!report.is_certain() && report.other_threads.is_some_and(|threads| threads > 0), "{report}");
         });
-        let report = told.next().expect("a warning");
-        assert!(!report.is_certain() && report.other_threads.is_some_and(|threads| threads > 0), "{report}");
         assert!(told.others().is_empty(), "once");
     }
 }
@@ -216,24 +322,29 @@ fn a_thread_that_will_send_makes_it_a_warning(setup: Setup) {
 fn without_other_threads_it_is_certain_and_printed() {
     const NAME: &str = "without_other_threads_it_is_certain_and_printed";
     if is_child("alone") {
-        // libtest waits for this thread; it holds nothing of the runtime. So it takes part in the count.
-        let (tell, told) = mpsc::channel();
         let lock = Arc::new(Mutex::new(()));
         let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(true).build().expect("a runtime");
-        std::thread::spawn(move || {
-            let main: plainweave::Fiber = told.recv().expect("it runs");
-            std::thread::sleep(LATER);
-            main.cancel();
-        });
         runtime.run(move || {
-            tell.send(plainweave::current()).expect("the test waits");
             let _guard = lock.lock().expect("free");
-            assert!(lock.lock().is_err());
+            // For ever: the parent ends this process.
+            drop(lock.lock());
         });
         return;
     }
-    let output = in_child(NAME, "alone", &[]);
-    let text = stderr_of(&output);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("plainweave: deadlock: 1 fibers wait, and nothing will wake them; these wait"), "{text}");
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(CHILD, "alone").stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child runs");
+    let (tell, told) = mpsc::channel();
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    std::thread::spawn(move || lines.map_while(Result::ok).all(|line| tell.send(line).is_ok()));
+    let mut text = String::new();
+    let expected = "plainweave: deadlock: 1 fibers wait, and nothing will wake them; these wait";
+    while !text.contains(expected)
+        && let Ok(line) = told.recv_timeout(HANG / 2)
+    {
+        text += &(line + "\n");
+    }
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+    assert!(text.contains(expected), "{text}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use plainweave::dump::{Activity, FiberState, Options};
 use plainweave::sync::{Mutex, RwLock, Semaphore, channel};
-use plainweave::{Builder, Dump, JoinHandle, Movement, Reason, Runtime, RuntimeBuilder};
+use plainweave::{Builder, Dump, Io, JoinHandle, Movement, Reason, Runtime, RuntimeBuilder};
 
 on_every_driver!(
     each_fiber_is_listed_with_what_it_waits_for,
@@ -252,6 +252,27 @@ fn a_runtime_that_ends_can_be_asked(setup: Setup) {
         assert!(!dump.fibers.is_empty() && dump.missing.is_empty(), "{dump}");
         assert!(!waiter.join().expect("no panic"));
     }
+}
+
+#[test]
+fn ages_are_by_the_runtimes_own_clock() {
+    let hour = Duration::from_secs(3600);
+    let runtime = Runtime::builder().io(Io::Sim { seed: 1 }).build().expect("a runtime");
+    let old = spawn(&runtime, "old", || plainweave::park().is_ok());
+    let dump = runtime.run(|| {
+        plainweave::time::sleep(hour).expect("not cancelled");
+        let young = Builder::new().name("young").spawn(|| plainweave::park().is_ok()).expect("valid");
+        plainweave::yield_now();
+        let dump = plainweave::dump().expect("on a fiber");
+        young.fiber().unpark();
+        dump
+    });
+    let age = |dump: &Dump, name| named(dump, name).expect("listed").age;
+    assert!(age(&dump, "old") >= hour && age(&dump, "young") < hour, "{dump}");
+    let dump = runtime.dump();
+    assert!(age(&dump, "old") >= hour, "{dump}");
+    old.fiber().unpark();
+    assert!(old.join().expect("no panic"));
 }
 
 #[test]

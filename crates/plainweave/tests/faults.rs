@@ -179,13 +179,17 @@ fn a_destructor_may_use_the_runtime(setup: Setup) {
     assert_eq!(spawned, (true, 4));
 }
 
+/// A runtime of its own, and a pool beside another: what each is called as a part of a test, and its workers.
+const KINDS: [(&str, Setup, &str); 2] = [
+    ("alone", Setup { io: Io::Epoll, policy: "fifo", pooled: false }, "plainweave-"),
+    ("in a pool", Setup { io: Io::Epoll, policy: "priority", pooled: true }, "tested-"),
+];
+
 #[test]
 fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
     let name = "a_join_that_only_its_own_worker_could_satisfy_aborts";
-    if is_child("joins") {
-        // SAFETY: no guards of scoped thread-locals.
-        let builder = unsafe { Runtime::builder().workers(1).movement(Movement::Never).shared_storage() };
-        builder.build().expect("a runtime").run(|| {
+    if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
+        setup.tested_with(setup.shared_builder().workers(1).movement(Movement::Never)).run(|| {
             let awaited = Builder::new().name("awaited one").spawn(plainweave::park).expect("spawned");
             let panicking = Builder::new().name("panicking one").spawn(move || {
                 let mut awaited = Some(awaited);
@@ -196,27 +200,52 @@ fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
         });
         return;
     }
-    let output = in_child(name, "joins", &[]);
-    let text = stderr_of(&output);
-    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
-    assert!(text.contains("awaited one") && text.contains("panicking one") && text.contains("destructor"), "{text}");
+    for (part, ..) in KINDS {
+        let output = in_child(name, part, &[]);
+        let text = stderr_of(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
+        let all = ["awaited one", "panicking one", "destructor"].into_iter().all(|what| text.contains(what));
+        assert!(all, "{part}: {text}");
+    }
+}
+
+/// As on a thread: what unwinding leaves behind would be nobody's.
+#[test]
+fn a_second_panic_during_the_first_ends_the_process() {
+    let name = "a_second_panic_during_the_first_ends_the_process";
+    if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
+        let fiber = setup.tested().spawn(|| {
+            let _second = OnDrop(|| panic!("the second"));
+            panic!("the first");
+        });
+        eprintln!("survived: {:?}", fiber.join().is_ok());
+        return;
+    }
+    for (part, ..) in KINDS {
+        let output = in_child(name, part, &[]);
+        let text = stderr_of(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
+        assert!(text.contains("the first") && text.contains("the second") && !text.contains("survived"), "{text}");
+    }
 }
 
 #[test]
 fn a_stack_overflow_names_the_fiber() {
     let name = "a_stack_overflow_names_the_fiber";
-    for (part, kib) in [("default", None), ("builder", Some(64)), ("runtime", None)] {
-        if is_child(part) {
+    let sizes = [("default", None, ""), ("builder", Some(64), "64 KiB"), ("runtime", None, "128 KiB")];
+    let parts = sizes.into_iter().flat_map(|size| KINDS.map(|kind| (format!("{} {}", size.0, kind.0), size, kind)));
+    for (part, (size, kib, _), (_, setup, _)) in parts.clone() {
+        if is_child(&part) {
             #[inline(never)]
             fn deeper(n: u64) -> u64 {
                 let frame = std::hint::black_box([n; 64]);
                 if n == u64::MAX { 0 } else { deeper(n + 1) + frame[5] }
             }
-            let mut builder = Runtime::builder().io(Io::Epoll).workers(2);
-            if part == "runtime" {
+            let mut builder = setup.builder();
+            if size == "runtime" {
                 builder = builder.stack_size(128 << 10);
             }
-            let runtime = builder.build().expect("a runtime");
+            let runtime = setup.tested_with(builder);
             let mut fiber = Builder::new().name("the deep one");
             if let Some(kib) = kib {
                 fiber = fiber.stack_size(kib << 10);
@@ -232,14 +261,14 @@ fn a_stack_overflow_names_the_fiber() {
             return;
         }
     }
-    for (part, size) in [("default", ""), ("builder", "64 KiB"), ("runtime", "128 KiB")] {
-        let output = in_child(name, part, &[]);
+    for (part, (_, _, size), (_, _, worker)) in parts {
+        let output = in_child(name, &part, &[]);
         let text = stderr_of(&output);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
-        assert!(
-            text.contains("'the deep one'") && text.contains("overflowed its stack") && text.contains(size),
-            "{text}"
-        );
+        let worker = format!(") on thread '{worker}");
+        for what in ["fiber 'the deep one' (#", &worker, "overflowed its stack", size] {
+            assert!(text.contains(what), "{part}: {text}");
+        }
         assert!(text.contains("stack_size"), "how to raise it: {text}");
         assert!(!text.contains("survived"), "{text}");
     }
@@ -249,17 +278,19 @@ fn a_stack_overflow_names_the_fiber() {
 #[test]
 fn another_fault_is_not_taken_for_an_overflow() {
     let name = "another_fault_is_not_taken_for_an_overflow";
-    if is_child("faults") {
-        plainweave::run(|| {
+    if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
+        setup.tested().run(|| {
             // SAFETY: it is not sound, and that is its purpose: the kernel sends SIGSEGV for the unmapped first page.
             unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
         });
         return;
     }
-    let output = in_child(name, "faults", &[]);
-    let text = stderr_of(&output);
-    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
-    assert!(!text.contains("plainweave:"), "{text}");
+    for (part, ..) in KINDS {
+        let output = in_child(name, part, &[]);
+        let text = stderr_of(&output);
+        assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{part}: {text}");
+        assert!(!text.contains("plainweave:"), "{part}: {text}");
+    }
 }
 
 /// A thread that ends has no way to wait once its thread-locals are gone: `run` says so before there is a fiber that
@@ -335,18 +366,18 @@ const LEAST: usize = 32 << 10;
 #[test]
 fn the_least_stack_holds_a_panic_with_a_backtrace() {
     let name = "the_least_stack_holds_a_panic_with_a_backtrace";
-    if is_child("panics") {
-        let runtime = Runtime::builder().workers(1).stack_size(LEAST).build().expect("a runtime");
+    if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
+        let runtime = setup.tested_with(setup.builder().workers(1).stack_size(LEAST));
         for _ in 0..2 {
             let error = runtime.spawn(|| -> () { panic!("on a small stack: {:?}", [1.5; 4]) }).join();
             assert!(error.expect_err("it panics").is_panic());
         }
         return;
     }
-    for backtrace in ["1", "full"] {
-        let output = in_child(name, "panics", &[("RUST_BACKTRACE", backtrace)]);
+    for (backtrace, (part, ..)) in ["1", "full"].into_iter().flat_map(|how| KINDS.map(|kind| (how, kind))) {
+        let output = in_child(name, part, &[("RUST_BACKTRACE", backtrace)]);
         let text = stderr_of(&output);
-        assert!(output.status.success(), "{text}");
+        assert!(output.status.success(), "{part}: {text}");
         assert!(text.contains("on a small stack") && text.contains("stack backtrace"), "{text}");
     }
     let error = Runtime::builder().stack_size(LEAST - 1).build().expect_err("too small");

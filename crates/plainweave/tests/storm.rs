@@ -135,3 +135,49 @@ fn idle_ones_end_too(setup: Setup) {
     });
     assert_eq!(late.into_inner(), STORM);
 }
+
+/// What a storm has needed of thread-local storage is given back while its worker goes on with other fibers.
+#[test]
+fn storage_is_freed_beside_fibers_that_never_rest() {
+    const NAME: &str = "storage_is_freed_beside_fibers_that_never_rest";
+    /// Blocks that the process and its workers keep, and those in use.
+    const KEPT: usize = 256 + 2 * 128 + 16;
+    if !is_child("busy") {
+        let output = in_child(NAME, "busy", &[]);
+        assert!(output.status.success(), "{}", stderr_of(&output));
+        return;
+    }
+    let builder = plainweave::Runtime::builder().own_storage().workers(1).max_workers(1).report_stalls(false);
+    let runtime = builder.build().expect("a runtime");
+    let (over, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        let busy = threads.spawn(|| {
+            runtime.run(|| {
+                while over.load(SeqCst) == 0 {
+                    plainweave::yield_now();
+                }
+            });
+        });
+        let end = plainweave::sync::Semaphore::new(0);
+        runtime.run(|| {
+            scope(|storm| {
+                for _ in 0..STORM {
+                    storm.spawn(|| {
+                        waiting.fetch_add(1, SeqCst);
+                        assert!(end.acquire().is_err());
+                    });
+                }
+                while waiting.load(SeqCst) < STORM {
+                    plainweave::yield_now();
+                }
+                end.close();
+            });
+        });
+        assert!(runtime.metrics().storage_blocks >= STORM);
+        let sleeps = runtime.metrics().sleeps;
+        eventually("the storage to go", || runtime.metrics().storage_blocks <= KEPT);
+        assert_eq!(runtime.metrics().sleeps, sleeps, "the worker has never slept");
+        over.store(1, SeqCst);
+        busy.join().expect("no panic");
+    });
+}

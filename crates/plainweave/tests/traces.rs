@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use common::*;
-use plainweave::sync::Mutex;
+use plainweave::sync::{Mutex, Semaphore};
 use plainweave::trace::{self, Tracer};
 use plainweave::{Builder, Io, Movement, Runtime, RuntimeBuilder, scope, spawn, time, yield_now};
 use serde_json::Value;
 
-on_every_setup!(every_mode_has_a_trace, wakes_say_by_whom, steals_say_from_whom);
+on_every_setup!(every_mode_has_a_trace, wakes_say_by_whom, steals_say_from_whom, each_grant_is_one_wake);
 on_every_driver!(reasons_are_told, spare_workers_have_tracks, a_runtime_that_ends_can_be_traced);
 
 /// Microseconds by which a sum of two times may differ from a third.
@@ -212,6 +212,65 @@ fn wakes_say_by_whom(setup: Setup) {
         let wakes = trace.arrows("wake");
         assert!(wakes.contains(&("waker", "sleeper")), "{movement:?}: {wakes:?}");
     }
+}
+
+/// How many wakes begin in the slices of that name.
+fn wakes_from(trace: &Trace, name: &str) -> usize {
+    let slices: Vec<_> = trace.named(name).collect();
+    let within = |event: &&Value| {
+        let (track, at) = ((number(event, "pid"), number(event, "tid")), event["ts"].as_f64().expect("a time"));
+        slices.iter().any(|slice| slice.track == track && slice.begin <= at && at <= slice.end + ROUNDED)
+    };
+    trace.events.iter().filter(|event| event["ph"] == "s" && event["name"] == "wake").filter(within).count()
+}
+
+/// More grants than there is room for among a worker's messages, and one to another runtime's fiber.
+fn each_grant_is_one_wake(setup: Setup) {
+    const MANY: usize = 600;
+    let two = || traced(setup.builder().movement(Movement::Never).max_workers(2));
+    let (runtime, tracer) = two();
+    let (other, others) = traced(setup.builder().movement(Movement::Never).workers(1).max_workers(1));
+    let waits = |gate: &Arc<Vec<Semaphore>>, begun: &Arc<AtomicUsize>, i: usize| {
+        let (gate, begun) = (gate.clone(), begun.clone());
+        move || {
+            begun.fetch_add(1, Ordering::SeqCst);
+            gate[i].acquire().expect("let go").forget();
+        }
+    };
+    let gates: Arc<Vec<_>> = Arc::new((0..=MANY).map(|_| Semaphore::new(0)).collect());
+    let begun = Arc::new(AtomicUsize::new(0));
+    // Fibers that a thread spawns go to the two workers alternately.
+    for i in 0..MANY {
+        runtime.spawn(waits(&gates, &begun, i));
+        runtime.spawn(|| ());
+    }
+    other.spawn(waits(&gates, &begun, MANY));
+    eventually("all to begin", || begun.load(Ordering::SeqCst) == MANY + 1);
+    let (is_busy, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (busy, done) = (is_busy.clone(), is_done.clone());
+    let holder = runtime.spawn(move || {
+        busy.store(true, Ordering::SeqCst);
+        spin_until(|| done.load(Ordering::SeqCst));
+    });
+    // Now the last of them has suspended too. The other runtime's has when its worker sleeps.
+    spin_until(|| is_busy.load(Ordering::SeqCst));
+    eventually("the other to wait", || {
+        other.dump().fibers.iter().any(|fiber| format!("{fiber}").contains("semaphore"))
+    });
+    let releases = move || {
+        gates.iter().for_each(Semaphore::release);
+        is_done.store(true, Ordering::SeqCst);
+    };
+    let releaser = runtime.spawn_with(Builder::new().name("releaser"), releases).expect("a fiber");
+    releaser.join().expect("no panic");
+    holder.join().expect("no panic");
+    assert!(other.wait_idle(HANG));
+    let trace = after_all(&runtime, &tracer);
+    assert_eq!((trace.overwritten, wakes_from(&trace, "releaser")), (0, MANY));
+    // The other runtime's trace has its own: by a thread that is none of its workers.
+    let threads = Trace::of(&[&others]);
+    let outside = threads.events.iter().filter(|event| event["ph"] == "s" && event["name"] == "wake").count();
+    assert_eq!(outside, 1);
 }
 
 fn steals_say_from_whom(setup: Setup) {

@@ -23,7 +23,8 @@ impl Bell {
         Self { asleep: AtomicBool::new(false), watchdog: OnceLock::new() }
     }
 
-    /// Wakes the watchdog if it sleeps. A worker calls this after it has cleared its bit in `Sleepers`.
+    /// Wakes the watchdog if it sleeps. A worker calls this after it has cleared its bit in `Sleepers`; any thread,
+    /// after it has changed something else that `quiet` looks at.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.owes_call()

@@ -55,11 +55,11 @@ impl RuntimeBuilder {
 
     /// Calls `f` when nothing can run any more: all fibers wait for each other, or for something that only another
     /// thread of the program can do ([`crate::stall::Deadlock::is_certain`]), while a plain thread waits in
-    /// [`Runtime::run`] or [`Runtime::scope`]. It comes half a second after the last fiber was suspended, and again
-    /// only after fibers have run. A wait that a timer, I/O, a job of the blocking pool or a future may end is no
-    /// deadlock. `f` runs on a thread of its own, which the runtime's end does not wait for; it may cancel fibers.
-    /// Without it, certain deadlocks go to standard error where stalls do ([`Self::report_stalls`]). On virtual time
-    /// there are none.
+    /// [`Runtime::run`] or [`Runtime::scope`]. It comes about a second after the last fiber was suspended, or the
+    /// thread began to wait, and again only after fibers have run. A wait that a timer, I/O, a job of the blocking pool
+    /// or a future may end is no deadlock. `f` runs on a thread of its own, which the runtime's end does not wait for;
+    /// it may cancel fibers. Without it, certain deadlocks go to standard error where stalls do
+    /// ([`Self::report_stalls`]). On virtual time there are none.
     pub fn on_deadlock(mut self, f: impl Fn(&Deadlock) + Send + Sync + 'static) -> Self {
         self.on_deadlock = Some(OnDeadlock(Arc::new(f)));
         self

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Activity, Dump, FiberState, Frame, Options, WorkerState};
 use crate::fiber;
 use crate::policy::WorkerId;
-use crate::sched::inspect::{Does, Inspected, View, name_holder};
+use crate::sched::inspect::{Ask, Does, Inspected, Stacks, View, name_holder};
 use crate::sched::pool::PoolShared;
 use crate::sched::worker::current_worker;
 use crate::watchdog::{self, Sample, Tables};
@@ -41,23 +41,30 @@ impl Names {
 struct Collector<'a> {
     pool: &'a PoolShared,
     options: &'a Options,
+    /// When the dump began, by the pool's clock.
+    now: u64,
     names: Names,
-    /// Headers by address, to find the holders of locks.
-    headers: HashMap<usize, u64>,
+    /// Fibers by the lower half of their numbers, to find the holders of locks.
+    numbers: HashMap<u32, u64>,
     fibers: Vec<FiberState>,
     missing: Vec<String>,
 }
 
 /// In place of a limit that no clock can show.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Limit on the children of a scope that are named.
+const MOST_CHILDREN: usize = 1000;
 
 impl Dump {
     pub(crate) fn of(pool: &PoolShared, options: &Options) -> Self {
         let start = Instant::now();
-        let (headers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
-        let mut collector = Collector { pool, options, names: Names::default(), headers, fibers, missing };
-        let end = start.checked_add(options.limit).unwrap_or(start + NO_LIMIT);
-        let inspected = pool.inspect(options.stacks, end, |view| {
+        let (numbers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
+        let now = pool.clock();
+        let mut collector = Collector { pool, options, now, names: Names::default(), numbers, fibers, missing };
+        let deadline = start.checked_add(options.limit).unwrap_or(start + NO_LIMIT);
+        let stacks = if options.stacks { Stacks::Everybodys } else { Stacks::Nobodys };
+        let ask = Ask { stacks, children: MOST_CHILDREN, deadline, patience: NO_LIMIT };
+        let inspected = pool.inspect(&ask, |view| {
             collector.add(view);
             true
         });
@@ -75,8 +82,7 @@ impl Dump {
 
 impl Collector<'_> {
     fn add(&mut self, view: View) {
-        self.headers.insert(view.address, view.id);
-        let now = self.pool.nanos(Instant::now());
+        self.numbers.insert(view.id as u32, view.id);
         let mut frames = Vec::new();
         let activity = match view.does {
             Does::Awake => Activity::Ready,
@@ -95,7 +101,7 @@ impl Collector<'_> {
             name: view.name,
             activity,
             worker: view.worker,
-            age: Duration::from_nanos(now.saturating_sub(view.born)),
+            age: Duration::from_nanos(self.now.saturating_sub(view.born)),
             cancelled: view.cancelled,
             frames,
         });
@@ -152,12 +158,12 @@ impl Collector<'_> {
         id
     }
 
-    /// Turns the addresses at which locks were taken into the numbers of fibers.
+    /// Completes the numbers of those that hold locks.
     fn name_holders(&mut self) {
-        let headers = &self.headers;
+        let numbers = &self.numbers;
         for fiber in &mut self.fibers {
             if let Activity::Waiting { object: Some(object), .. } = &mut fiber.activity {
-                name_holder(object, |address| headers.get(&address).copied());
+                name_holder(object, |half| numbers.get(&half).copied());
             }
         }
     }
@@ -180,5 +186,73 @@ impl Collector<'_> {
                 "{unknown} fibers that are pinned to worker {worker}, which did not answer in time: {why}"
             ));
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::{Movement, Runtime};
+
+    /// One worker, to which these many fibers are pinned that wait.
+    fn pinned(fibers: usize) -> Runtime {
+        let builder = Runtime::builder().workers(1).max_workers(1).movement(Movement::BeforeStart);
+        let runtime = builder.report_stalls(false).stack_size(32 << 10).build().unwrap();
+        (0..fibers).for_each(|_| drop(runtime.spawn(crate::park)));
+        while runtime.pool.started() < fibers || !runtime.pool.is_asleep(0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        runtime
+    }
+
+    fn ask(limit: Duration, patience: Duration) -> Ask {
+        Ask { stacks: Stacks::Nobodys, children: 0, deadline: Instant::now() + limit, patience }
+    }
+
+    const HANG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn fibers_are_taken_while_others_are_described_and_none_when_time_is_up() {
+        const MANY: usize = 3000;
+        let runtime = pinned(MANY);
+        let mut seen = 0;
+        let inspected = runtime.pool.inspect(&ask(HANG, HANG), |_| {
+            seen += 1;
+            true
+        });
+        assert!((seen, inspected.cut, inspected.silent.len()) == (MANY, false, 0), "{seen} {inspected:?}");
+        let (ask, mut late) = (ask(Duration::from_millis(100), HANG), 0);
+        let inspected = runtime.pool.inspect(&ask, |_| {
+            late += usize::from(Instant::now() >= ask.deadline);
+            std::thread::sleep(Duration::from_millis(1));
+            true
+        });
+        // The time may be up between the last look at the clock and this one.
+        assert!(inspected.cut && inspected.silent.is_empty() && late <= 1, "{late} {inspected:?}");
+    }
+
+    #[test]
+    fn whoever_has_little_patience_does_not_wait_for_a_busy_worker() {
+        let runtime = pinned(10);
+        let (busy, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (theirs, done) = (busy.clone(), over.clone());
+        let holder = runtime.spawn(move || {
+            theirs.store(true, Ordering::SeqCst);
+            let start = Instant::now();
+            while !done.load(Ordering::SeqCst) && start.elapsed() < HANG {
+                std::thread::yield_now();
+            }
+            start.elapsed() < HANG
+        });
+        while !busy.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let inspected = runtime.pool.inspect(&ask(2 * HANG, Duration::from_millis(20)), |_| true);
+        over.store(true, Ordering::SeqCst);
+        assert!(holder.join().unwrap(), "the worker was waited for");
+        assert_eq!((inspected.cut, &inspected.silent[..]), (false, &[(0, 11)][..]));
     }
 }

@@ -21,32 +21,41 @@ pub struct Object {
     pub fibers: Vec<u64>,
     /// What else it says of itself: `2 senders, 1 receiver, 0 values`.
     pub about: String,
-    /// An address on the stack on which a lock was taken, or in the header of the fiber that it was handed to.
-    pub(crate) taken_at: Option<usize>,
+    /// The lower half of the number of the fiber that took a lock; 0 for a plain thread.
+    pub(crate) holder: Option<u32>,
     /// How many of what is waited for are not among `fibers`, or run on another runtime.
     pub(crate) unknown: usize,
+}
+
+/// Who asks what a fiber waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    /// The pool whose fibers are asked for.
+    pub(crate) pool: *const (),
+    /// The most children of a scope that are named; those left out are counted with what is not known.
+    pub(crate) children: usize,
 }
 
 /// What can say what it is.
 pub(crate) trait Describe {
     /// Fills in what is known. Runs no user code and does not wait.
-    fn describe(&self, pool: *const (), object: &mut Object);
+    fn describe(&self, asker: &Asker, object: &mut Object);
 }
 
 /// A pointer to what a fiber waits for; lies in the frame of the wait.
 #[derive(Debug)]
 pub(crate) struct Note {
     object: *const (),
-    describe: unsafe fn(*const (), *const (), &mut Object),
+    describe: unsafe fn(*const (), &Asker, &mut Object),
 }
 
 impl Note {
     pub(crate) fn of<T: Describe>(object: &T) -> Self {
         /// # Safety
         /// `object` points to a `T`.
-        unsafe fn describe<T: Describe>(object: *const (), pool: *const (), to: &mut Object) {
+        unsafe fn describe<T: Describe>(object: *const (), asker: &Asker, to: &mut Object) {
             // SAFETY: the caller's promise.
-            unsafe { (*object.cast::<T>()).describe(pool, to) }
+            unsafe { (*object.cast::<T>()).describe(asker, to) }
         }
         Self { object: std::ptr::from_ref(object).cast(), describe: describe::<T> }
     }
@@ -92,11 +101,11 @@ impl Waits {
 }
 
 impl Header {
-    /// Returns the object that the fiber waits for, if it has noted one.
+    /// Returns the object that the fiber waits for, if it has noted one, with at most `children` of those of a scope.
     ///
     /// # Safety
     /// The caller owns the fiber, which is suspended.
-    pub(crate) unsafe fn awaited(&self) -> Option<Object> {
+    pub(crate) unsafe fn awaited(&self, children: usize) -> Option<Object> {
         if self.own.waits.0.get() & NOTED == 0 {
             return None;
         }
@@ -105,7 +114,7 @@ impl Header {
         // what it borrows.
         let note = unsafe { &*self.own.note.get() };
         // SAFETY: as `of` has made it.
-        unsafe { (note.describe)(note.object, self.pool_ptr().as_ptr(), &mut object) };
+        unsafe { (note.describe)(note.object, &Asker { pool: self.pool_ptr().as_ptr(), children }, &mut object) };
         Some(object)
     }
 }
@@ -127,10 +136,10 @@ impl Reason {
 }
 
 impl Describe for Header {
-    fn describe(&self, pool: *const (), object: &mut Object) {
+    fn describe(&self, asker: &Asker, object: &mut Object) {
         (object.kind, object.address) = ("fiber", std::ptr::from_ref(self).addr());
         object.fibers.push(self.id());
-        object.unknown = usize::from(!std::ptr::eq(self.pool_ptr().as_ptr(), pool));
+        object.unknown = usize::from(!std::ptr::eq(self.pool_ptr().as_ptr(), asker.pool));
         if let Some(name) = self.name() {
             object.about = format!("{name:?}");
         }

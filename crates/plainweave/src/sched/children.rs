@@ -7,11 +7,8 @@ use std::sync::{Arc, Mutex};
 use super::closure;
 use super::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::fiber::cancel::Node;
-use crate::fiber::note::{Describe, Note, Object};
+use crate::fiber::note::{Asker, Describe, Note, Object};
 use crate::fiber::{self, FiberHandle, Header, Reason};
-
-/// Limit on the children that a dump names.
-const MOST_CHILDREN: usize = 1000;
 
 /// The data that children share with their scope. Outlives both.
 #[derive(Debug)]
@@ -69,10 +66,11 @@ impl ScopeData {
 }
 
 impl Describe for ScopeData {
-    fn describe(&self, pool: *const (), object: &mut Object) {
+    fn describe(&self, asker: &Asker, object: &mut Object) {
         let running = self.running.load(Ordering::Acquire);
         (object.kind, object.address) = ("scope", std::ptr::from_ref(self).addr());
-        object.fibers = self.node.members(MOST_CHILDREN, |child| std::ptr::eq(child.pool_ptr().as_ptr(), pool));
+        let here = |child: &Header| std::ptr::eq(child.pool_ptr().as_ptr(), asker.pool);
+        object.fibers = self.node.members(asker.children, here);
         object.unknown = running.saturating_sub(object.fibers.len());
         object.about = format!("{running} of its fibers have not ended");
     }

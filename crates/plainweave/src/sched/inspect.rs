@@ -8,8 +8,9 @@
 //!    the fiber again. If a wake-up came meanwhile it queues the fiber. Of one that is awake it reads what never
 //!    changes.
 //! 2. *Pinned fibers* are known to their worker alone, which describes some of them at each of its regular looks
-//!    (`Worker::close_if_requested`), between two fibers; asleep, it is woken for it. One that a fiber holds up does
-//!    not answer, and the asker gives up at its deadline.
+//!    (`Worker::close_if_requested`), between two fibers; asleep, it is woken for it. The asker takes what there is in
+//!    the meantime, and a worker that is ahead of it pauses. One that a fiber holds up does not answer, and the asker
+//!    gives up at its deadline, or when it has heard nothing for as long as it has patience.
 //! 3. *Fibers that have not started* are in policies' queues, on no record. They can be counted.
 //!
 //! # Rejected
@@ -29,7 +30,6 @@ use crate::fiber::note::Object;
 use crate::fiber::saved::SavedStack;
 use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason, Switch};
 use crate::policy::{Policy, Ready, WorkerId};
-use crate::stack;
 
 /// Fibers that are described at a time.
 const SLICE: usize = 64;
@@ -37,14 +37,34 @@ const SLICE: usize = 64;
 const MOST_ENTRIES: usize = 1024;
 /// Limit on the words that are copied of a stack, 16 KiB.
 const MOST_STACK: usize = 2048;
+/// Descriptions that a worker is ahead of its asker.
+const MOST_AHEAD: usize = 256;
 /// How long an asker on a plain thread waits before it looks at the pool again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Whose stacks are copied.
+#[derive(Clone, Debug)]
+pub(crate) enum Stacks {
+    Nobodys,
+    Everybodys,
+    /// Those of these fibers, by number.
+    Of(Vec<u64>),
+}
+
+/// What is asked of each fiber, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) stacks: Stacks,
+    /// The most children of a scope that are named.
+    pub(crate) children: usize,
+    pub(crate) deadline: Instant,
+    /// How long to wait for workers none of which says anything.
+    pub(crate) patience: Duration,
+}
 
 /// A fiber, as it was when it was looked at.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The address of its header; the fiber may have ended.
-    pub(crate) address: usize,
     pub(crate) id: u64,
     pub(crate) name: Option<String>,
     /// Where it runs, or ran last.
@@ -85,11 +105,13 @@ pub(crate) struct Inspections {
 /// One asker's questions to workers.
 #[derive(Debug)]
 struct Inspection {
-    stacks: bool,
+    ask: Ask,
     /// By worker.
     answers: Box<[Mutex<Answer>]>,
     /// Workers that have not finished.
     left: AtomicUsize,
+    /// A worker waits for the asker to take its descriptions.
+    full: AtomicBool,
     answered: (Mutex<()>, Condvar),
     /// The asker has gone.
     over: AtomicBool,
@@ -101,7 +123,10 @@ struct Answer {
     finished: bool,
     /// The key at which the next slice begins.
     cursor: usize,
+    /// Descriptions that the asker has not taken.
     views: Vec<View>,
+    /// How many it has taken.
+    taken: usize,
 }
 
 /// What came of an inspection.
@@ -113,14 +138,24 @@ pub(crate) struct Inspected {
     pub(crate) cut: bool,
 }
 
+impl Stacks {
+    fn wants(&self, fiber: &Header) -> bool {
+        match self {
+            Stacks::Nobodys => false,
+            Stacks::Everybodys => true,
+            Stacks::Of(fibers) => fibers.contains(&fiber.id()),
+        }
+    }
+}
+
 impl Wait {
     /// # Safety
     /// The caller owns the fiber, which is suspended.
-    unsafe fn of(header: &Header, stacks: bool) -> Self {
+    unsafe fn of(header: &Header, ask: &Ask) -> Self {
         // SAFETY: the caller's promise.
-        let stack = if stacks { unsafe { header.saved_stack(MOST_STACK) } } else { None };
+        let stack = if ask.stacks.wants(header) { unsafe { header.saved_stack(MOST_STACK) } } else { None };
         // SAFETY: the caller's promise.
-        let object = unsafe { header.awaited() };
+        let object = unsafe { header.awaited(ask.children) };
         Self { reason: header.own.waits.reason(), timed: header.own.waits.is_timed(), object, stack }
     }
 }
@@ -128,7 +163,6 @@ impl Wait {
 impl View {
     fn new(header: &Header, does: Does) -> Self {
         Self {
-            address: std::ptr::from_ref(header).addr(),
             id: header.id(),
             name: header.name().map(str::to_owned),
             worker: header.pinned_to().or_else(|| header.last_worker()),
@@ -139,13 +173,13 @@ impl View {
     }
 
     /// Describes a fiber that may move, and has been on record.
-    fn of_movable(header: &Header, stacks: bool) -> Self {
+    fn of_movable(header: &Header, ask: &Ask) -> Self {
         if !header.state.claim() {
             let does = if header.state.is_finished() { Does::Ended } else { Does::Awake };
             return Self::new(header, does);
         }
         // SAFETY: claimed, so it is suspended and belongs to this call.
-        let wait = unsafe { Wait::of(header, stacks) };
+        let wait = unsafe { Wait::of(header, ask) };
         let view = Self::new(header, Does::Waits(wait));
         if !header.state.suspend() {
             // SAFETY: a wake-up came, and left the fiber to this call, which owns it.
@@ -168,21 +202,19 @@ impl Inspection {
 }
 
 impl PoolShared {
-    /// Describes the pool's fibers to `sink`, those that have started; gives up at `deadline`, or when `sink` returns
-    /// false.
+    /// Describes the pool's fibers to `sink`, those that have started; gives up at the deadline, when workers do not
+    /// answer, or when `sink` returns false.
     ///
     /// Context: any thread or fiber. A fiber yields meanwhile.
-    pub(crate) fn inspect(&self, stacks: bool, deadline: Instant, mut sink: impl FnMut(View) -> bool) -> Inspected {
-        let asked = self.ask_workers(stacks);
+    pub(crate) fn inspect(&self, ask: &Ask, mut sink: impl FnMut(View) -> bool) -> Inspected {
+        let asked = self.ask_workers(ask);
         let mut inspected = Inspected::default();
+        // Before each, because to resolve the names of a stack takes long.
+        let mut pass_on = |view: View| Instant::now() < ask.deadline && sink(view);
         'lists: for worker in 0..self.workers.len() {
             let mut cursor = 0;
             while let Some(some) = self.some_movable(worker, &mut cursor) {
-                if Instant::now() >= deadline {
-                    inspected.cut = true;
-                    break 'lists;
-                }
-                if !some.iter().all(|fiber| sink(View::of_movable(fiber.header(), stacks))) {
+                if !some.iter().all(|fiber| pass_on(View::of_movable(fiber.header(), ask))) {
                     inspected.cut = true;
                     break 'lists;
                 }
@@ -192,8 +224,7 @@ impl PoolShared {
             }
         }
         if let Some(asked) = asked {
-            let deadline = if inspected.cut { Instant::now() } else { deadline };
-            inspected.silent = self.await_answers(&asked, deadline, &mut sink);
+            self.take_answers(&asked, &mut inspected, &mut pass_on);
         }
         inspected
     }
@@ -212,16 +243,17 @@ impl PoolShared {
     }
 
     /// Asks the workers that have pinned fibers.
-    fn ask_workers(&self, stacks: bool) -> Option<Arc<Inspection>> {
+    fn ask_workers(&self, ask: &Ask) -> Option<Arc<Inspection>> {
         let has_pinned = |worker: &WorkerId| self.workers[*worker].live.load(Ordering::Acquire) > 0;
         let with_pinned: Vec<WorkerId> = (0..self.regular()).filter(has_pinned).collect();
         if with_pinned.is_empty() {
             return None;
         }
         let inspection = Arc::new(Inspection {
-            stacks,
+            ask: ask.clone(),
             answers: (0..self.regular()).map(|_| Mutex::default()).collect(),
             left: AtomicUsize::new(with_pinned.len()),
+            full: AtomicBool::new(false),
             answered: Default::default(),
             over: AtomicBool::new(false),
         });
@@ -234,33 +266,66 @@ impl PoolShared {
         Some(inspection)
     }
 
-    /// Waits for the answers, and returns whose are not complete.
-    fn await_answers(
-        &self,
-        asked: &Arc<Inspection>,
-        deadline: Instant,
-        sink: &mut impl FnMut(View) -> bool,
-    ) -> Vec<(WorkerId, usize)> {
-        while asked.left.load(Ordering::Acquire) > 0 && !self.is_stopping() && Instant::now() < deadline {
+    /// Takes the answers as they come, until all are complete or it is time to give up.
+    fn take_answers(&self, asked: &Inspection, inspected: &mut Inspected, pass_on: &mut impl FnMut(View) -> bool) {
+        let Ask { deadline, patience, .. } = asked.ask;
+        let mut heard = Instant::now();
+        while !inspected.cut {
+            let complete = asked.left.load(Ordering::Acquire) == 0;
+            let taken = self.take_some(asked, inspected, pass_on);
+            let now = Instant::now();
+            if taken > 0 {
+                heard = now;
+            }
+            if complete || now >= deadline || now.duration_since(heard) >= patience || self.is_stopping() {
+                break;
+            }
             pause(Some(asked));
         }
         asked.over.store(true, Ordering::Relaxed);
         let mut all = self.inspections.all();
-        all.retain(|other| !Arc::ptr_eq(other, asked));
+        all.retain(|other| !std::ptr::eq(&**other, asked));
         self.inspections.count.store(all.len(), Ordering::SeqCst);
         drop(all);
-        let mut silent = Vec::new();
+        for worker in 0..asked.answers.len() {
+            let answer = asked.answer(worker);
+            if !answer.asked || (answer.finished && answer.views.is_empty()) {
+                continue;
+            }
+            // Of one that goes on describing there was only too little time.
+            if answer.views.is_empty() && !(inspected.cut && answer.taken > 0) {
+                let known = self.workers[worker].live.load(Ordering::Relaxed);
+                inspected.silent.push((worker, known.saturating_sub(answer.taken)));
+            } else {
+                inspected.cut = true;
+            }
+        }
+    }
+
+    /// Takes what workers have described so far, and lets those go on that wait for this. Returns how many fibers.
+    fn take_some(
+        &self,
+        asked: &Inspection,
+        inspected: &mut Inspected,
+        pass_on: &mut impl FnMut(View) -> bool,
+    ) -> usize {
+        asked.full.store(false, Ordering::Relaxed);
+        let mut taken = 0;
         for worker in 0..asked.answers.len() {
             let mut answer = asked.answer(worker);
             let views = std::mem::take(&mut answer.views);
-            if answer.asked && !answer.finished {
-                let known = self.workers[worker].live.load(Ordering::Relaxed);
-                silent.push((worker, known.saturating_sub(views.len())));
-            }
+            answer.taken += views.len();
             drop(answer);
-            views.into_iter().all(&mut *sink);
+            if views.len() >= MOST_AHEAD {
+                self.workers[worker].signal();
+            }
+            taken += views.len();
+            if !views.into_iter().all(&mut *pass_on) {
+                inspected.cut = true;
+                break;
+            }
         }
-        silent
+        taken
     }
 
     /// Returns how many fibers have started and not ended.
@@ -276,7 +341,7 @@ fn pause(asked: Option<&Inspection>) {
     }
     if let Some(asked) = asked {
         let guard = asked.answered.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.left.load(Ordering::Acquire) > 0 {
+        if asked.left.load(Ordering::Acquire) > 0 && !asked.full.load(Ordering::Acquire) {
             drop(asked.answered.1.wait_timeout(guard, PAUSE));
         }
     }
@@ -302,7 +367,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             return false;
         }
         let mut answer = inspection.answer(id);
-        if !answer.asked || answer.finished {
+        if !answer.asked || answer.finished || answer.views.len() >= MOST_AHEAD {
             return false;
         }
         let pinned = self.ctx.pinned.borrow();
@@ -310,16 +375,20 @@ impl<P: Policy<FiberTask>> Worker<P> {
         while answer.cursor < end && found < SLICE {
             if let Some(header) = pinned.get(answer.cursor) {
                 // SAFETY: on the worker's own record, so not retired.
-                let view = view_of_pinned(unsafe { header.as_ref() }, inspection.stacks);
+                let view = view_of_pinned(unsafe { header.as_ref() }, &inspection.ask);
                 answer.views.push(view);
                 found += 1;
             }
             answer.cursor += 1;
         }
-        if answer.cursor >= pinned.capacity() {
-            answer.finished = true;
-            drop(answer);
+        answer.finished = answer.cursor >= pinned.capacity();
+        let (finished, full) = (answer.finished, answer.views.len() >= MOST_AHEAD);
+        drop(answer);
+        if finished {
             inspection.left.fetch_sub(1, Ordering::AcqRel);
+        }
+        inspection.full.fetch_or(full, Ordering::AcqRel);
+        if finished || full {
             drop(inspection.answered.0.lock());
             inspection.answered.1.notify_all();
         }
@@ -328,11 +397,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
 }
 
 /// Describes a fiber that is pinned to the calling worker, which runs none now.
-fn view_of_pinned(header: &Header, stacks: bool) -> View {
+fn view_of_pinned(header: &Header, ask: &Ask) -> View {
     debug_assert!(header.movement() != Movement::Anytime);
     let does = if header.own.pinned.is_suspended() {
         // SAFETY: only this worker resumes it.
-        Does::Waits(unsafe { Wait::of(header, stacks) })
+        Does::Waits(unsafe { Wait::of(header, ask) })
     } else if header.state.is_finished() {
         Does::Ended
     } else {
@@ -341,19 +410,15 @@ fn view_of_pinned(header: &Header, stacks: bool) -> View {
     View::new(header, does)
 }
 
-/// Finds the holder of a lock among the fibers whose headers are known, by the address at which it took it.
-pub(crate) fn name_holder(object: &mut Object, header: impl Fn(usize) -> Option<u64>) {
-    let Some(address) = object.taken_at else { return };
-    let within = address / align_of::<Header>() * align_of::<Header>();
-    let handed = (0..size_of::<Header>()).step_by(align_of::<Header>());
-    let handed = handed.filter_map(|back| header(within.wrapping_sub(back))).next();
-    let holder = handed.or_else(|| header(stack::owner_at(address).addr()));
-    match holder {
-        Some(fiber) => {
+/// Finds the holder of a lock among the fibers that are known, by the lower half of its number.
+pub(crate) fn name_holder(object: &mut Object, fiber: impl Fn(u32) -> Option<u64>) {
+    match object.holder.map(|holder| (holder, fiber(holder))) {
+        None => {}
+        Some((_, Some(fiber))) => {
             object.fibers = vec![fiber];
             object.unknown = 0;
         }
-        None if stack::owner_at(address).is_null() => object.about = "held by a plain thread".to_owned(),
-        None => object.about = "held by a fiber that is not in the dump".to_owned(),
+        Some((0, None)) => object.about = "held by a plain thread".to_owned(),
+        Some((_, None)) => object.about = "taken by a fiber that has ended or is not in the dump".to_owned(),
     }
 }

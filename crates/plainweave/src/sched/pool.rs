@@ -69,6 +69,8 @@ pub(crate) struct PoolShared {
     pub(super) entry: CachePadded<Gate>,
     /// Whether its clock is virtual, and comparable with no other.
     pub(crate) virtual_time: bool,
+    /// The latest time that a worker has had, if time is virtual.
+    pub(super) virtual_now: AtomicU64,
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
     refuses_idle: AtomicBool,
     stopping: AtomicBool,
@@ -153,6 +155,7 @@ impl PoolShared {
             closing: AtomicBool::new(false),
             entry: CachePadded::new(Gate::new()),
             virtual_time: config.virtual_time,
+            virtual_now: AtomicU64::new(0),
             refuses_idle: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: (Mutex::new(()), Condvar::new()),
@@ -176,6 +179,11 @@ impl PoolShared {
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
         FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
+    }
+
+    /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest that a worker has had.
+    pub(crate) fn clock(&self) -> u64 {
+        if self.virtual_time { self.virtual_now.load(Ordering::Relaxed) } else { self.nanos(Instant::now()) }
     }
 
     /// Converts a point in time to the policies' clock.
@@ -207,12 +215,13 @@ impl PoolShared {
     }
 
     /// Notes that the calling thread waits for fibers of this pool, if it is a plain one: a deadlock is reported only
-    /// then.
+    /// then. Wakes the watchdog, because these fibers may have been stuck before.
     pub(crate) fn caller_waits(&self) -> Option<CallerWaits<'_>> {
         if fiber::current().is_some() {
             return None;
         }
         self.callers.fetch_add(1, Ordering::Relaxed);
+        self.watchdog_bell.notice();
         Some(CallerWaits(self))
     }
 

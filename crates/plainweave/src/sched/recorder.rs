@@ -222,6 +222,21 @@ impl Lane {
         self.write(ready(fiber, why));
     }
 
+    /// Returns the time, for [`Self::ready_at`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn now(&self) -> u64 {
+        self.recorder.clock.read()
+    }
+
+    /// Records that a fiber became ready at that time, since when nothing else has been recorded.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn ready_at(&self, time: u64, fiber: u64, why: Ready) {
+        self.switched.set(None);
+        self.ring.write(ready(fiber, why).encode(time));
+    }
+
     /// Records that the worker falls asleep.
     pub(super) fn sleeps(&self) {
         self.write(Event::Sleeps);

@@ -117,11 +117,8 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
             // SAFETY: the caller's promise.
             return wake_here(unsafe { header.as_ref() }, WakePayload::Grant, ctx);
         }
-        if let Some(lane) = &ctx.lane {
-            // SAFETY: the caller's promise.
-            lane.ready(unsafe { header.as_ref() }.id(), Ready::Woken);
-        }
-        if ctx.pool().send_grant(home, header) {
+        // SAFETY: the caller's promise.
+        if unsafe { ctx.send_grant(home, header) } {
             return;
         }
     }
@@ -161,24 +158,6 @@ impl PoolShared {
         self.spawn(task, here);
         drop(pass);
         Some(handle)
-    }
-
-    /// Sends a grant to the worker at `home`, to which the waiting fiber is pinned. Returns false if it was not sent:
-    /// `home` belongs to another pool or its queue is full.
-    ///
-    /// Context: another worker of this pool.
-    #[inline]
-    fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
-        if !self.workers.as_ptr_range().contains(&home.cast()) {
-            return false;
-        }
-        // SAFETY: it points to one of this pool's workers.
-        let home = unsafe { &*home };
-        let push = home.granted.push(fiber);
-        if push == Push::Wake {
-            home.signal();
-        }
-        push != Push::Full
     }
 }
 
@@ -257,6 +236,32 @@ pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
 }
 
 impl WorkerCtx {
+    /// Sends a grant to the worker at `home`, another one, to which the waiting fiber is pinned. Returns false if it
+    /// was not sent: `home` belongs to another pool or its queue is full.
+    ///
+    /// # Safety
+    /// The fiber waits for the grant.
+    #[inline]
+    unsafe fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
+        if !self.pool().workers.as_ptr_range().contains(&home.cast()) {
+            return false;
+        }
+        // Before the fiber is sent, and may run and end. Whoever wakes it instead records that, so only what has been
+        // sent is recorded here.
+        // SAFETY: the caller's promise.
+        let ready = self.lane.as_ref().map(|lane| (lane, lane.now(), unsafe { fiber.as_ref() }.id()));
+        // SAFETY: it points to one of this pool's workers.
+        let home = unsafe { &*home };
+        let push = home.granted.push(fiber);
+        if push == Push::Wake {
+            home.signal();
+        }
+        if let Some((lane, time, id)) = ready.filter(|_| push != Push::Full) {
+            lane.ready_at(time, id, Ready::Woken);
+        }
+        push != Push::Full
+    }
+
     /// Pushes to the policy, with this worker's local policy, and wakes the worker that the policy asks for.
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) {

@@ -177,6 +177,9 @@ impl WorkerCtx {
         }
         self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
         let now = self.now();
+        if self.pool.virtual_time {
+            self.pool.virtual_now.fetch_max(now, Ordering::Relaxed);
+        }
         self.policy.set_now(now);
         self.clock.set(now);
         self.fire_timers(&io, now, wait);

@@ -91,7 +91,7 @@ pub(crate) use guard::GuardMode;
 pub(crate) use overflow::{AltStack, OverflowInfo, ensure_alt_stack, install};
 pub(crate) use pool::StackPool;
 pub(crate) use slab::{GUARD_SIZE, SlotMeta};
-pub(crate) use table::{SLABS, SlabLayout, SlotHit, lookup, owner_at};
+pub(crate) use table::{SLABS, SlabLayout, SlotHit, lookup};
 
 /// The default size of a stack in usable bytes. Unoptimised frames are several times as large.
 pub(crate) const DEFAULT_SIZE: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };

@@ -105,6 +105,9 @@ fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     pointer
 }
 
+/// Bytes of a thread's name, the last of which is 0.
+const THREAD_NAME: usize = 16;
+
 /// Writes the message; the tests have its wording.
 fn report(hit: &SlotHit, address: usize) {
     let mut line = Line::new();
@@ -127,6 +130,14 @@ fn report(hit: &SlotHit, address: usize) {
             line.text(if named { b")" } else { b"" });
         }
         None => line.text(b"a fiber"),
+    }
+    // A worker's name begins with that of its pool.
+    let mut name = [0_u8; THREAD_NAME];
+    // SAFETY: as many bytes as the kernel writes; a system call may be made in a handler.
+    if unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 {
+        line.text(b" on thread '");
+        line.text(name.split(|byte| *byte == 0).next().unwrap_or_default());
+        line.text(b"'");
     }
     line.text(b" has overflowed its stack of ");
     line.number((hit.size / 1024) as u64, 10);

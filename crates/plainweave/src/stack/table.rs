@@ -169,17 +169,6 @@ pub(super) fn unregister(registration: &Registration) {
     ENTRIES[registration.0].write(&SlabRange { start: 0, slots: 0, size: 0, meta: std::ptr::null_mut() });
 }
 
-/// Returns the owner of the stack in which an address lies, or null. It may have ended.
-///
-/// Context: not in a signal handler.
-pub(crate) fn owner_at(address: usize) -> *const () {
-    // No slab goes away meanwhile: it unregisters first.
-    let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: as just said.
-    let hit = unsafe { lookup(address) };
-    hit.map_or(std::ptr::null(), |hit| hit.owner)
-}
-
 /// Returns the slot that holds an address.
 ///
 /// # Safety

@@ -57,7 +57,7 @@ impl<T> Primitive for State<T> {
             _ => ("channel, to send", (self.receivers, "receivers")),
         };
         let counts = [others, (self.queue.len(), "values"), (0, "")];
-        Facts { kind, taken_at: None, counts, peers: 1 - list }
+        Facts { kind, holder: None, counts, peers: 1 - list }
     }
 }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{Facts, Locked, Primitive, WaitQueue, here};
+use super::wait_queue::{Entry, Facts, Locked, Primitive, WaitQueue, Waited, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::{self, Interrupts};
@@ -26,22 +26,22 @@ struct LockState {
     locked: bool,
     /// A waiter was woken to try again and has not yet done so.
     retrying: bool,
-    /// Where it was last taken, for dumps.
-    taken_at: usize,
+    /// Who took it last, for dumps.
+    holder: u32,
 }
 
 impl Primitive for LockState {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "mutex", taken_at: self.locked.then_some(self.taken_at), ..Facts::default() }
+        Facts { kind: "mutex", holder: self.locked.then_some(self.holder), ..Facts::default() }
     }
 }
 
-/// Takes the lock if it is free.
+/// Takes the lock for `me` ([`holder`]) if it is free.
 #[inline(always)]
-fn take(locked: &mut Locked<LockState, 1>) -> bool {
+fn take(locked: &mut Locked<LockState, 1>, me: u32) -> bool {
     let free = !std::mem::replace(&mut locked.state.locked, true);
     if free {
-        locked.state.taken_at = here();
+        locked.state.holder = me;
     }
     free
 }
@@ -95,7 +95,7 @@ impl<T> Mutex<T> {
     #[must_use]
     pub const fn new(data: T) -> Self {
         Self {
-            word: WaitQueue::new(LockState { locked: false, retrying: false, taken_at: 0 }),
+            word: WaitQueue::new(LockState { locked: false, retrying: false, holder: 0 }),
             data: UnsafeCell::new(data),
         }
     }
@@ -136,7 +136,9 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let free = self.word.with(take);
+        // Before the section, so that this is done while the lock's cache line arrives.
+        let me = holder();
+        let free = self.word.with(|locked| take(locked, me));
         // Not `then_some`: that would create a guard in either case, and dropping it releases the lock.
         free.then(|| MutexGuard(self))
     }
@@ -168,19 +170,21 @@ impl<T: ?Sized> Mutex<T> {
         if let Some(guard) = self.spin() {
             return Ok(guard);
         }
-        let mut place = QueueEnd::Back;
+        let (me, mut place) = (holder(), QueueEnd::Back);
         loop {
-            let took = self.word.wait_unless((0, place), interrupts, |locked| {
+            let entry = Entry { list: 0, place, tag: me };
+            let section = |locked: &mut Locked<LockState, 1>| {
                 if place == QueueEnd::Front {
                     locked.state.retrying = false;
                 }
-                take(locked).then_some(())
-            })?;
-            // A waiter in front is given the lock itself.
-            if took.is_some() || place == QueueEnd::Front {
-                return Ok(MutexGuard(self));
+                take(locked, me).then_some(())
+            };
+            match self.word.wait_as(entry, interrupts, section, || (), |_| ()) {
+                Err((interrupt, ())) => return Err(interrupt),
+                // A waiter in front is given the lock itself.
+                Ok(Waited::Granted(_)) if place == QueueEnd::Back => place = QueueEnd::Front,
+                Ok(_) => return Ok(MutexGuard(self)),
             }
-            place = QueueEnd::Front;
         }
     }
 
@@ -200,7 +204,7 @@ impl<T: ?Sized> Mutex<T> {
         let grant = self.word.with(|locked| match locked.first(0) {
             // It lost before: the lock stays locked, and now belongs to it.
             Some(QueueEnd::Front) => {
-                locked.state.taken_at = locked.first_address(0);
+                locked.state.holder = locked.first_tag(0).unwrap_or(0);
                 locked.take_first(0)
             }
             Some(QueueEnd::Back) if !locked.state.retrying => {

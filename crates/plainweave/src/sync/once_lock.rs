@@ -11,7 +11,7 @@
 use std::fmt;
 use std::io;
 
-use super::wait_queue::{Facts, Primitive, WaitQueue, caller};
+use super::wait_queue::{Facts, Primitive, WaitQueue, caller, holder_of};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -59,7 +59,7 @@ type Locked = super::wait_queue::Locked<Option<usize>, 2>;
 
 impl Primitive for Option<usize> {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "once cell", taken_at: *self, ..Facts::default() }
+        Facts { kind: "once cell", holder: self.map(holder_of), ..Facts::default() }
     }
 }
 

@@ -19,7 +19,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, here};
+use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -33,14 +33,14 @@ struct LockState {
     readers: usize,
     /// One holds it to write.
     written: bool,
-    /// Where it was last taken to write, for dumps. (Readers are only counted.)
-    taken_at: usize,
+    /// Who took it to write last, for dumps. (Readers are only counted.)
+    writer: u32,
 }
 
 impl Primitive for LockState {
     fn facts(&self, _: usize) -> Facts {
         let counts = [(self.readers, "readers hold it"), (0, ""), (0, "")];
-        Facts { kind: "readers-writer lock", taken_at: self.written.then_some(self.taken_at), counts, peers: READERS }
+        Facts { kind: "readers-writer lock", holder: self.written.then_some(self.writer), counts, peers: READERS }
     }
 }
 
@@ -93,7 +93,7 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 pub struct OwnedRwLockWriteGuard<T: ?Sized>(Arc<RwLock<T>>);
 
 impl LockState {
-    const FREE: Self = Self { readers: 0, written: false, taken_at: 0 };
+    const FREE: Self = Self { readers: 0, written: false, writer: 0 };
 }
 
 impl<T> RwLock<T> {
@@ -173,7 +173,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks to write if nobody holds the lock.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        self.word.with(enter_to_write)?;
+        self.take_to_write()?;
         Some(RwLockWriteGuard(self))
     }
 
@@ -207,7 +207,7 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Does what [`Self::try_write`] does, for a guard that keeps the lock alive.
     pub fn try_write_owned(self: &Arc<Self>) -> Option<OwnedRwLockWriteGuard<T>> {
-        self.word.with(enter_to_write)?;
+        self.take_to_write()?;
         Some(OwnedRwLockWriteGuard(self.clone()))
     }
 
@@ -222,10 +222,19 @@ impl<T: ?Sized> RwLock<T> {
         Ok(())
     }
 
+    /// Takes the lock to write if nobody holds it.
+    #[inline]
+    fn take_to_write(&self) -> Option<()> {
+        let me = holder();
+        self.word.with(|locked| enter_to_write(locked, me))
+    }
+
     #[inline]
     fn lock_to_write(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
-        let entry = Entry { list: WRITERS, place: QueueEnd::Back, tag: 0 };
-        let waited = self.word.wait_as(entry, interrupts, enter_to_write, || (), after_a_writer_gave_up);
+        let me = holder();
+        let entry = Entry { list: WRITERS, place: QueueEnd::Back, tag: me };
+        let section = |locked: &mut Locked| enter_to_write(locked, me);
+        let waited = self.word.wait_as(entry, interrupts, section, || (), after_a_writer_gave_up);
         waited.map(drop).map_err(|(interrupt, readers)| {
             readers.into_iter().for_each(Grants::give);
             interrupt
@@ -275,10 +284,10 @@ fn enter_to_read(locked: &mut Locked) -> Option<()> {
 }
 
 #[inline]
-fn enter_to_write(locked: &mut Locked) -> Option<()> {
+fn enter_to_write(locked: &mut Locked, me: u32) -> Option<()> {
     let free = locked.state.readers == 0 && !locked.state.written;
     if free {
-        (locked.state.written, locked.state.taken_at) = (true, here());
+        (locked.state.written, locked.state.writer) = (true, me);
     }
     free.then_some(())
 }
@@ -290,7 +299,7 @@ fn hand_to_writer(locked: &mut Locked) -> Option<Grant> {
         locked.state.written = false;
         return None;
     }
-    locked.state.taken_at = locked.first_address(WRITERS);
+    locked.state.writer = locked.first_tag(WRITERS).unwrap_or(0);
     let writer = locked.take_first(WRITERS);
     locked.state.written = writer.is_some();
     writer

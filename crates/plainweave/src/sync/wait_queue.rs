@@ -46,7 +46,7 @@ use std::ptr::{self, NonNull};
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::note::{Describe, Note, Object};
+use crate::fiber::note::{Asker, Describe, Note, Object};
 use crate::fiber::wait_link::{QueueEnd, Waiter};
 use crate::fiber::{self, Header, Reason};
 use crate::prefetch::prefetch_write;
@@ -62,8 +62,8 @@ use super::models::{self as threads, SpinLock};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts {
     pub(super) kind: &'static str,
-    /// [`here`] as its holder had it, or the address of the waiter that it was handed to.
-    pub(super) taken_at: Option<usize>,
+    /// Who took it, as [`holder`] gave it, if it is held.
+    pub(super) holder: Option<u32>,
     pub(super) counts: [(usize, &'static str); 3],
     /// The list whose last user is of interest to a waiter.
     pub(super) peers: usize,
@@ -82,17 +82,17 @@ struct Listed<'a, S, const LISTS: usize> {
 }
 
 impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
-    fn describe(&self, _: *const (), object: &mut Object) {
+    fn describe(&self, _: &Asker, object: &mut Object) {
         let facts = |locked: &mut Locked<S, LISTS>| {
             let facts = locked.state.facts(self.list);
             (facts, locked.lists[facts.peers].user)
         };
         let (facts, user) = self.queue.with(facts);
-        (object.kind, object.address, object.taken_at) = (facts.kind, ptr::from_ref(self.queue).addr(), facts.taken_at);
+        (object.kind, object.address, object.holder) = (facts.kind, ptr::from_ref(self.queue).addr(), facts.holder);
         let counts = facts.counts.iter().filter(|(_, what)| !what.is_empty());
         let mut about: Vec<_> = counts.map(|(count, what)| format!("{count} {what}")).collect();
         match user {
-            _ if facts.taken_at.is_some() => {}
+            _ if facts.holder.is_some() => {}
             NOBODY => {}
             THREAD => about.push("last used by a plain thread".to_owned()),
             fiber => about.push(format!("last used by fiber #{fiber}")),
@@ -102,11 +102,16 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
     }
 }
 
-/// Returns an address on the caller's stack, which tells a dump who it was and costs no more than an addition.
-#[inline(always)]
-pub(super) fn here() -> usize {
-    let place = std::mem::MaybeUninit::<u8>::uninit();
-    place.as_ptr().addr()
+/// Returns what a lock notes of whoever takes it, for dumps: the lower half of a fiber's number, or 0 for a plain
+/// thread. (Its address says less: a guard may be passed on, and the memory of a fiber that has ended is another's.)
+#[inline]
+pub(super) fn holder() -> u32 {
+    fiber::current().map_or(0, |me| me.id() as u32)
+}
+
+/// Returns the same of what [`caller`] gave.
+pub(super) fn holder_of(caller: usize) -> u32 {
+    if caller % 2 == 1 { (caller >> 1) as u32 } else { 0 }
 }
 
 /// A state and `LISTS` lists of waiters.
@@ -189,9 +194,9 @@ enum Granted {
     Thread(NonNull<ThreadWaiter>, threads::Entry),
 }
 
-/// Returns a number that no other fiber or plain thread has that runs now.
+/// Returns a number that no other fiber or plain thread has that runs now: an odd one for a fiber.
 pub(super) fn caller() -> usize {
-    fiber::current().map_or_else(threads::id, |me| ptr::from_ref(me).addr())
+    fiber::current().map_or_else(|| threads::id() << 1, |me| (me.id() as usize) << 1 | 1)
 }
 
 impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
@@ -344,12 +349,6 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
         // SAFETY: in the list, so in place; under the lock.
         let first = unsafe { list.first.as_ref() };
         first.map(|waiter| if list.home.is_null() { waiter.tag.get() } else { list.tag })
-    }
-
-    /// Returns the address of a list's first waiter, as [`here`] of a caller that is handed something.
-    #[inline]
-    pub(super) fn first_address(&self, list: usize) -> usize {
-        self.lists[list].first.addr()
     }
 
     /// Returns how the first waiter of a list entered it.

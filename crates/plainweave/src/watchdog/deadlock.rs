@@ -8,7 +8,8 @@
 //!
 //! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after the last worker has
 //! fallen asleep, sleeps with a timeout instead of without one, once; then it asks for all fibers, as a dump does
-//! (`sched/inspect`), and stops at the first that waits for something from outside.
+//! (`sched/inspect`), and stops at the first that waits for something from outside. Meanwhile it notices no stalls, so
+//! it gives up when workers are busy again. Names are resolved on the thread that calls the program's function.
 //!
 //! # How certain
 //! Fibers that wait for each other in a circle (locks, joins, scopes) wait for ever: [`Deadlock::cycle`]. Who holds a
@@ -29,15 +30,19 @@ use super::unwind::Tables;
 use crate::fiber::Reason;
 use crate::fiber::note::Object;
 use crate::fiber::saved::SavedStack;
-use crate::sched::inspect::{Does, View, Wait, name_holder};
+use crate::sched::inspect::{Ask, Does, Stacks, View, Wait, name_holder};
 use crate::sched::pool::PoolShared;
 
 /// How long nothing has run before fibers are looked at.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(2);
+/// How long to wait for workers that say nothing and do not fall asleep: they are busy again.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Fibers that are reported; others are counted.
 const MOST: usize = 32;
+/// Fibers that are reported of those that one waits for.
+const MOST_AWAITED: usize = 1000;
 /// Calls of each that are reported.
 const MOST_FRAMES: usize = 12;
 
@@ -97,7 +102,7 @@ pub(crate) fn print_certain() -> OnDeadlock {
 impl Deadlock {
     /// Returns whether nobody can wake these fibers, except by cancelling them: some of them wait for each other in a
     /// circle, or the process has no other threads. (A guard that was passed to another fiber or thread counts for the
-    /// fiber that took the lock.)
+    /// fiber that took the lock, until that ends.)
     #[must_use]
     pub fn is_certain(&self) -> bool {
         !self.cycle.is_empty() || self.other_threads == Some(0)
@@ -108,9 +113,18 @@ impl Deadlock {
 enum Look {
     /// Something can still come.
     Fine,
-    /// A job of the blocking pool runs, and its end wakes nobody.
+    /// A job of the blocking pool runs, and its end wakes nobody; or workers were busy.
     Later,
-    Stuck(Deadlock),
+    Stuck(Found),
+}
+
+/// A deadlock, without the places in the code.
+struct Found {
+    /// The first of them.
+    fibers: Vec<Stuck>,
+    count: usize,
+    cycle: Vec<u64>,
+    other_threads: Option<usize>,
 }
 
 /// The watchdog's part.
@@ -120,24 +134,31 @@ pub(super) struct Deadlocks {
     quiet: Option<(u64, Instant)>,
     /// The number of switches at the last look.
     looked: Option<u64>,
-    tables: Tables,
 }
 
 impl Deadlocks {
     pub(super) fn new(on_deadlock: Option<OnDeadlock>) -> Self {
-        Self { on_deadlock, quiet: None, looked: None, tables: Tables::default() }
+        Self { on_deadlock, quiet: None, looked: None }
+    }
+
+    /// Returns whether deadlocks are reported.
+    pub(super) fn are_reported(&self) -> bool {
+        self.on_deadlock.is_some()
+    }
+
+    /// Returns whether there is reason for a look, if all workers sleep: somebody waits, and fibers have run since the
+    /// last one.
+    pub(super) fn has_reason(&self, pool: &PoolShared) -> bool {
+        self.are_reported() && pool.callers.load(Ordering::Relaxed) > 0 && self.looked != Some(switches(pool))
     }
 
     /// Looks if it is time, after all workers have fallen asleep. Returns when to call it again if they sleep on.
     pub(super) fn look_if_due(&mut self, pool: &PoolShared) -> Option<Instant> {
         let on_deadlock = self.on_deadlock.clone()?;
-        if pool.callers.load(Ordering::Relaxed) == 0 {
+        if !self.has_reason(pool) {
             return None;
         }
         let now_switches = switches(pool);
-        if self.looked == Some(now_switches) {
-            return None;
-        }
         let since = match self.quiet {
             Some((at, since)) if at == now_switches => since,
             _ => {
@@ -155,97 +176,124 @@ impl Deadlocks {
                 return Some(Instant::now() + GRACE);
             }
             Look::Fine => {}
-            Look::Stuck(deadlock) => {
+            Look::Stuck(found) => {
                 // The program's function may take its time, and wake fibers, which need the watchdog.
                 let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
-                let _ = thread.spawn(move || (on_deadlock.0)(&deadlock));
+                let _ = thread.spawn(move || (on_deadlock.0)(&found.named()));
             }
         }
         self.looked = Some(now_switches);
         None
     }
 
-    fn look(&mut self, pool: &PoolShared, switches_before: u64) -> Look {
+    fn look(&self, pool: &PoolShared, switches_before: u64) -> Look {
         if pool.is_closing() || pool.idle_connections() > 0 {
             return Look::Fine;
         }
         if pool.blocking.is_busy() {
             return Look::Later;
         }
-        let (mut stuck, mut headers, mut fine) = (Vec::new(), HashMap::new(), false);
-        let inspected = pool.inspect(false, Instant::now() + LIMIT, |view| {
-            headers.insert(view.address, view.id);
+        let (mut stuck, mut numbers, mut fine) = (Vec::new(), HashMap::new(), false);
+        let inspected = pool.inspect(&ask(Stacks::Nobodys), |view| {
+            numbers.insert(view.id as u32, view.id);
             match Stuck::of(view) {
                 Some(fiber) => stuck.push(fiber),
                 None => fine = true,
             }
             !fine
         });
-        if fine || inspected.cut || !inspected.silent.is_empty() || stuck.is_empty() {
+        if !fine && (inspected.cut || !inspected.silent.is_empty()) {
+            return Look::Later;
+        }
+        if fine || stuck.is_empty() {
             return Look::Fine;
         }
         for fiber in &mut stuck {
             if let Some(object) = &mut fiber.object {
-                name_holder(object, |address| headers.get(&address).copied());
+                name_holder(object, |half| numbers.get(&half).copied());
             }
         }
         // Children elsewhere, or another runtime's fiber: that may go on.
         let elsewhere = |fiber: &Stuck| {
             fiber.reason != Reason::Sync && fiber.object.as_ref().is_some_and(|object| object.unknown > 0)
         };
-        if stuck.iter().any(elsewhere) || pool.live() != stuck.len() as u64 || !self.still_quiet(pool, switches_before)
-        {
+        if stuck.iter().any(elsewhere) || pool.live() != stuck.len() as u64 {
             return Look::Fine;
         }
-        Look::Stuck(self.report(pool, stuck))
-    }
-
-    /// Returns whether nothing has run. Workers that have described their fibers fall asleep again.
-    fn still_quiet(&self, pool: &PoolShared, switches_before: u64) -> bool {
-        let end = Instant::now() + GRACE;
-        loop {
-            if switches(pool) != switches_before || pool.is_stopping() {
-                return false;
-            }
-            if (0..pool.workers.len()).all(|id| pool.is_asleep(id)) {
-                return switches(pool) == switches_before;
-            }
-            if Instant::now() >= end {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        match still_quiet(pool, switches_before) {
+            Some(true) => Look::Stuck(Found::new(pool, stuck)),
+            Some(false) => Look::Fine,
+            None => Look::Later,
         }
     }
+}
 
-    fn report(&mut self, pool: &PoolShared, mut stuck: Vec<Stuck>) -> Deadlock {
+/// Returns whether nothing has run; `None` if workers do not fall asleep again after they have described their fibers.
+fn still_quiet(pool: &PoolShared, switches_before: u64) -> Option<bool> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if switches(pool) != switches_before || pool.is_stopping() {
+            return Some(false);
+        }
+        if (0..pool.workers.len()).all(|id| pool.is_asleep(id)) {
+            return Some(switches(pool) == switches_before);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns what is asked of fibers.
+fn ask(stacks: Stacks) -> Ask {
+    // All children of a scope: any of them may be part of a circle.
+    Ask { stacks, children: usize::MAX, deadline: Instant::now() + LIMIT, patience: PATIENCE }
+}
+
+impl Found {
+    fn new(pool: &PoolShared, mut stuck: Vec<Stuck>) -> Self {
         let cycle = cycle(&stuck);
         let positions: HashMap<u64, usize> = cycle.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         stuck.sort_by_key(|fiber| (positions.get(&fiber.id).copied().unwrap_or(usize::MAX), fiber.id));
         let count = stuck.len();
         stuck.truncate(MOST);
-        // Only now, because a copy of each fiber's stack takes memory, and few are shown.
-        pool.inspect(true, Instant::now() + LIMIT, |view| {
+        // Only now, because a copy of each fiber's stack takes time and memory, and few are shown.
+        let stacks = Stacks::Of(stuck.iter().map(|fiber| fiber.id).collect());
+        pool.inspect(&Ask { children: 0, ..ask(stacks) }, |view| {
             let shown = stuck.iter_mut().find(|fiber| fiber.id == view.id);
             if let (Some(fiber), Does::Waits(wait)) = (shown, view.does) {
                 fiber.stack = wait.stack;
             }
             true
         });
-        let fibers = stuck.into_iter().map(|fiber| self.named(fiber)).collect();
-        Deadlock { fibers, count, cycle, other_threads: other_threads(pool) }
+        stuck.iter_mut().filter_map(|fiber| fiber.object.as_mut()).for_each(|object| {
+            object.unknown += object.fibers.len().saturating_sub(MOST_AWAITED);
+            object.fibers.truncate(MOST_AWAITED);
+        });
+        Self { fibers: stuck, count, cycle, other_threads: other_threads(pool) }
     }
 
-    fn named(&mut self, fiber: Stuck) -> StuckFiber {
+    /// Finds the places in the code, which may read the program's file.
+    fn named(self) -> Deadlock {
+        let mut tables = Tables::default();
+        let fibers = self.fibers.into_iter().map(|fiber| fiber.named(&mut tables)).collect();
+        Deadlock { fibers, count: self.count, cycle: self.cycle, other_threads: self.other_threads }
+    }
+}
+
+impl Stuck {
+    fn named(self, tables: &mut Tables) -> StuckFiber {
         let resolve = |SavedStack { instruction, stack, frame, copy }| {
-            let addresses = self.tables.addresses(&Sample { fiber: None, instruction, stack, frame, copy });
+            let addresses = tables.addresses(&Sample { fiber: None, instruction, stack, frame, copy });
             let mut found = frames(&addresses, true);
             cut_nameless_end(&mut found);
             super::print::keep_own(&mut found);
             found.truncate(MOST_FRAMES);
             found
         };
-        let frames = fiber.stack.map(resolve).unwrap_or_default();
-        StuckFiber { id: fiber.id, name: fiber.name, reason: fiber.reason, object: fiber.object, frames }
+        let frames = self.stack.map(resolve).unwrap_or_default();
+        StuckFiber { id: self.id, name: self.name, reason: self.reason, object: self.object, frames }
     }
 }
 

@@ -95,6 +95,9 @@ const AGAIN: u32 = 10;
 const INTERRUPTION: Duration = Duration::from_micros(100);
 /// Scans that find all workers asleep before the watchdog sleeps too.
 const QUIET: u32 = 3;
+/// Longest interval between two scans where deadlocks are reported: while workers are awake, and once all sleep.
+const UNTIL_QUIET: Duration = Duration::from_millis(500);
+const WHILE_QUIET: Duration = Duration::from_millis(50);
 /// Connections per call of poll(2); the others follow in later rounds.
 const MOST: usize = 2048;
 
@@ -187,7 +190,8 @@ impl Watchdog {
                 let sleeps = || self.is_quiet() && !pool.is_stopping();
                 match again {
                     Some(time) => pool.watchdog_bell.sleep_until(time, sleeps),
-                    None => pool.watchdog_bell.sleep(sleeps),
+                    // A caller that begins to wait for fibers that are stuck already gives a reason to look.
+                    None => pool.watchdog_bell.sleep(|| sleeps() && !self.deadlocks.has_reason(&pool)),
                 }
                 if again.is_some() && self.is_quiet() {
                     continue; // Its time has come.
@@ -195,9 +199,16 @@ impl Watchdog {
                 quiet = 0;
                 continue;
             }
-            std::thread::park_timeout(self.period(Instant::now()));
+            std::thread::park_timeout(self.pause(quiet > 0));
         }
         self.spares.into_threads()
+    }
+
+    /// Returns how long to wait until the next scan.
+    fn pause(&self, is_quiet: bool) -> Duration {
+        let most = if is_quiet { WHILE_QUIET } else { UNTIL_QUIET };
+        let period = self.period(Instant::now());
+        if self.deadlocks.are_reported() { period.min(most) } else { period }
     }
 
     fn period(&self, now: Instant) -> Duration {

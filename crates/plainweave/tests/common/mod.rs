@@ -298,7 +298,7 @@ impl Counts {
 }
 
 /// The variable that tells a test that it is the child.
-const CHILD: &str = "PLAINWEAVE_TEST_CHILD";
+pub const CHILD: &str = "PLAINWEAVE_TEST_CHILD";
 
 /// Whether this process was started by [`in_child`] for `part`.
 pub fn is_child(part: &str) -> bool {
