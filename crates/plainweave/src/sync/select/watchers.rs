@@ -88,9 +88,10 @@ impl<T, W> Watchers<T, W> {
         None
     }
 
+    /// Returns whether none waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
     }
 
     /// Takes all off, because something has changed: each must look, for whoever looks first may not take it.
