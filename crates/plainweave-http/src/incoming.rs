@@ -17,7 +17,7 @@ use crate::{Error, RequestLimits, Transport};
 /// Reads at least this long go past the connection's buffer, straight into the handler's.
 const DIRECT: usize = 4 << 10;
 /// What a handler left of a body is read and dropped up to this length; a longer rest costs the connection.
-const MAX_DRAINED: u64 = 64 << 10;
+pub(crate) const MAX_DRAINED: u64 = 64 << 10;
 
 /// The body of the request at hand. It holds the link, for reading may first have to send.
 pub(crate) struct Incoming<'a, 'l, S> {

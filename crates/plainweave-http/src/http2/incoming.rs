@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode};
 use super::shared::Shared;
 use super::wait::{failed, ready};
 use crate::head::{Framing, RequestHead};
+use crate::incoming::MAX_DRAINED;
 use crate::link::Pace;
 use crate::request::RequestBody;
 use crate::writer::may_trail;
@@ -49,9 +50,23 @@ impl<'a> Incoming<'a> {
         Ok(Self { stream, shared, data, received: 0, announced, limits, pace, trailers, done, error: None })
     }
 
-    /// Ends the body after its handler. Returns the error that it met.
-    pub(super) fn finish(self) -> (Option<Error>, RequestLimits) {
-        (self.error, self.limits)
+    /// Ends the body for its handler. Returns the error that it met.
+    pub(super) fn finish(&mut self) -> (Option<Error>, RequestLimits) {
+        (self.error.take(), self.limits)
+    }
+
+    /// Takes what the client still sends after its answer, if that is little: otherwise the stream is reset, and some
+    /// clients take that for a failure.
+    pub(super) fn drain(&mut self) {
+        let mut dropped = 0;
+        while dropped < MAX_DRAINED && self.fill().is_ok_and(|more| more) {
+            let len = self.data.len();
+            self.data.clear();
+            if self.stream.flow_control().release_capacity(len).is_err() {
+                return;
+            }
+            dropped += len as u64;
+        }
     }
 
     /// Waits for data. False: the body is complete.

@@ -80,7 +80,9 @@ impl<H: Handler> Answer<'_, H> {
         }
         self.shared.count();
         let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
-        self.outgoing.send(response, head_only).map(|()| panic)
+        self.outgoing.send(response, head_only)?;
+        body.drain();
+        Ok(panic)
     }
 
     /// Tells the client of an error where it can be told, and the hooks of the exchange.
