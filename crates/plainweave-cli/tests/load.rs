@@ -314,6 +314,28 @@ fn a_server_that_was_away_gets_its_connections_back() {
     assert_eq!(result.figure("reconnects"), 4.0, "{}", result.0);
 }
 
+/// A number of requests ends a run when no server answers any more, not when one of two is gone.
+#[test]
+fn a_server_that_is_gone_leaves_the_requests_to_the_others() {
+    let gone = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            // The probe, and the connection.
+            let kept: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
+            drop((listener, kept));
+        });
+        address
+    };
+    let there =
+        server(|mut stream, _| while request(&mut stream).is_some() && stream.write_all(OK.as_bytes()).is_ok() {});
+    let urls = [gone, there].map(|address| format!("http://{address}/"));
+    let args = ["http", &urls[0], &urls[1], "-c", "2", "--rate", "200", "-n", "400", "--timeout", "200ms"];
+    let more = ["--workers", "1", "--json", "--max-errors", "0.5", "--min-rate", "0"];
+    let result = Figures::of(0, &[&args[..], &more].concat());
+    assert!(result.figure("ok") >= 200.0, "{}", result.0);
+}
+
 #[test]
 fn a_server_that_is_down_is_tried_later_and_later() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

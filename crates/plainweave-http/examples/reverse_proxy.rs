@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plainweave_http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use plainweave_http::{Body, Framing, Handler, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode};
 use ureq::config::AutoHeaderValue;
@@ -51,6 +51,10 @@ fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Resul
     *asked.method_mut() = head.method().clone();
     let mut fields = head.to_header_map();
     drop_hops(&mut fields);
+    // HTTP/2 has it in another place.
+    if let (false, Some(host)) = (fields.contains_key(HOST), head.host()) {
+        fields.insert(HOST, HeaderValue::from_str(host).map_err(ureq::http::Error::from)?);
+    }
     if let Some(peer) = request.peer() {
         let peer = HeaderValue::from_str(&peer.ip().to_string()).map_err(ureq::http::Error::from)?;
         fields.insert("x-forwarded-for", peer);

@@ -29,6 +29,14 @@ pub trait NonBlocking {
     /// [`io::ErrorKind::WouldBlock`]: there is no room. Any other is the stream's.
     fn try_write(&mut self, buf: &[u8]) -> io::Result<usize>;
 
+    /// Sends what `try_write` has taken and the stream still holds, as TLS may.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: there is no room for all of it. Any other is the stream's.
+    fn push(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Waits until one of the things that `wait` names has come; may return sooner.
     ///
     /// # Errors

@@ -256,6 +256,7 @@ impl<P: Protocol> Start<'_, P> {
             depth: plan.depth,
             open_loop: plan.pace.is_open(),
             unbounded: plan.duration.is_none(),
+            failing_since: Cell::new(None),
             worker: self.worker,
             pieces: self.pieces.clone(),
             stop: self.stop.clone(),
@@ -322,8 +323,10 @@ struct Lane<P: Protocol> {
     timeout: u64,
     depth: usize,
     open_loop: bool,
-    /// Only the number of requests ends it: a target that is gone must end it too.
+    /// Only the number of requests ends it: targets that are all gone must end it too.
     unbounded: bool,
+    /// Since when no connection has got an answer: when the first request that failed then was due.
+    failing_since: Cell<Option<u64>>,
     worker: usize,
     pieces: mpsc::Sender<Piece>,
     stop: Arc<AtomicBool>,
@@ -342,8 +345,6 @@ struct Driver<P: Protocol> {
     pause: Duration,
     /// Open loop: it could not be made.
     away: Option<Away>,
-    /// When this connection last worked.
-    worked: u64,
 }
 
 /// A connection of an open loop that could not be made.
@@ -450,7 +451,7 @@ impl<P: Protocol> Lane<P> {
     fn drive(&self, server: Option<usize>, connection: Option<P::Connection>) {
         let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
         let (memory, pause) = (P::Memory::default(), PAUSE.0);
-        let mut driver = Driver { connection, server, memory, starts, now, pause, away: None, worked: now };
+        let mut driver = Driver { connection, server, memory, starts, now, pause, away: None };
         while self.take(&mut driver.starts, &mut driver.now) {
             let mut goes_on = self.request(&mut driver);
             while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
@@ -491,7 +492,8 @@ impl<P: Protocol> Lane<P> {
             time::with_deadline(self.at(deadline), || self.ask(driver))
         };
         let Err(failure) = result else {
-            (driver.worked, driver.pause) = (driver.now, PAUSE.0);
+            driver.pause = PAUSE.0;
+            self.failing_since.set(None);
             return true;
         };
         driver.memory = P::Memory::default();
@@ -503,7 +505,9 @@ impl<P: Protocol> Lane<P> {
             return false;
         }
         self.fail(&driver.starts, failure, driver.now);
-        if self.unbounded && driver.now - driver.worked > self.timeout {
+        let since = self.failing_since.get().unwrap_or(driver.starts[0]);
+        self.failing_since.set(Some(since));
+        if self.unbounded && driver.now.saturating_sub(since) > self.timeout {
             self.schedule.borrow_mut().stop();
         }
         self.back_off(driver, failure);

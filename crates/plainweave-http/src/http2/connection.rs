@@ -292,15 +292,24 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         let mut room = false;
         loop {
             let mut pipe = self.pipe.lock();
-            if pipe.out().is_empty() {
+            let sent = match pipe.out() {
+                [] => self.stream.push().map(|()| None),
+                rest => self.stream.try_write(rest).map(Some),
+            };
+            if let Ok(None) = sent {
                 self.sending = None;
                 return Ok(room);
             }
             let sending = self.sending.get_or_insert_with(|| Sending::new(limits));
-            match self.stream.try_write(pipe.out()) {
+            match sent {
                 Ok(len) => {
+                    let len = len.unwrap_or(0);
                     room |= pipe.sent(len);
                     sending.progress(len);
+                    // An answer leaves; answers to pings are silence.
+                    if self.engine.has_streams() {
+                        *self.idle = Instant::now();
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return sending.left().map(|_| room);
@@ -329,7 +338,9 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     }
 
     fn has_nothing(&self) -> bool {
-        self.streams.is_empty() && !self.engine.has_streams() && self.pipe.lock().out().is_empty()
+        // Not while something is sent that was taken already.
+        let unsent = self.sending.is_some();
+        self.streams.is_empty() && !unsent && !self.engine.has_streams() && self.pipe.lock().out().is_empty()
     }
 
     fn is_idle(&self) -> bool {
@@ -342,6 +353,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Waits for the client and the requests. `idle`: for how long, if there are none.
     fn wait(&mut self, idle: Duration) -> Result<(), Error> {
         let limits = self.server.limits();
+        let has_nothing = self.has_nothing();
         let pipe = self.pipe.lock();
         let mut limit = if self.streams.is_empty() { idle } else { Duration::MAX };
         // Of what belongs to a request, the request's own limits know.
@@ -355,12 +367,12 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             let slow = || Error::timeout(None, "the head of a request, or another frame, arrives too slowly");
             limit = limit.min(left.filter(|left| !left.is_zero()).ok_or_else(slow)?);
         }
-        if let Some(since) = self.drains.filter(|_| self.streams.is_empty()) {
+        if let Some(since) = self.drains.filter(|_| has_nothing) {
             limit = limit.min(limits.linger_timeout.saturating_sub(since.elapsed()));
         }
         let mut wait = Wait::new(&self.shared.wakeups, limit);
         wait.reads = !pipe.ended && pipe.is_drained();
-        wait.writes = !pipe.out().is_empty();
+        wait.writes = !pipe.out().is_empty() || self.sending.is_some();
         drop(pipe);
         if let Some(sending) = self.sending.as_mut().filter(|_| wait.writes) {
             wait.limit = limit.min(sending.left()?);

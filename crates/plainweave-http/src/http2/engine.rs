@@ -133,11 +133,13 @@ pub(super) fn send_last(stream: &mut dyn NonBlocking, pipe: &Pipe, shared: &Shar
     let deadline = Instant::now() + limit;
     loop {
         let mut pipe = pipe.lock();
-        if pipe.out().is_empty() {
-            return;
-        }
-        match stream.try_write(pipe.out()) {
-            Ok(len) => drop(pipe.sent(len)),
+        let sent = match pipe.out() {
+            [] => stream.push().map(|()| None),
+            rest => stream.try_write(rest).map(Some),
+        };
+        match sent {
+            Ok(None) => return,
+            Ok(Some(len)) => drop(pipe.sent(len)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 drop(pipe);
                 let left = deadline.saturating_duration_since(Instant::now());

@@ -52,7 +52,13 @@ impl<'a> Incoming<'a> {
 
     /// Ends the body for its handler. Returns the error that it met.
     pub(super) fn finish(&mut self) -> (Option<Error>, RequestLimits) {
+        self.pace.resume();
         (self.error.take(), self.limits)
+    }
+
+    /// Returns whether any of it has come, or all of nothing.
+    pub(super) fn has_begun(&self) -> bool {
+        self.done || self.received > 0
     }
 
     /// Takes what the client still sends after its answer, if that is little: otherwise the stream is reset, and some

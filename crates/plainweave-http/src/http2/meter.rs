@@ -87,7 +87,8 @@ impl Meter {
                 self.reset.push(u32::from_be_bytes(id) & 0x7fff_ffff);
             }
             _ => {
-                self.control.earn(std::mem::take(&mut self.data) / DATA_PER_FRAME);
+                self.control.earn(self.data / DATA_PER_FRAME);
+                self.data %= DATA_PER_FRAME;
                 self.control.spend();
             }
         }

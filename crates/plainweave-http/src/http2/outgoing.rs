@@ -238,7 +238,7 @@ impl Sink for Outgoing<'_> {
 }
 
 /// Fields that mean something between two ends of a connection of HTTP/1 (RFC 9113, 8.2.2), and those that are ours.
-const OF_CONNECTIONS: [HeaderName; 7] = [
+const OF_CONNECTIONS: [HeaderName; 8] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::TRANSFER_ENCODING,
@@ -246,4 +246,5 @@ const OF_CONNECTIONS: [HeaderName; 7] = [
     header::TRAILER,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
 ];

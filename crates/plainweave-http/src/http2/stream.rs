@@ -48,14 +48,25 @@ struct Answer<'a, H> {
     started: Option<Instant>,
 }
 
-impl<H: Handler> Answer<'_, H> {
+impl<'a, H: Handler> Answer<'a, H> {
     fn run(&mut self, head: &RequestHead<'_>, body: RecvStream) {
-        let done = self.answer(head, body);
+        let mut rest = None;
+        let done = self.answer(head, body, &mut rest);
         self.end(Some(head), done);
+        self.permit = None;
+        if let Some(mut rest) = rest {
+            rest.drain();
+        }
     }
 
-    /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed.
-    fn answer(&mut self, head: &RequestHead<'_>, body: RecvStream) -> Result<Option<Error>, Error> {
+    /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed. `rest` gets a body of
+    /// which more may come.
+    fn answer(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: RecvStream,
+        rest: &mut Option<Incoming<'a>>,
+    ) -> Result<Option<Error>, Error> {
         let head_only = *head.method() == Method::HEAD;
         match self.server.admit() {
             Some(permit) => self.permit = permit,
@@ -80,9 +91,11 @@ impl<H: Handler> Answer<'_, H> {
         }
         self.shared.count();
         let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
-        self.outgoing.send(response, head_only)?;
-        body.drain();
-        Ok(panic)
+        let sent = self.outgoing.send(response, head_only).map(|()| panic);
+        if sent.is_ok() && (body.has_begun() || !head.expects_continue()) {
+            *rest = Some(body);
+        }
+        sent
     }
 
     /// Tells the client of an error where it can be told, and the hooks of the exchange.

@@ -39,6 +39,11 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
         Ok(taken)
     }
 
+    fn push(&mut self) -> io::Result<()> {
+        let (stream, engine, _) = self.opened()?;
+        send_now(stream, engine)
+    }
+
     fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
         if wait.reads && self.holds_input() {
             return Ok(());

@@ -119,8 +119,9 @@ fn free_aged() {
     loop {
         let mut surplus: Vec<Block> = {
             let mut shared = shared();
-            let count = shared.aged.min(BATCH);
+            let count = shared.aged.min(BATCH).min(shared.free.len().saturating_sub(KEPT));
             if count == 0 {
+                shared.aged = 0;
                 shared.freeing = false;
                 return;
             }

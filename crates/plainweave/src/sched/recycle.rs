@@ -9,6 +9,8 @@ use crate::stack::{Left, Stack, StackCache};
 
 /// How often a worker looks for stacks and blocks that are no longer used, while there are any.
 const TIDY_NS: u64 = 150_000_000;
+/// Looks after the last fiber's end, at least.
+const TIDY_ROUNDS: u8 = 3;
 /// How many stacks it cools at a time, 50 us, and after what time the next ones.
 const AT_A_TIME: usize = 32;
 const NEXT_NS: u64 = 1_000_000;
@@ -19,14 +21,14 @@ const NEXT_NS: u64 = 1_000_000;
 pub(crate) struct Recycler {
     stacks: RefCell<StackCache>,
     blocks: RefCell<fiber_local::Cache>,
-    /// Whether there may be something to tidy, and when to look next.
-    tidy: Cell<(bool, u64)>,
+    /// How often to look at least for something to tidy, and when to look next.
+    tidy: Cell<(u8, u64)>,
 }
 
 impl Recycler {
     pub(crate) fn new(pool: &PoolShared) -> Self {
         let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
-        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((false, 0)) }
+        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
     }
 
     /// Returns a stack and perhaps a block for a fiber that starts; `size` is that of its stack, 0 for the pool's.
@@ -57,7 +59,7 @@ impl Recycler {
     pub(crate) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
         if let Some(stack) = stack {
             self.put_stack(pool, stack, size);
-            self.tidy.set((true, self.tidy.get().1));
+            self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
         }
         if let Some(block) = block {
             self.blocks.borrow_mut().put(block);
@@ -76,22 +78,22 @@ impl Recycler {
     #[inline]
     pub(crate) fn tidy(&self, pool: &PoolShared, now: u64) -> Option<u64> {
         match self.tidy.get() {
-            (false, _) => None,
-            (true, next) if now < next => Some(next),
-            (true, _) => self.tidy_now(pool, now),
+            (0, _) => None,
+            (_, next) if now < next => Some(next),
+            (rounds, _) => self.tidy_now(pool, rounds, now),
         }
     }
 
     #[cold]
-    fn tidy_now(&self, pool: &PoolShared, now: u64) -> Option<u64> {
+    fn tidy_now(&self, pool: &PoolShared, rounds: u8, now: u64) -> Option<u64> {
         let stacks = pool.stacks.tidy(AT_A_TIME);
         let blocks = pool.storage == Storage::Own && fiber_local::tidy();
-        let next = match stacks {
-            Left::More => Some(now + NEXT_NS),
-            Left::Nothing if !blocks => None,
-            _ => Some(now + TIDY_NS),
+        let (rounds, next) = match stacks {
+            Left::More => (rounds, now + NEXT_NS),
+            Left::Nothing if !blocks => (rounds - 1, now + TIDY_NS),
+            _ => (rounds, now + TIDY_NS),
         };
-        self.tidy.set((next.is_some(), next.unwrap_or(now + TIDY_NS)));
-        next
+        self.tidy.set((rounds, next));
+        (rounds > 0).then_some(next)
     }
 }

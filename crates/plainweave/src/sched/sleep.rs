@@ -75,7 +75,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             self.settle();
             return;
         }
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, ctx.last_reading()));
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
         self.publish_counts(self.stride.get() - self.budget.get());
         self.budget.set(self.stride.get());
         self.sleep(next.map_or(Wait::Forever, Wait::Until), || {

@@ -191,7 +191,7 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
             return self.resume(task);
         }
         self.close_if_requested();
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.recycler.tidy(pool, ctx.last_reading()));
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
         self.publish_counts(0);
         self.role().sleeps.store(true, Ordering::SeqCst);
         self.sleep(next.map_or(Wait::Forever, Wait::Until), || {

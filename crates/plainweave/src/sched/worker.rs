@@ -64,6 +64,15 @@ pub(crate) enum TimerTarget {
     IdleConn(NonNull<IdleConn>),
 }
 
+/// More timers are due than fit into a turn.
+#[derive(Clone, Copy)]
+struct Storm {
+    /// The processor time up to which timers were fired for it (see [`TIMER_NS`]).
+    fired_until: u64,
+    /// When it was read last: that is a system call, so not at each turn.
+    read: u64,
+}
+
 /// The part of a worker that fibers, timers and completions use.
 ///
 /// Context: its thread only.
@@ -83,8 +92,8 @@ pub(crate) struct WorkerCtx {
     pub(super) policy: Rc<dyn PushLocal>,
     /// The clock at the last turn.
     clock: Cell<u64>,
-    /// The processor time up to which timers were fired for it, while some are left (see [`TIMER_NS`]).
-    timers_since: Cell<u64>,
+    /// While its turns leave timers that are due.
+    storm: Cell<Option<Storm>>,
     /// Where it records what it does, if the pool has a recorder.
     pub(super) lane: Option<Box<Lane>>,
 }
@@ -183,9 +192,11 @@ impl WorkerCtx {
         self.policy.set_now(now);
         self.clock.set(now);
         self.fire_timers(&io, now, wait);
+        // Not in a storm, in which other fibers are short of time already.
+        let busy = wait == Wait::No && !io.timers.borrow().is_behind();
         drop(io);
-        if wait == Wait::No {
-            self.recycler.tidy(&self.pool, now);
+        if busy {
+            self.tidy(now);
         }
     }
 }
@@ -193,25 +204,37 @@ impl WorkerCtx {
 impl WorkerCtx {
     /// Fires timers that are due, and leaves some for the next turn if they are many: see [`TIMER_NS`].
     fn fire_timers(&self, io: &IoState, now: u64, wait: Wait) {
-        let behind = io.timers.borrow().is_behind();
+        // The watchdog may have left some too: then the worker begins here.
+        let behind = io.timers.borrow().is_behind() && self.storm.get().is_some();
         let least = match wait {
             Wait::No if behind => 0,
             Wait::No => TIMERS,
             _ => TIMERS_IDLE,
         };
-        let earned = if behind { self.earn_timers(io) } else { 0 };
+        let earned = if behind { self.earn_timers(io, now) } else { 0 };
         self.io_cx(io).expire(now, earned.max(least));
-        if !behind && io.timers.borrow().is_behind() {
-            self.timers_since.set(io.driver.borrow().processor_time());
+        if !io.timers.borrow().is_behind() {
+            self.storm.set(None);
+        } else if !behind {
+            self.storm.set(Some(Storm { fired_until: io.driver.borrow().processor_time(), read: now }));
         }
     }
 
+    /// Returns how many timers the processor time has earned since some were last fired for it.
     #[cold]
-    fn earn_timers(&self, io: &IoState) -> usize {
-        let since = self.timers_since.get();
-        let earned = io.driver.borrow().processor_time().saturating_sub(since) / TIMER_NS;
-        self.timers_since.set(since + earned * TIMER_NS);
+    fn earn_timers(&self, io: &IoState, now: u64) -> usize {
+        let Some(storm) = self.storm.get().filter(|storm| now.saturating_sub(storm.read) >= 4 * TIMER_NS) else {
+            return 0;
+        };
+        let earned = io.driver.borrow().processor_time().saturating_sub(storm.fired_until) / TIMER_NS;
+        self.storm.set(Some(Storm { fired_until: storm.fired_until + earned * TIMER_NS, read: now }));
         earned as usize
+    }
+
+    /// Gives back a little of what ended fibers have left, if it is time to; returns when to come again. Not on virtual
+    /// time, which a sleep until then would drive on.
+    pub(super) fn tidy(&self, now: u64) -> Option<u64> {
+        if self.pool.virtual_time { None } else { self.recycler.tidy(&self.pool, now) }
     }
 }
 
@@ -287,7 +310,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             pinned: RefCell::default(),
             policy: policy.clone(),
             clock: Cell::new(0),
-            timers_since: Cell::new(0),
+            storm: Cell::new(None),
             lane: pool.recorder.as_ref().map(|recorder| Box::new(recorder.lane(id))),
             pool,
         };

@@ -202,10 +202,11 @@ impl Deadlocks {
             }
             !fine
         });
-        if !fine && (inspected.cut || !inspected.silent.is_empty()) {
+        if !fine && !inspected.silent.is_empty() {
             return Look::Later;
         }
-        if fine || stuck.is_empty() {
+        // Cut: too many to look at.
+        if fine || inspected.cut || stuck.is_empty() {
             return Look::Fine;
         }
         for fiber in &mut stuck {
