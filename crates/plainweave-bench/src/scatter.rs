@@ -12,6 +12,8 @@ const LEFT: f64 = 60.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 const RIGHT: f64 = 20.0;
+/// Room for the last panel's labels.
+const OVERHANG: f64 = 60.0;
 
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#334}\
@@ -53,7 +55,7 @@ pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
     let (width, height) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM);
     let mut svg = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {height}' role='img'><style>{STYLE}</style>",
-        width * panels.len() as f64
+        width * panels.len() as f64 + OVERHANG
     );
     for (n, panel) in panels.iter().enumerate() {
         let _ = write!(svg, "<g transform='translate({},0)'>", width * n as f64);
