@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::experiment::{Experiment, NO_POOLS, PLAIN};
 use super::ledger::{Ledger, Outcome};
 use super::packets::Template;
-use super::parameters::{Case, Key, Plan, Table, case, count, decimal, within, word};
+use super::parameters::{Case, Key, Plan, Table, case, count, decimal, in_flight, within, word};
 use super::room::{Room, Spread, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -31,12 +31,7 @@ impl Table for Bimodal {
         word("wait", &["block", "suspend"], "Whether a sleep holds up its thread"),
         word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
         count("side", "1", (1, 1000), "Workers of that pool, out of all"),
-        count(
-            "in-flight",
-            "0",
-            (0, 1_000_000),
-            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
-        ),
+        in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 

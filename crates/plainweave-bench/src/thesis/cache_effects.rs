@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, word};
+use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
 use super::room::{Room, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -26,12 +26,7 @@ impl Table for CacheEffects {
         count("chain", "10", (1, 10_000), "Tasks of a packet, one after the other"),
         count("reads", "21", (1, 100_000), "Reads of each task"),
         word("access", &["random", "sequential"], "Where they read"),
-        count(
-            "in-flight",
-            "0",
-            (0, 1_000_000),
-            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
-        ),
+        in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
 use super::metrics::Figure;
-use super::parameters::{Case, Key, Plan, Table, case, count};
+use super::parameters::{Case, Key, Plan, Table, case, count, in_flight};
 use super::room::Room;
 use crate::shim::Shim;
 
@@ -22,12 +22,7 @@ impl Table for Creation {
     const KEYS: &'static [Key] = &[
         count("tasks", "50000", (1, 100_000_000), "Fibers that one creates").full("1000000"),
         count("work-ns", "0", (0, 1_000_000_000), "Nanoseconds that each computes"),
-        count(
-            "in-flight",
-            "0",
-            (0, 1_000_000),
-            "Fibers under way at most; 0: no bound, but 128 on threads, 10,000 on may",
-        ),
+        in_flight("Fibers under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 

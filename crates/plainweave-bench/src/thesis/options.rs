@@ -11,7 +11,7 @@ use anyhow::ensure;
 
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, word};
+use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
 use super::room::Room;
 use crate::random::Random;
 use crate::shim::Shim;
@@ -28,12 +28,7 @@ impl Table for Options {
         count("deep", "5000", (1, 20_000), "Time steps of the deep ones"),
         count("deep-in", "200", (1, 1_000_000_000), "One option in this many is deep"),
         word("set", &["published", "known"], "The call's parameters: as published, or at the money"),
-        count(
-            "in-flight",
-            "0",
-            (0, 1_000_000),
-            "Options under way at most; 0: no bound, but 128 on threads, 10,000 on may",
-        ),
+        in_flight("Options under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, word};
+use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
 use super::room::{Room, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -27,12 +27,7 @@ impl Table for Packets {
         word("copy", &["spawner", "handler"], "Who copies: the spawner a random template, or each handler the first"),
         word("delay", &["none", "spin", "sleep", "suspend"], "Of each handler; sleep holds up its thread"),
         count("delay-ns", "500", (1, 1_000_000_000), "Nanoseconds of the delay"),
-        count(
-            "in-flight",
-            "0",
-            (0, 1_000_000),
-            "Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may",
-        ),
+        in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 

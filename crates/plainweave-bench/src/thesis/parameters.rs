@@ -41,6 +41,11 @@ pub(super) const fn count(
     Key { name, kind: Kind::Count(least, most), value, full: value, help }
 }
 
+/// Makes the parameter for how much may be under way, which [`Room`](super::room::Room) bounds.
+pub(super) const fn in_flight(help: &'static str) -> Key {
+    count("in-flight", "0", (0, 1_000_000), help)
+}
+
 /// Makes a parameter that may have a fraction.
 pub(super) const fn decimal(
     name: &'static str,

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt};
 use h2::Reason;
 use plainweave::{Fiber, Scope};
 
-use super::engine::{Engine, Http2, Request, Step, send_last};
+use super::engine::{Engine, Http2, Request, Step, send_last, send_some};
 use super::meter::PREFACE;
 use super::pipe::Pipe;
 use super::shared::{Alive, Shared};
@@ -292,10 +292,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         let mut room = false;
         loop {
             let mut pipe = self.pipe.lock();
-            let sent = match pipe.out() {
-                [] => self.stream.push().map(|()| None),
-                rest => self.stream.try_write(rest).map(Some),
-            };
+            let sent = send_some(self.stream, pipe.out());
             if let Ok(None) = sent {
                 self.sending = None;
                 return Ok(room);
@@ -319,7 +316,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         }
     }
 
-    /// Has the engine take no more requests, if it is time. Returns whether it was.
+    /// Tells the client to begin no more requests, if it is time to. Returns whether it was.
     fn ask_for_end(&mut self) -> bool {
         let bound = self.server.limits().requests;
         let full = bound > 0 && self.shared.served() >= bound;
@@ -331,7 +328,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         asked
     }
 
-    /// Returns whether it was asked to end, and a client that does not say that it knows has had its time.
+    /// Returns whether the end was announced long enough ago for the client to have answered.
     fn is_drained(&self) -> bool {
         let limit = self.server.limits().linger_timeout;
         self.has_nothing() && self.drains.is_some_and(|since| since.elapsed() >= limit)

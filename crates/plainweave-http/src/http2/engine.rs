@@ -128,16 +128,21 @@ impl Engine {
     }
 }
 
+/// Sends some of `out` and returns how much; if that is empty, what the stream itself still holds: `None` once nothing
+/// is left.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`]: there is no room. Any other is the stream's.
+pub(super) fn send_some(stream: &mut dyn NonBlocking, out: &[u8]) -> io::Result<Option<usize>> {
+    if out.is_empty() { stream.push().map(|()| None) } else { stream.try_write(out).map(Some) }
+}
+
 /// Sends what is left, if the client takes it within `limit`.
 pub(super) fn send_last(stream: &mut dyn NonBlocking, pipe: &Pipe, shared: &Shared, limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
         let mut pipe = pipe.lock();
-        let sent = match pipe.out() {
-            [] => stream.push().map(|()| None),
-            rest => stream.try_write(rest).map(Some),
-        };
-        match sent {
+        match send_some(stream, pipe.out()) {
             Ok(None) => return,
             Ok(Some(len)) => drop(pipe.sent(len)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -25,7 +25,7 @@ pub(super) struct Incoming<'a> {
     data: Bytes,
     /// Bytes that have come.
     received: u64,
-    /// Of the whole body, if its head said so.
+    /// The length of the body that the head announced; 0 if it announced none.
     announced: u64,
     limits: RequestLimits,
     pace: Pace,
