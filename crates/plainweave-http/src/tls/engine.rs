@@ -18,8 +18,8 @@ pub(super) const RECORD: usize = 16 << 10;
 const RECORDS: usize = 4;
 /// Room for what a record has beside its plaintext, and for a key update before it.
 const OVERHEAD: usize = 64;
-/// Content of one record, encrypted, at most (RFC 5246, 6.2.3; 1.3 has a smaller bound). rustls refuses a longer one.
-const ENCRYPTED: usize = RECORD + 2048;
+/// Length of a record's content that rustls refuses (the greatest of RFC 5246, 6.2.3; 1.3 has a smaller bound).
+const TOO_LONG: usize = RECORD + 2048;
 /// What is kept of a message that comes in pieces, at most. rustls allows messages of 64 KiB and needs their records
 /// until they are complete: a peer that sends one byte in each has us keep six times as much.
 const HELD: usize = 32 << 10;
@@ -36,6 +36,8 @@ pub(super) struct Engine {
     received: Received,
     plain: Plain,
     out: Out,
+    /// rustls has taken a record.
+    has_begun: bool,
     /// The peer has said that it sends no more.
     peer_has_ended: bool,
     /// Our own `close_notify` is made.
@@ -78,7 +80,8 @@ impl Engine {
     pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         let rustls = UnbufferedServerConnection::new(config)?;
         let (received, plain, out) = Default::default();
-        Ok(Self { rustls, received, plain, out, peer_has_ended: false, ended: false, failure: None })
+        let [has_begun, peer_has_ended, ended] = [false; 3];
+        Ok(Self { rustls, received, plain, out, has_begun, peer_has_ended, ended, failure: None })
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -104,17 +107,22 @@ impl Engine {
         *more = *filled == bytes.len();
     }
 
-    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one, as a
-    /// length that none has.
+    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one: a
+    /// type, version or length that none has.
     pub(super) fn has_record(&self) -> bool {
         match self.received() {
-            [0x14..=0x17, _, _, high, low, rest @ ..] => {
+            [0x14..=0x17, 3, _, high, low, rest @ ..] => {
                 let len = usize::from(u16::from_be_bytes([*high, *low]));
-                len > ENCRYPTED || rest.len() >= len
+                len >= TOO_LONG || rest.len() >= len
             }
-            [] | [0x14..=0x17, ..] => false,
+            [] | [0x14..=0x17] | [0x14..=0x17, _] | [0x14..=0x17, 3, ..] => false,
             _ => true,
         }
+    }
+
+    /// Returns whether the peer has begun with HTTP in place of TLS. To be asked when there is work.
+    pub(super) fn is_plain_http(&self) -> bool {
+        !self.has_begun && self.received().first().is_some_and(u8::is_ascii_uppercase)
     }
 
     /// Returns what has arrived and is not decrypted.
@@ -300,6 +308,7 @@ impl Engine {
                 Err(error) => Err(error),
             };
             received.discard(discard);
+            self.has_begun |= discard > 0;
             if state.is_err() || waits || (written && !matches!(write, Write::Nothing)) {
                 return (given, state.err());
             }

@@ -175,7 +175,7 @@ impl<S: Transport> TlsStream<S> {
             return Ok(());
         }
         stream.set_write_timeout(left).map_err(lost)?;
-        if engine.received()[0].is_ascii_uppercase() {
+        if engine.is_plain_http() {
             let _ = stream.write(SPEAK_TLS);
             return Err(Error::new(Kind::Handshake, "the peer speaks HTTP without TLS"));
         }
