@@ -3,9 +3,10 @@
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
 //!    workers search already. 2. It announces its sleep and takes its **last look**: grants (it marks their queue, so
-//!    that the next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until a
-//!    completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts as searching
-//!    until it has found something ([`Worker::found`]), and the last searcher to find something wakes the next worker.
+//!    that the next sender signals), the inbox, the policy's queues, the pool's end, its role. 3. It sleeps in its
+//!    driver until a completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts
+//!    as searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
+//!    next worker.
 //!
 //! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`) asks `Sleepers` which
 //! worker, if any, it must signal.
@@ -65,7 +66,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         pool.sleepers.begin_sleep(ctx.id(), searching);
         let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.maybe_ready(ctx.id());
-        if work || pool.is_stopping() || self.close_if_requested() {
+        // A turn may have swallowed the signal for what its worker had looked at before.
+        if work || pool.is_stopping() || !self.is_active() || self.close_if_requested() {
             pool.sleepers.cancel_sleep(ctx.id());
             self.mailbox.grants.rouse();
             pool.watchdog_bell.notice();
@@ -118,12 +120,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn found(&self, task: FiberTask) {
         let pool = self.ctx.pool();
         self.extra.set(self.extra.get() + 1);
-        // Its own queue counts too, seen as other workers see it: pushes during its search woke no worker.
-        let more = |worker| self.policy.maybe_ready(worker);
-        if pool.sleepers.end_search() && (more(self.ctx.id()) || more((self.ctx.id() + 1) % pool.regular())) {
+        if pool.sleepers.end_search() && (self.policy.maybe_ready(self.ctx.id()) || self.others_see_work()) {
             pool.act_on(Wake::Any);
         }
         self.resume(task);
+    }
+
+    /// Returns whether others would find a task, in this worker's own queue too: pushes during its search woke nobody.
+    fn others_see_work(&self) -> bool {
+        let pool = self.ctx.pool();
+        match pool.regular() {
+            1 => pool.outside.maybe_ready_spare(),
+            regular => self.policy.maybe_ready((self.ctx.id() + 1) % regular),
+        }
     }
 }
 
