@@ -145,7 +145,7 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Self::spawn`], or the caller was cancelled or ran into its deadline before: then `f` is dropped without
-    /// being run. So it is if the pool ends before the fiber starts, or has no stack for it.
+    /// being run. So it is if the pool ends before the fiber starts, has no stack for it, or its policy drops it.
     ///
     /// # Panics
     /// With `f`'s panic.
