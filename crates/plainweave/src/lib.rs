@@ -121,3 +121,8 @@ pub use api::*;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The tour's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tour.md")]
+struct Tour;
