@@ -43,7 +43,8 @@ fn architecture_maps_every_module() {
 fn readme_shows_the_echo_example() {
     let example = read("crates/plainweave/examples/echo.rs");
     let shown: Vec<_> = example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty()).collect();
-    let shown = shown.join("\n");
+    // The test that runs it reaches into it.
+    let shown = shown.join("\n").replace("pub(crate) ", "");
     let what = "not in README.md as it stands: copy one to the other, apart from the `//!` lines";
     let mut report = Report::default();
     if !read("README.md").contains(&shown) {
