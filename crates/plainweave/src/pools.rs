@@ -48,6 +48,17 @@ pub use text::PoolTextError;
 /// A named pool of workers, part of [`Pools`]. Clones are the same pool.
 ///
 /// It may outlive the pool's end; what is spawned or called then fails with [`io::ErrorKind::BrokenPipe`].
+///
+/// ```
+/// use plainweave::pools::{PoolSpec, Pools};
+///
+/// let pools = Pools::build(PoolSpec::parse("web:fifo/1,disk:fifo/1").unwrap())?;
+/// let (web, disk) = (pools.get("web").unwrap(), pools.get("disk").unwrap());
+/// let path = String::from("/proc/sys/kernel/ostype");
+/// let read = web.call(|| disk.call(|| std::fs::read(&path)))???;
+/// assert_eq!(read, b"Linux\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
@@ -62,6 +73,15 @@ struct Inner {
 ///
 /// # Panics
 /// Dropping it on a fiber of one of its pools panics: the fiber would wait for its own end.
+///
+/// ```
+/// use plainweave::pools::{PoolSpec, Pools};
+///
+/// let pools = Pools::build(PoolSpec::parse("web:fifo/1,disk:priority/1").unwrap())?;
+/// let disk = pools.get("disk").expect("named above");
+/// assert_eq!(disk.spawn(|| 6 * 7)?.join().unwrap(), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Pools {
     pools: Vec<Pool>,
