@@ -15,9 +15,9 @@
 //! finds the ring empty under the lock has missed none of them. (Without the second look it could: the ring may have
 //! filled and spilled since the first.) *Waiting is bounded:* while a task is behind, the only tasks to enter the ring
 //! are those whose push had looked before; so the ring runs dry, and the rest comes. *No task is out of sight:* a batch
-//! is counted before it leaves the ring and until it is in the worker's. So a look at the queue and then at the workers'
-//! rings finds one of its tasks, and a worker that looks before it sleeps does not leave it to one that runs for long
-//! (`loom_a_batch_is_never_out_of_sight`).
+//! is counted before it leaves the ring and until it is in the worker's. So a look at the queue and then at the
+//! workers' rings finds one of its tasks, and a worker that looks before it sleeps does not leave it to one that runs
+//! for long (`loom_a_batch_is_never_out_of_sight`).
 //!
 //! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to five of them. There
 //! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
