@@ -90,7 +90,7 @@ impl<T: Send> Shard<T> {
             return self.behind.pop_batch_after(|| self.ring.as_ref().and_then(Mpmc::pop), owner, max);
         };
         let more = (max - 1).min(owner.free());
-        if more > 0 && ring.len() > 0 {
+        if more > 0 && !ring.is_empty() {
             // A pop releases this store to whoever sees that it has taken a task.
             self.moving.fetch_add(1, Relaxed);
             for _ in 0..more {
