@@ -111,6 +111,7 @@
 
 mod abort;
 mod added_workers;
+mod aging;
 mod atomics;
 mod blocking;
 mod builder;

@@ -316,7 +316,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         }
     }
 
-    /// Tells the client to begin no more requests, if it is time to. Returns whether it was.
+    /// Announces the end of the connection once that is due. Returns whether it did so now.
     fn ask_for_end(&mut self) -> bool {
         let bound = self.server.limits().requests;
         let full = bound > 0 && self.shared.served() >= bound;
@@ -331,7 +331,12 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Returns whether the end was announced long enough ago for the client to have answered.
     fn is_drained(&self) -> bool {
         let limit = self.server.limits().linger_timeout;
-        self.has_nothing() && self.drains.is_some_and(|since| since.elapsed() >= limit)
+        self.drained_since().is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    /// Returns when the end was announced, if nothing else is left to do.
+    fn drained_since(&self) -> Option<Instant> {
+        self.drains.filter(|_| self.has_nothing())
     }
 
     fn has_nothing(&self) -> bool {
@@ -350,7 +355,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Waits for the client and the requests. `idle`: for how long, if there are none.
     fn wait(&mut self, idle: Duration) -> Result<(), Error> {
         let limits = self.server.limits();
-        let has_nothing = self.has_nothing();
+        let drained_since = self.drained_since();
         let pipe = self.pipe.lock();
         let mut limit = if self.streams.is_empty() { idle } else { Duration::MAX };
         // Of what belongs to a request, the request's own limits know.
@@ -364,7 +369,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             let slow = || Error::timeout(None, "the head of a request, or another frame, arrives too slowly");
             limit = limit.min(left.filter(|left| !left.is_zero()).ok_or_else(slow)?);
         }
-        if let Some(since) = self.drains.filter(|_| has_nothing) {
+        if let Some(since) = drained_since {
             limit = limit.min(limits.linger_timeout.saturating_sub(since.elapsed()));
         }
         let mut wait = Wait::new(&self.shared.wakeups, limit);
