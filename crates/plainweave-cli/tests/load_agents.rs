@@ -47,7 +47,7 @@ impl Agent {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut stream = BufReader::new(stream);
-        assert_eq!(line(&mut stream)["plainweave_agent"], 2);
+        assert_eq!(line(&mut stream)["plainweave_agent"], 3);
         stream.get_mut().write_all(b"{\"challenge\":\"x\",\"proof\":null}\n").unwrap();
         assert!(line(&mut stream)["proof"].is_null());
         stream
@@ -261,7 +261,7 @@ fn liar(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> Stri
     std::thread::spawn(move || {
         let mut stream = BufReader::new(listener.accept().unwrap().0);
         stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        say(&mut stream, &json!({ "plainweave_agent": 2, "challenge": "x", "secret": false }));
+        say(&mut stream, &json!({ "plainweave_agent": 3, "challenge": "x", "secret": false }));
         line(&mut stream);
         say(&mut stream, &json!({ "proof": null }));
         assert!(line(&mut stream)["prepare"].is_object());

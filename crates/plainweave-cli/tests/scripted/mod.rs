@@ -4,6 +4,7 @@
 
 #[path = "../common/child.rs"]
 pub(crate) mod child;
+pub(crate) mod frames;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
