@@ -139,7 +139,25 @@ fn handshakes_that_fail_are_counted_by_kind() {
     });
     let cut = server(|mut stream, _| drop(stream.read(&mut [0; 1000])));
     let silent = server(|mut stream, _| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
+    // What servers send for a ClientHello: an alert (handshake failure), TLS 1.1 and a cipher of its time, a record of
+    // data before there are keys.
+    let hello = [&[2, 0, 0, 38, 3, 2][..], &[7; 32], &[0, 0xc0, 0x13, 0]].concat();
+    let says = |kind: u8, payload: &[u8]| {
+        let record = [&[kind, 3, 3, 0, payload.len() as u8], payload].concat();
+        server(move |mut stream, _| {
+            if stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(&record);
+                while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {}
+            }
+        })
+    };
+    let impostor = authority.impostor();
+    impostor.certify("forged", &["127.0.0.1"], NOW);
     for (url, kind) in [
+        (by_tls(&impostor, "forged", answers), "TLS: bad certificate"),
+        (format!("https://{}/", says(21, &[2, 40])), "TLS: refused by the server"),
+        (format!("https://{}/", says(22, &hello)), "TLS: no common version or cipher"),
+        (format!("https://{}/", says(23, &[0; 20])), "TLS: protocol broken"),
         (by_tls(&authority, "past", answers), "TLS: certificate expired or not yet valid"),
         (by_tls(&stranger, "strange", answers), "TLS: certificate not trusted"),
         (format!("https://{plain}/"), "TLS: not spoken by the server"),
