@@ -20,7 +20,7 @@ use authority::{Authority, NOW};
 use others::{free_port, nginx, started};
 use scripted::child::Kept;
 use scripted::frames::{answer, begun, frame, goaway, http2, request, reset};
-use scripted::{Figures, drivers, load, server};
+use scripted::{Figures, drivers, load, server, silent};
 use socket2::SockRef;
 
 const NO_ERROR: u32 = 0;
@@ -270,7 +270,7 @@ fn silence_is_a_timeout_of_one_stream() {
     assert!(result.figure("ok") >= 1.0 && result.errors("timeout") >= 1, "{}", result.0);
     assert_eq!(result.figure("errors"), result.errors("timeout") as f64, "{}", result.0);
     assert_eq!(result.figure("reconnects"), 0.0, "the connection is kept: {}", result.0);
-    let silent = server(|mut stream, _| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
+    let (silent, _) = silent();
     let result = asked(&format!("http://{silent}/"), 1, &["-c", "1", "-n", "2", "--timeout", "500ms"]);
     assert!(result.figure("ok") == 0.0 && result.errors("timeout") >= 1, "{}", result.0);
 }
