@@ -22,12 +22,21 @@ impl Authority {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("plainweave-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(&unique);
+        Self::named(&unique, std::env::temp_dir().join(&unique))
+    }
+
+    /// Another one, with another key, of the same name.
+    pub(crate) fn impostor(&self) -> Self {
+        let name = self.directory.file_name().unwrap().to_str().unwrap();
+        Self::named(name, self.directory.with_extension("impostor"))
+    }
+
+    fn named(name: &str, directory: PathBuf) -> Self {
         fs::create_dir_all(&directory).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // One of another's name would be tried, and its signature found wrong.
-        params.distinguished_name.push(DnType::CommonName, unique);
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         fs::write(directory.join("ca.pem"), issuer.pem()).unwrap();
         Self { issuer, directory }
