@@ -15,6 +15,7 @@ use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
 use plainweave_http::{Closer, HeaderValue, Limits, Next, NonBlocking, TlsSession, Transport};
 
 use super::https::Https;
+use super::in_progress::InProgress;
 use crate::admin::Figures;
 use crate::flag::{address, time};
 
@@ -139,12 +140,13 @@ impl Tls {
     }
 
     /// For the admin address.
-    pub(super) fn figures(&self, mut figures: Figures) -> Figures {
+    pub(super) fn figures(&self, mut figures: Figures, handshakes: &InProgress) -> Figures {
         let counts = self.0.counts();
         for (name, help, count) in [
             ("handshakes", "TLS handshakes that have succeeded.", counts.completed),
             ("handshakes_resumed", "Those of them that took up an earlier session.", counts.resumed),
             ("handshakes_failed", "TLS handshakes that have failed.", counts.failed),
+            ("handshakes_shed", "Those for which there was no memory beside others.", handshakes.shed()),
         ] {
             figures.one(&format!("plainweave_tls_{name}_total"), "counter", help, count);
         }
@@ -282,6 +284,14 @@ impl Transport for Stream {
 
     fn set_handshake_timeout(&mut self, timeout: Duration) {
         either!(self, stream => stream.set_handshake_timeout(timeout))
+    }
+
+    fn expect_proxy_header(&mut self) -> bool {
+        either!(self, stream => stream.expect_proxy_header())
+    }
+
+    fn proxied(&self) -> Option<SocketAddr> {
+        either!(self, stream => stream.proxied())
     }
 
     fn end(&mut self) {

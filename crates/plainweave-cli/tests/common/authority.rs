@@ -1,12 +1,19 @@
-//! An authority that certifies what tests need.
+//! An authority that certifies what tests need, and clients that trust it.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// A connection by TLS.
+pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// Years in which a certificate is valid.
 pub(crate) const NOW: (i32, i32) = (2020, 2120);
@@ -59,6 +66,22 @@ impl Authority {
         fs::write(&paths[0], certificate.pem()).unwrap();
         fs::write(&paths[1], key.serialize_pem()).unwrap();
         ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
+    }
+
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// Connects to an address. The handshake is the first write's.
+    pub(crate) fn connect_to(&self, address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let client = ClientConnection::new(self.client(), "localhost".try_into().unwrap()).unwrap();
+        StreamOwned::new(client, stream)
     }
 }
 
