@@ -257,13 +257,18 @@ impl Service {
             }
         }
         // By HTTP/2 each request has a permit of its own.
-        if state.is_http2() || stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2")) {
+        if state.is_http2() {
             return self.server.serve_ready(stream, state);
         }
-        if let Some(_permit) = self.in_progress.begin() {
-            return self.server.serve_ready(stream, state);
+        if let Some(permit) = self.in_progress.begin() {
+            return self.server.serve_ready_with(stream, state, permit);
         }
-        if self.server.refuse(stream, state) {
+        if stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2")) {
+            // It would take a refusal by HTTP/1 for a fault.
+            self.server.end(stream, state);
+            self.in_progress.count_shed();
+            self.faults.shed(self.in_progress.max());
+        } else if self.server.refuse(stream, state) {
             self.in_progress.count_shed();
             self.faults.shed(self.in_progress.max());
         }

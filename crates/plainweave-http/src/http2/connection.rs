@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt};
 use h2::Reason;
 use plainweave::{Fiber, Scope};
 
-use super::engine::{Engine, Http2, Request, Step, send_last, send_some};
+use super::engine::{Engine, FAREWELL, Http2, Request, Step, send_last, send_some};
 use super::meter::PREFACE;
 use super::pipe::Pipe;
 use super::shared::{Alive, Shared};
@@ -61,6 +61,7 @@ pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S,
     state.served = http2.shared.served();
     match served {
         Ok(Some(idle)) => {
+            drop(http2.shared.take_spare());
             let most = server.limits().http2.as_ref().map_or(0, |limits| limits.idle);
             http2.parked = server.http2().park(most);
             if http2.parked.is_some() {
@@ -73,10 +74,11 @@ pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S,
         Ok(None) => {}
         Err(error) => server.report(&error),
     }
-    let peer_has_ended = http2.pipe.lock().ended;
+    let lingers = !http2.pipe.lock().ended && http2.shared.may_wait(|| server.admit());
+    let _permit = http2.shared.take_spare();
     drop(http2);
     stream.end();
-    if !peer_has_ended {
+    if lingers {
         server.pool().with(|Buffers { input, encoder }| {
             Link::new(stream, encoder, state, server.limits()).linger(input.discard());
         });
@@ -207,6 +209,10 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             }
             if self.is_idle() {
                 return Ok(Some(idle));
+            }
+            // Those that were refused wait for nobody.
+            if self.streams.is_empty() && !self.shared.may_wait(|| self.server.admit()) {
+                return Ok(None);
             }
             self.wait(idle)?;
         }
@@ -388,6 +394,8 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         self.engine.poll(&self.waker);
         *self.engine = Engine::Over;
         self.scope.cancel();
-        send_last(self.stream, self.pipe, self.shared, self.server.limits().linger_timeout);
+        let patient = self.shared.may_wait(|| self.server.admit());
+        let limit = if patient { self.server.limits().linger_timeout } else { FAREWELL };
+        send_last(self.stream, self.pipe, self.shared, limit);
     }
 }
