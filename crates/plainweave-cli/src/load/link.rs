@@ -77,10 +77,7 @@ impl Link {
     pub(super) fn open(stream: Stream) -> Result<Self, Failure> {
         let (records, socket) = match stream {
             Stream::Plain(socket) => (None, socket),
-            Stream::Tls(session) => {
-                let (records, socket) = session.into_parts();
-                (Some(RefCell::new(records)), socket)
-            }
+            Stream::Tls(session) => session.into_parts(),
         };
         let pipe = Pipe::default();
         let mut builder = client::Builder::new();
@@ -92,7 +89,7 @@ impl Link {
         };
         let core = Rc::new(Core {
             socket,
-            records,
+            records: records.map(RefCell::new),
             pipe,
             engine: RefCell::new(Some(engine)),
             requests: RefCell::new(requests),

@@ -92,18 +92,9 @@ use watchers::Watchers;
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let files = Files::own();
     let done = match &flags.what {
-        What::Http(own) if own.http2 => {
-            let (targets, client) = http2::Http2::prepare(own, &files).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client, &files)
-        }
-        What::Http(own) => {
-            let (targets, client) = http::Http::prepare(own, &files).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client, &files)
-        }
-        What::Cache(own) => {
-            let (targets, client) = cache::Cache::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client, &files)
-        }
+        What::Http(own) if own.http2 => drive(&own.common, http2::Http2::prepare(own, &files), &files),
+        What::Http(own) => drive(&own.common, http::Http::prepare(own, &files), &files),
+        What::Cache(own) => drive(&own.common, cache::Cache::prepare(own), &files),
         What::Sessions(own) => sessions::write(own).map(|line| {
             say(stdout(), &line);
             Exit::Met
@@ -125,7 +116,12 @@ fn wrong_usage(error: &anyhow::Error) -> ! {
     Line::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
-fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P, files: &Files) -> anyhow::Result<Exit> {
+fn drive<P: Protocol>(
+    common: &Common,
+    prepared: anyhow::Result<(Vec<Target>, P)>,
+    files: &Files,
+) -> anyhow::Result<Exit> {
+    let (targets, protocol) = prepared.unwrap_or_else(|error| wrong_usage(&error));
     let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len());
     let mut plan = plan.unwrap_or_else(|error| wrong_usage(&error)).with_streams(protocol.streams());
     let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");

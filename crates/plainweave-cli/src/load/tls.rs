@@ -127,10 +127,10 @@ pub(super) struct Session(Box<StreamOwned<ClientConnection, TcpStream>>);
 impl Session {
     /// Parts it from its socket, for a caller that carries the bytes.
     #[cfg(feature = "http2")]
-    pub(super) fn into_parts(self) -> (Records, TcpStream) {
+    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
         let (mut rustls, stream) = self.0.into_parts();
         rustls.set_buffer_limit(None);
-        (Records(rustls), stream)
+        (Some(Records(rustls)), stream)
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) enum Session {}
 
 #[cfg(feature = "http2")]
 impl Session {
-    pub(super) fn into_parts(self) -> (Records, TcpStream) {
+    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
         match self {}
     }
 }
