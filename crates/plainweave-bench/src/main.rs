@@ -13,17 +13,17 @@ mod fairness;
 mod files;
 mod http;
 mod limit;
-mod line_plot;
 mod machine;
 mod micro;
 mod mode;
 mod names;
+mod pages;
+mod plot;
 mod program;
 mod queues;
 mod random;
 mod report;
 mod sample;
-mod scatter;
 mod serving;
 mod shapes;
 mod shim;
@@ -88,6 +88,7 @@ enum Experiment {
     Web(web::Flags),
     Files(files::Flags),
     TraceSvg(trace_svg::Flags),
+    Report(pages::Flags),
     #[command(hide = true)]
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
@@ -129,6 +130,7 @@ fn main() -> ExitCode {
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
+        Experiment::Report(flags) => pages::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
         Experiment::Http(flags) => http::run(&flags),
