@@ -13,6 +13,7 @@ mod fairness;
 mod files;
 mod http;
 mod limit;
+mod load;
 mod machine;
 mod micro;
 mod mode;
@@ -87,6 +88,7 @@ enum Experiment {
     Store(store::Flags),
     Web(web::Flags),
     Files(files::Flags),
+    Load(load::Flags),
     TraceSvg(trace_svg::Flags),
     Report(pages::Flags),
     #[command(hide = true)]
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
+        Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
         Experiment::Report(flags) => pages::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
