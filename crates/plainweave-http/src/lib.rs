@@ -13,9 +13,9 @@
 //! ```
 //!
 //! # Listeners
-//! A server can have several, on TCP and on Unix sockets. Listeners from [`plainweave::net`] run each connection on a
-//! fiber, those from `std` on a thread; nothing else differs. Any other stream with timeouts can carry a connection
-//! too: implement [`Transport`] and hand it to [`Server::serve_stream`].
+//! A server can have several, on TCP and on Unix sockets. On a fiber, a listener of [`plainweave::net`] gives each
+//! connection a fiber; one of `std`, or any off a fiber, gives it a thread. Any other stream with timeouts can carry a
+//! connection too: implement [`Transport`] and hand it to [`Server::serve_stream`].
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use plainweave::net::{TcpListener, UnixListener};
@@ -64,9 +64,11 @@
 //! its thread holds up its own connection only. To choose otherwise, build a [`plainweave::Runtime`] and serve in it.
 //!
 //! # Stopping
-//! [`Server::shutdown`] closes the listeners, makes the next answer of each connection its last, ends the waits of idle
-//! connections, and waits until all have ended. Requests that have arrived by then are still answered. A program that
-//! accepts connections itself, and keeps idle ones without a fiber, does the same with
+//! [`Server::shutdown`] closes the listeners and idle connections, makes the next answer of each other connection its
+//! last, and waits for at most the given time; then it cuts what is left. A connection that has sent a request by then
+//! still gets that last answer, whose `Connection: close` tells the client that requests pipelined behind it are not
+//! served. A program that accepts connections itself, and keeps idle ones without a fiber, does the same on a plain
+//! thread by
 //! ```no_run
 //! # use std::time::Duration;
 //! # fn stop<H: plainweave_http::Handler>(
@@ -79,12 +81,11 @@
 //! runtime.wait_idle(Duration::from_secs(10))
 //! # }
 //! ```
-//! which returns when the last request in progress has been answered. Requests pipelined behind the last answer are not
-//! served; its `Connection: close` tells the client.
+//! `wait_idle` returns when the last request in progress has been answered, or at its limit.
 //!
 //! # TLS
-//! With the cargo feature `tls`, the module `tls` turns any [`Transport`] into another one: hand
-//! [`Server::serve_stream`] what its `Acceptor` returns. [`Request::tls`] has the outcome of the handshake.
+//! With the cargo feature `tls`, the module `tls` wraps any [`Transport`] in TLS: pass what `tls::Acceptor` returns to
+//! [`Server::serve_stream`]. [`Request::tls`] has the outcome of the handshake.
 //!
 //! # HTTP/2
 //! With the cargo feature `http2`, connections on fibers speak HTTP/2 too: those that begin with its preface, and over

@@ -2,7 +2,7 @@
 //!
 //! A *fiber* is a closure with its own stack. You write it like a thread: it calls [`net::TcpStream::read`](net) or
 //! [`time::sleep`], and the call returns when there is data or the time has come. Meanwhile its *worker*, an OS thread,
-//! runs other fibers. A million of them fit in one process. I/O goes through io_uring, or epoll where io_uring is not
+//! runs other fibers. A process can hold a million fibers. I/O goes through io_uring, or epoll where io_uring is not
 //! allowed.
 //!
 //! ```
@@ -14,7 +14,7 @@
 //!
 //! fn echo(mut stream: TcpStream) -> io::Result<()> {
 //!     let mut buf = [0; 1024];
-//!     // A call that runs into the deadline returns an ordinary error.
+//!     // Ten seconds for the whole connection: a call that runs into the deadline returns an ordinary error.
 //!     time::with_timeout(Duration::from_secs(10), || loop {
 //!         match stream.read(&mut buf)? {
 //!             0 => return Ok(()),
@@ -47,8 +47,9 @@
 //!
 //! # From `std`
 //!
-//! Every call below also works on a plain thread, which it blocks. Those that wait return an `io::Result` where `std`
-//! has none, because a fiber can be cancelled or run into a deadline while it waits.
+//! Off a fiber, all but `spawn` and `scope` also work, and block the thread. Most calls that wait return a `Result`
+//! even where those of `std` do not: a waiting fiber can be cancelled or reach its deadline. Sockets of `std::net` work
+//! too, but block the fiber's worker: use those of [`net`].
 //!
 //! | `std` | here |
 //! |---|---|
@@ -70,34 +71,34 @@
 //! | `#[tokio::main]`, `Runtime` | [`run`], [`Runtime`] |
 //! | `tokio::spawn(async { .. })` | [`spawn`] a closure, or [`spawn_future`] for async code |
 //! | `.await` | an ordinary call; [`block_on`] for a future of an async crate |
-//! | `spawn_blocking` | usually nothing ([below](#movement-and-storage)); [`blocking`] bounds the threads |
-//! | `time::timeout` | [`time::with_timeout`] |
+//! | `spawn_blocking` | usually not needed ([below](#movement-and-storage)); or [`blocking`], on a bounded pool |
+//! | `time::timeout` | [`time::with_timeout`]: blocking calls inside it fail with `TimedOut` |
 //! | `select!`, `JoinSet` | [`sync::select!`](crate::sync::select!), [`sync::JoinSet`] |
 //! | `mpsc`, `oneshot` | [`sync::channel`], [`sync::promise()`] |
 //! | `watch`, `broadcast` | [`sync::watch`], [`sync::broadcast`] |
 //! | `Notify`, `Semaphore` | [`sync::Notify`], [`sync::Semaphore`] |
-//! | `abort`, `CancellationToken` | [`JoinHandle::cancel`]: the next call that waits returns an error |
-//! | `task_local!` | `thread_local!` |
+//! | `abort`, `CancellationToken` | [`JoinHandle::cancel`]: the current or next blocking call returns an error |
+//! | `task_local!` | `thread_local!`, where fibers have storage of their own (the default) |
 //! | `signal` | [`signal`] |
 //! | tokio-console | [`dump()`], [`trace`], [`metrics()`] |
 //!
 //! # Movement and storage
 //!
 //! [`Movement`] says when a fiber may change its worker: at any time (the default), until it first runs, or never.
-//! [`Storage`] says which thread-local variables it sees. By default it has its own: to the language it is a thread,
-//! and may move safely at any time. Fibers can share their worker's variables instead, which saves memory and a few
-//! nanoseconds per switch, but is `unsafe` to choose: see [`RuntimeBuilder::shared_storage`].
+//! [`Storage`] says which thread-local variables it sees. By default, its own: as far as Rust can tell the fiber is a
+//! thread, so it may move safely at any time. Fibers can share their worker's variables instead, which saves memory and
+//! a few nanoseconds per switch, but is `unsafe` to choose: see [`RuntimeBuilder::shared_storage`].
 //!
-//! A fiber may compute for long, or block its thread with a lock of `std` or a call into C: other workers, if need be a
-//! spare one ([`RuntimeBuilder::max_workers`]), run the fibers that are ready behind it. A fiber that may not move
-//! waits until its worker is free. [`RuntimeBuilder::on_stall`] reports which fiber held up a worker, and where
+//! If a fiber computes for a long time, or blocks its thread in a lock of `std` or in C code, other workers, or a spare
+//! one ([`RuntimeBuilder::max_workers`]), run what is queued behind it, except fibers that may not move: these wait
+//! until their worker is free. [`RuntimeBuilder::on_stall`] reports which fiber held up a worker, and where
 //! ([`stall`]).
 //!
 //! # Limits
 //!
 //! Linux on x86-64; a shared glibc for storage of a fiber's own. TCP and Unix streams, no UDP. No preemption: see above
-//! for what takes its place. A lock of `std` that is held while its fiber waits blocks every worker that wants it; use
-//! those of [`sync`] there. C code whose stack frames exceed 64 KiB can jump over the guard of a fiber's stack: give
+//! for what replaces it. If a fiber waits while it holds a `std` lock, each fiber that then locks it blocks its worker:
+//! use the locks of [`sync`]. C code whose stack frames exceed 64 KiB can jump over the guard of a fiber's stack: give
 //! its fiber a larger one ([`Builder::stack_size`]).
 //!
 //! # Where to look

@@ -36,7 +36,7 @@ impl Score {
     }
 }
 
-/// Draws a table: a row for each case, a column for each metric, coloured by who wins. Nothing if there is no peer.
+/// Draws a table: a row for each case, a column for each metric, coloured by the winner. Nothing if there is no peer.
 pub(super) fn matrix(table: &Table) -> String {
     let found = all(table);
     let (mut metrics, mut places): (Vec<&str>, Vec<(&str, usize)>) = Default::default();

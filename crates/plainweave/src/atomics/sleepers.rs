@@ -12,14 +12,14 @@
 //! # Protocol
 //! Pusher, after the task is visible in its queue (`wake_any`, `wake_worker`):
 //! 1. `fence(SeqCst)` **(A)**.
-//! 2. `wake_any`: if a worker is searching, return: its last look is still to come.
+//! 2. `wake_any`: if a worker is searching, return, because its last look or its `end_search` is still to come.
 //! 3. If no bit is set, return. Otherwise add one to `searching` on behalf of the sleeper, clear its bit and signal it:
 //!    a burst of pushes wakes one worker, not all. If another thread cleared the bit first, subtract again and **start
 //!    over** after another fence: a pusher may have trusted the count in between (loom found the lost wake-up).
 //!    `wake_worker` changes neither bit nor count: if the bit is set it signals, and the signal is idempotent. Of
-//!    several pushers to one inbox, only the one that found it empty performs these steps: if the last look misses the
-//!    others' pushes, it misses that one's too (`loom_the_first_of_several_wakes`). Grants need no bit: in step 7 the
-//!    worker marks their queue (`queue/mpsc`), and the sender that finds the mark signals.
+//!    several pushers to one inbox, only the one that found it empty does this: a last look that misses a later push
+//!    misses the first one too (`loom_the_first_of_several_wakes`). Grants need no bit: in step 7 the worker marks
+//!    their queue (`queue/mpsc`), and the sender that finds the mark signals.
 //!
 //! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
 //! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.
@@ -35,11 +35,11 @@
 //! # Proof sketch: no lost wake-up
 //! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A) precedes (B) in the single
 //! order of fences: then the push is visible at 7: contradiction. Or (B) precedes (A): then at 3 the pusher sees the
-//! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 it relied on a
-//! searcher: each searcher either finds work, and the last of them looks again after its subtraction (`end_search` has
-//! a fence too), or goes through 5, 6 and 7 with its own (B') after the (A) of any pusher that counted it, because the
-//! pusher read `searching` before the subtraction; or it was a failed attempt to clear a bit, which starts over at 3.
-//! Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
+//! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 the pusher relied on
+//! a searcher. If that one finds work, the last searcher looks again after its subtraction (`end_search` has a fence
+//! too). If it does not, it goes through 5, 6 and 7, with its own (B') after the (A) of any pusher that counted it,
+//! because that pusher read `searching` before the subtraction. If what it counted was a failed claim (step 3), that
+//! one starts over at 1. Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
 //! `loom_wake_worker_against_sleep`.
 
 use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};

@@ -1,8 +1,8 @@
 //! One I/O operation: what to do, on which descriptor, and how to attempt it without blocking.
 //!
 //! `Op` is plain data with raw pointers into the caller's buffers. The caller keeps those buffers alive and untouched
-//! until the operation has completed; [`Operation::attempt`] performs the same system call that io_uring would, so the
-//! epoll driver, the direct "try first" path and plain OS threads share it.
+//! until the operation has completed; [`Operation::attempt`] makes the system call once, without blocking: for the
+//! epoll driver, the uring driver's direct calls and plain threads.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;

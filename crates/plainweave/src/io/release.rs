@@ -1,4 +1,4 @@
-//! How a driver learns that a source it keeps state for is gone when the source was last used on another thread.
+//! How a driver that keeps state for a source learns that another thread has dropped the source.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

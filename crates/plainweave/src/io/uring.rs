@@ -2,17 +2,17 @@
 //!
 //! # Why it is hard
 //! The kernel holds pointers into fibers' stacks between submission and completion, queues are smaller than the number
-//! of operations, and a ring that is never entered delivers nothing.
+//! of operations, and with DEFER_TASKRUN a ring that is never entered delivers nothing.
 //!
 //! # Which call goes where, and why
 //! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a
 //! raw epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
-//! `POLL_FIRST` 4.55; one-shot poll, direct receive and send 4.59. (This whole driver then took 1.00 times the raw
-//! loop, the epoll driver 1.03: `tests/echo.rs`.) Hence:
+//! `POLL_FIRST` 4.56; one-shot poll, direct receive and send 4.59. (At their best, this whole driver then took 1.00
+//! times the raw loop and the epoll driver 1.03: `tests/echo.rs`.) Hence:
 //!
 //! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and it succeeds
-//!   where data has already arrived. After a poll that found the descriptor readable: the direct call, which does not
-//!   fail then, so the fiber need not be suspended a second time.
+//!   where data has already arrived. After a poll that found the descriptor readable: the direct call, which then
+//!   rarely fails, and saves a second suspension.
 //! * *Send, accept*: the direct call first (it nearly always succeeds), then an entry.
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
 //!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
@@ -23,24 +23,23 @@
 //!    completion is reported. User data below [`FIRST_ADDRESS`] is the driver's own.
 //! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is submitted at once; what
 //!    the kernel does not take then waits in `backlog`, in order.
-//! 3. With DEFER_TASKRUN completions appear only when the ring is entered by its own thread, so `poll` checks the
-//!    TASKRUN and CQ_OVERFLOW flags and enters if one is set, or to flush, or to sleep. Otherwise it costs no system
-//!    call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead: completions appear when the thread
-//!    that submitted the operation next returns from the kernel, even from an interrupt. An operation that the watchdog
-//!    has submitted completes on the watchdog's thread, even if that thread sleeps, and is cancelled when the thread
-//!    ends; since nobody requested that cancellation, the driver submits the operation again. The TASKRUN flag is
-//!    cleared when either thread has run its part: the worker may overlook completions until it next enters the kernel,
-//!    at the latest at the clock tick.
-//! 4. A cancellation is an entry of its own. The operation's completion is reported, whatever it says: received bytes
-//!    win, and "not found" or "already running" for the cancellation means that the completion is on its way. The
-//!    cancel entry precedes, in the queue, any later operation that reuses the address, so it cannot hit that one.
+//! 3. With DEFER_TASKRUN completions appear only when the ring's own thread enters with GETEVENTS. So `poll` enters if
+//!    TASKRUN or CQ_OVERFLOW is set, to flush, or to sleep; otherwise it makes no system call. A ring for any thread
+//!    ([`Access::AnyThread`]) has COOP_TASKRUN instead: completions appear when the thread that submitted the operation
+//!    next returns from the kernel, even from an interrupt. An operation that the watchdog submitted completes on its
+//!    thread, interrupting that thread's sleep. When the thread ends the kernel cancels the operation, and the driver,
+//!    which did not ask for that, waits for it anew. Either thread clears the TASKRUN flag when it has run its part, so
+//!    the worker may overlook completions until it next enters the kernel (with a periodic tick, at the next one).
+//! 4. A cancellation is an entry of its own. The operation is reported with whatever its own completion says: received
+//!    bytes win. If the cancel entry gets ENOENT or EALREADY, that completion is on its way. The cancel entry precedes,
+//!    in the queue, any later operation that reuses the address, so it cannot hit that one.
 //! 5. A thread that wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; the eventfd
 //!    is not read. When a multishot ends (no `MORE` flag: overflow, or any other reason of the kernel's) the eventfd is
 //!    cleared, and before the next sleep another is armed: arming itself detects a write in between.
 //!
 //! # Dropping
 //! With operations in flight the kernel may yet write into their buffers, and closing the ring does not wait for it. So
-//! the ring is leaked and counted ([`leaked_rings`]); its owner must leak the stacks as well.
+//! the ring is leaked and counted; its owner must leak the stacks as well.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,17 +1,17 @@
-//! What runs next: one small trait, one small file a policy.
+//! What runs next: one small trait, one small file per policy.
 //!
 //! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
-//! half (`&self`: thieves and outside pushers use it) and one `Local` a worker, which the loop passes by `&mut`: what
-//! only the owner may do, only the owner can write. It never sleeps, never wakes, never switches: its answer to a push
+//! half (`&self`, for thieves and outside pushers) and one `Local` per worker, which the loop passes as `&mut`: the
+//! compiler keeps the owner's work to the owner. It never sleeps, never wakes, never switches: its answer to a push
 //! says which workers to wake ([`Wake`]); waking them is for `sched/sleep`.
 //!
 //! **Where to begin.** `work_stealing` is the default policy, in a file of its own. [`GlobalFifo`] is the smallest.
-//! [`thesis`] has the published variants of work stealing as parameters of one family.
+//! [`thesis`] has the variants of work stealing from a thesis on OCaml's schedulers, and others, as parameters of one
+//! family.
 //!
 //! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]). Whether
-//! started tasks are pinned is for the pool to say (`Movement`): a policy also meets tasks that have run and may still
-//! move.
+//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]).
+//! `Movement` decides whether started tasks are pinned, so a policy must expect tasks that have run and may still move.
 //!
 //! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
 //! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite

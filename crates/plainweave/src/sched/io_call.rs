@@ -1,15 +1,16 @@
 //! One blocking I/O call, made by a fiber or by a plain thread.
 //!
-//! A fiber: 1. If it is cancelled or late already, it gets an error and nothing is started. 2. The operation goes to
-//! the worker's driver; most are done at once. 3. Otherwise the fiber suspends until the driver has completed it. If
-//! cancellation or a deadline comes first, the fiber **itself** (it runs on the worker whose driver has the operation:
-//! it is pinned there) asks the driver to cancel, and goes on waiting for the one completion. Only then may it touch
-//! its buffer again.
+//! A fiber: 1. If it is cancelled or past its deadline, it gets an error and nothing starts. 2. A send is tried at
+//! once; anything else, and a send that would block, goes to the worker's driver. Most are done then. 3. Otherwise the
+//! fiber suspends until the driver has completed it. If cancellation or a deadline comes first, the fiber **itself**
+//! (it runs on the worker whose driver has the operation: it is pinned there) asks the driver to cancel, and goes on
+//! waiting for the one completion. Only then may it touch its buffer again.
 //!
 //! **Completion wins**: bytes received or a descriptor accepted are delivered even if the cancellation came first; the
 //! cancellation surfaces at the next call.
 //!
-//! A plain thread, or a panicking fiber on shared storage, uses the non-blocking system call and `poll(2)`.
+//! A plain thread, or a fiber that panics on its worker's thread-local storage, makes the non-blocking system call,
+//! then `poll(2)`.
 
 use std::io;
 use std::ops::Deref;

@@ -8,14 +8,14 @@
 //!
 //! 1. **Spawn.** `thread::spawn` and its kin fill in a [`FiberSpec`](crate::fiber::FiberSpec) (`PoolShared::spec`);
 //!    [`closure::create`] puts header, result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared)
-//!    (in [`wake`]) counts it and schedules it. It has no stack yet. What comes from another pool passes a
-//!    [`gate`](crate::atomics::gate) first, which an ending pool closes.
-//! 2. **Queue.** [`wake::schedule`] pushes it to the policy: with the spawning worker's own half, or as a thread
-//!    outside the pool. The policy answers whom to wake; `PoolShared::act_on` (in [`sleep`]) does it.
-//! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. Before the first run that asks the
-//!    policy whether another worker should have the fiber (`LocalPolicy::place`); then `Worker::start` gives it a stack
-//!    and storage ([`recycle`]), pins it if it moves only before its start (`Movement`), and puts it on record so that
-//!    shutdown finds it.
+//!    (in [`wake`]) counts it and schedules it. It has no stack yet. A spawn from another pool first passes a
+//!    [`gate`](crate::atomics::gate), which closes when the pool ends.
+//! 2. **Queue.** [`wake::schedule`] pushes it to the policy, through the worker's local half or, from outside the pool,
+//!    without one. The policy names the workers to wake; `PoolShared::act_on` (in [`sleep`]) wakes them.
+//! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. A fiber that moves only before its
+//!    start may be placed on another worker first (`LocalPolicy::place` asks the policy). Then `Worker::start` gives it
+//!    a stack and storage ([`recycle`]), pins it if it moves only before its start (`Movement`), and puts it on record
+//!    so that shutdown finds it.
 //! 4. **Resume.** `Worker::resume` switches to its stack ([`FiberTask::resume`](crate::fiber::FiberTask)).
 //! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
 //!    `Ready::Yielded`. `yield_local` and `yield_shared` have a `Switch` and a `Ready` each, which tells the policy the
@@ -23,10 +23,10 @@
 //! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
 //!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
 //!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.
-//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]: a store and a push if the fiber is pinned to
-//!    this worker; an exchange on its state word and a push if it may move (to the inbox of the worker that a
-//!    `Pin` holds it at, if there is one); else a message to its worker's inbox, which
-//!    that reads as [`mailbox`] says. Timers and completions come from [`worker_io`].
+//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. A fiber pinned for good to this worker takes a
+//!    store and a push; one pinned for good elsewhere goes to its worker's inbox ([`mailbox`] says when that is read).
+//!    One that may move takes a compare-and-exchange, then a push or, while a `Pin` holds it, the inbox of that worker.
+//!    Timers and completions come from [`worker_io`].
 //! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a worker's driver or timer
 //!    wheel holds something of it, [`wait::Pin`] pins it there.
 //! 9. **Cancel.** A handle or a scope sets a word and wakes the fiber ([`cancel`](crate::fiber::cancel)); its blocking

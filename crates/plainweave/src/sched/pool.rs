@@ -1,18 +1,52 @@
 //! A pool: workers, the fibers that run on them, and the parts of both that other threads may touch.
 //!
-//! How a fiber of a pool becomes ready is in `sched/wake`.
+//! How a fiber of a pool becomes ready is in `sched/wake`; what a worker shares with others, in `sched/worker_shared`.
+//!
+//! # Why it is hard
+//! A pool has no lock around it. Its workers spawn and end fibers millions of times a second, other pools and plain
+//! threads add fibers of their own, and a watchdog acts in a worker's place. At any moment somebody may want all of it
+//! to end by a deadline, whatever its fibers are doing. Then three questions need an answer: *is any fiber left?*,
+//! *which ones must be woken to see that the pool closes?*, and *when may its memory be freed?*
+//!
+//! # Whose fields are whose
+//! * *Constant:* what `new` takes from its configuration. Everyone reads it, so nothing that changes often lies beside
+//!   it.
+//! * *Changed rarely, by anyone:* the flags of the end, `added`, `callers`, `reporters`, stacks of unusual sizes.
+//! * *Changed often:* each worker's own words, which are in [`WorkerShared`] on cache lines of their own, and
+//!   `sleepers`, which a push that might wake somebody has to read. `entry` is padded: other pools' spawns write it.
 //!
 //! # How a pool ends
-//! 1. `closing` is set and every fiber on record is cancelled; fibers that start later are cancelled from the start.
-//!    Other pools can spawn fibers into this one until then (`atomics/gate`).
-//! 2. The closer waits, at most until its deadline, until as many fibers have ended as were spawned and no idle
-//!    connection is left.
-//! 3. `stopping` is set, the workers leave their loops and are joined. A worker that is stuck in a fiber is left behind
-//!    with the whole pool: stacks, ring and all. The pool is also leaked if fibers are left that wait for ever.
+//! 1. *Close* ([`PoolShared::cancel_all`]): `closing` is set, the gate is shut, and every fiber on record is woken.
+//!    From now on each blocking call fails with a cancellation. Fibers that start later are cancelled from the start.
+//!    What other pools and threads spawn comes through the gate (`atomics/gate`): it is either counted by now, or
+//!    refused.
+//! 2. *Drain* ([`PoolShared::wait_until_empty`]): the closer waits, at most until its deadline, until as many fibers
+//!    have ended as were spawned and no idle connection is left.
+//! 3. *Stop* ([`PoolShared::stop`]): the workers leave their loops and are joined. A worker that is stuck in a fiber is
+//!    left behind with the whole pool: stacks, ring and all. The pool is also leaked if fibers are left that wait for
+//!    ever: their frames may hold borrows, and what they borrow must not move.
 //!
-//! Counting: each worker counts what it spawned and what ended on it, in words that only it writes. The closer reads
-//! all "ended" first and all "spawned" after: the difference is never less than the number of fibers alive at some
-//! moment in between.
+//! # Why no fiber misses the end
+//! Fibers on record are found by whoever can reach the record. One that may move is in a list of the worker where it
+//! started, under a lock, so the closer wakes it. One that is pinned is in a list that only its worker sees, which
+//! notices `closing` at its next turn and wakes it (`Worker::close_if_requested`); a worker that sleeps is signalled.
+//! A fiber goes on record *before* it first checks `closing`, and the closer sets `closing` *before* it reads the
+//! record, so at least one of the two sees the other. A fiber leaves the record before it gives up its reference on
+//! itself, under the same lock where there is one; so the closer never follows a pointer to a fiber that was freed.
+//!
+//! # Counting without a shared counter
+//! Each worker counts what it spawned and what ended on it, in words that only it writes: two plain stores a fiber, on
+//! cache lines that are its own. The closer adds them up while they change. It reads all "ended" first and all
+//! "spawned" after, so a fiber that it counts as ended it counts as spawned too: the difference is never less than the
+//! number of fibers alive at some moment in between. Zero therefore means that nobody was left, and after the gate is
+//! shut only living fibers spawn, so nobody will be. Idle connections have a counter of their own; one that becomes a
+//! fiber, or comes of one, is counted in its new role before it leaves the old one.
+//!
+//! # Rejected
+//! * *One atomic counter of live fibers:* a cache line that all workers write for each spawn and each end, the most
+//!   expensive thing in either.
+//! * *One list of all fibers:* the same, with a lock.
+//! * *Ending stuck fibers by force:* nothing may free a stack whose frames others have borrowed from.
 
 use std::collections::HashMap;
 use std::io;
@@ -46,24 +80,33 @@ const SHOWN: usize = 5;
 
 /// The part of a pool that all threads may touch.
 pub(crate) struct PoolShared {
+    /// The zero of its clock.
     pub(crate) epoch: Instant,
+    /// When its fibers may change their worker.
     pub(crate) movement: Movement,
     /// Whether its fibers have fiber-local storage or share the worker's.
     pub(crate) storage: Storage,
     /// The regular workers, then the spare ones.
     pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
+    /// How many of them are regular.
     pub(super) regular: usize,
     /// Spare workers that the program wants to take part.
     pub(crate) added: AtomicUsize,
+    /// Who sleeps and who searches.
     pub(crate) sleepers: Sleepers,
+    /// Stacks of the usual size; workers keep a few each (`sched/recycle`).
     pub(crate) stacks: Arc<StackPool>,
     /// Stack pools of other sizes, created on demand; sizes are powers of two.
     sized: Mutex<HashMap<usize, Arc<StackPool>>>,
+    /// The policy, for threads that are none of its workers.
     pub(crate) outside: Box<dyn PushOutside>,
+    /// Fibers that such threads have spawned. An atomic counter: their spawns are rare.
     pub(super) spawned_outside: AtomicU64,
+    /// Spreads those of them that never move over the workers.
     next_home: AtomicUsize,
     /// Selects so far, from the runtime's seed on: what each draws its order from.
     pub(crate) selects: AtomicU64,
+    /// Step 1 has begun: blocking calls of its fibers fail.
     closing: AtomicBool,
     /// Closed with `closing`: what other pools and threads spawn through it is either counted by then, or refused.
     pub(super) entry: CachePadded<Gate>,
@@ -73,14 +116,19 @@ pub(crate) struct PoolShared {
     pub(super) virtual_now: AtomicU64,
     /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
     refuses_idle: AtomicBool,
+    /// Step 3 has begun: workers leave their loops.
     stopping: AtomicBool,
-    /// Notified when a fiber ends while the pool is closing.
+    /// Notified when a fiber ends while the pool is closing, and at no other time: ending a fiber takes no lock.
     ended: (Mutex<()>, Condvar),
+    /// Threads for calls that would block a worker.
     pub(crate) blocking: BlockingPool,
+    /// Wakes the watchdog when a worker wakes after all have slept.
     pub(crate) watchdog_bell: Bell,
     pub(crate) counts: Counts,
+    /// Where its workers record what they do, if the program wants a trace.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// Dumps that wait for workers to describe their fibers.
+    /// They are answered at a turn (`sched/inspect`).
     pub(super) inspections: Inspections,
     /// Plain threads that wait for its fibers in `run` or `scope`.
     pub(crate) callers: AtomicUsize,
@@ -88,7 +136,8 @@ pub(crate) struct PoolShared {
     pub(crate) reporters: AtomicUsize,
 }
 
-/// A plain thread that waits for fibers of the pool, until dropped.
+/// A plain thread that waits for fibers of the pool, until dropped. By their number the watchdog tells a runtime that
+/// is stuck from one that is merely idle: nobody waits for the latter.
 pub(crate) struct CallerWaits<'a>(&'a PoolShared);
 
 impl Drop for CallerWaits<'_> {
@@ -97,7 +146,7 @@ impl Drop for CallerWaits<'_> {
     }
 }
 
-/// The watchdog's counters.
+/// The watchdog's counters, for `Metrics`.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Stalls of workers.
@@ -106,7 +155,8 @@ pub(crate) struct Counts {
     pub(crate) rescued: AtomicU64,
 }
 
-/// Adds one to a word that no other thread writes meanwhile.
+/// Adds one to a word that no other thread writes meanwhile: a load and a store in place of a locked instruction.
+/// Released, so that whoever reads the new count (see `live`) also sees what came before it.
 #[inline]
 pub(crate) fn bump(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -118,8 +168,9 @@ pub(crate) fn lower(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
 }
 
-/// The configuration of a pool.
+/// The configuration of a pool, as `builder` has checked it.
 pub(crate) struct PoolConfig {
+    /// Regular workers.
     pub(crate) workers: usize,
     /// The most spare workers.
     pub(crate) spares: usize,
@@ -127,12 +178,14 @@ pub(crate) struct PoolConfig {
     pub(crate) storage: Storage,
     pub(crate) stack: StackConfig,
     pub(crate) blocking_threads: usize,
+    /// Of whatever is drawn: the policies' choices, the order of selects. One seed and virtual time repeat a run.
     pub(crate) seed: u64,
     pub(crate) virtual_time: bool,
     pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 impl PoolShared {
+    /// Creates a pool whose workers have no threads yet. Fails if there is no memory for stacks.
     pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
         let epoch = Instant::now();
         let cx = Mutex::new(Cx::new(config.seed ^ u64::MAX));
@@ -172,6 +225,7 @@ impl PoolShared {
     /// Returns the spec of a fiber of this pool, without its scope. `here` is the spawning fiber's worker, if it
     /// belongs to this pool.
     pub(crate) fn spec(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
+        // A fiber that never moves gets its worker now: the spawner's, or else each worker's in turn.
         let pinned_to = (self.movement == Movement::Never).then(|| match here {
             Some(ctx) => ctx.id(),
             None => self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular,
@@ -186,7 +240,8 @@ impl PoolShared {
         if self.virtual_time { self.virtual_now.load(Ordering::Relaxed) } else { self.nanos(Instant::now()) }
     }
 
-    /// Converts a point in time to the policies' clock.
+    /// Converts a point in time to the policies' clock: what lies before the epoch becomes zero, and what is too late
+    /// for the clock, for ever.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
     }
@@ -225,11 +280,14 @@ impl PoolShared {
         Some(CallerWaits(self))
     }
 
+    /// Returns whether its fibers are to end. A relaxed load at each blocking call: a fiber that just misses it is on
+    /// record already, and will be woken.
     #[inline]
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
     }
 
+    /// Returns whether its workers are to leave their loops.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -241,19 +299,23 @@ impl PoolShared {
         self.ended.1.notify_all();
     }
 
-    /// Ends all idle connections, now and from now on.
+    /// Ends all idle connections, now and from now on. Each worker does it for its own, at its next turn; workers that
+    /// sleep are signalled.
     pub(crate) fn close_idle_connections(&self) {
         self.refuses_idle.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
     }
 
+    /// Returns whether connections that become idle are closed instead.
     #[inline]
     pub(crate) fn refuses_idle(&self) -> bool {
         self.refuses_idle.load(Ordering::Relaxed)
     }
 
-    /// Records a fiber that may move, for shutdown. Returns its key.
+    /// Records a fiber that may move, for shutdown: in the list of the worker where it starts, wherever it goes later.
+    /// Returns its key.
     pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
+        // The worker's number is part of the key, so the list is found again without a search.
         let key = self.workers[worker].movable().insert(Registered(NonNull::from(header)));
         key * self.workers.len() + worker
     }
@@ -266,18 +328,21 @@ impl PoolShared {
     /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked fiber is woken by this
     /// call if it may move, otherwise by its worker.
     pub(crate) fn cancel_all(&self) {
+        // First this, then the record: see "Why no fiber misses the end".
         self.closing.store(true, Ordering::SeqCst);
         self.entry.close();
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
             worker.movable().iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
         };
+        // Woken without the locks: a wake-up may push to a policy, and a fiber that ends takes one of them.
         let fibers: Vec<FiberHandle> = self.workers.iter().flat_map(handles).collect();
         fibers.iter().for_each(FiberHandle::wake);
         self.close_idle_connections();
     }
 
-    /// Describes fibers that have not ended: a few that may move. (Pinned ones are known to their workers only.)
+    /// Describes fibers that have not ended, for a warning: a few that may move. (Pinned ones are known to their
+    /// workers only.)
     pub(crate) fn some_alive(&self) -> Vec<String> {
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<String> {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
@@ -286,7 +351,10 @@ impl PoolShared {
         self.workers.iter().flat_map(handles).take(SHOWN).collect()
     }
 
-    /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left.
+    /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left: fibers
+    /// that spawn others, or that ignore their cancellation, can keep it from ever becoming zero.
+    ///
+    /// Context: a plain thread, or a fiber of another pool, whose worker it blocks.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
         let mut guard = self.ended.0.lock().unwrap_or_else(|e| e.into_inner());
         loop {
@@ -296,21 +364,22 @@ impl PoolShared {
             if left == 0 || now >= deadline {
                 return left;
             }
-            // The bound covers an end between the check and the wait.
+            // Workers look at `closing` to know whether to notify, and may just have missed it: hence the bound.
             let wait = (deadline - now).min(Duration::from_millis(5));
             guard = self.ended.1.wait_timeout(guard, wait).unwrap_or_else(|e| e.into_inner()).0;
         }
     }
 
-    /// Tells the workers to leave their loops.
+    /// Tells the workers to leave their loops. Those that sleep are signalled; the others see it after their fiber.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
     }
 
-    /// Returns a stack of an unusual size.
+    /// Returns a stack of an unusual size. Such fibers are few, so each takes a lock, and little is kept for the next.
     pub(crate) fn take_sized(&self, size: usize) -> io::Result<Stack> {
         let size = size.next_power_of_two();
+        // The lock is for the table; a stack is taken without it, because that may map memory.
         let pool = {
             let mut sized = self.sized.lock().unwrap_or_else(|e| e.into_inner());
             match sized.get(&size) {
@@ -326,7 +395,7 @@ impl PoolShared {
         pool.take()
     }
 
-    /// Returns the number of stacks in use and the deepest use seen, over all sizes.
+    /// Returns the number of stacks in use and the deepest use seen in bytes, over all sizes.
     pub(crate) fn stack_figures(&self) -> (usize, usize) {
         let sized: Vec<_> = self.sized.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
         let stats = sized.iter().chain([&self.stacks]).map(|pool| pool.stats());
@@ -343,11 +412,12 @@ impl PoolShared {
     }
 }
 
-/// Returns the pool of the calling fiber.
+/// Returns the pool of the calling fiber; `None` on a plain thread.
 pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
 
+/// Does the same for a call that makes no sense on a plain thread: `what`, which the panic's message names.
 #[track_caller]
 pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
     match try_current_pool() {

@@ -1,22 +1,71 @@
-//! The one way to wait. Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] and
-//! calls [`until`] (or [`suspend`] under it) with a reason.
+//! Waiting: the one way in which a fiber, or a plain thread, stops until something happens.
 //!
-//! 1. The caller registers its waker with the waking side.
-//! 2. `until` checks the condition, then cancellation and deadline, then suspends; it repeats this after every wake-up.
+//! Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] with the side that will
+//! wake it, and calls [`until`] (or [`suspend`] under it) with a condition and a [`Reason`], which dumps and reports
+//! show.
 //!
-//! A waker that comes between check and suspension leaves a notification in the fiber's state word (or in the thread's
-//! parker), so the suspension ends at once. The condition is checked **first**: what has completed is delivered, and
-//! the cancellation surfaces at the next call. Wake-ups may be spurious; only the condition counts.
+//! # Why it is hard
+//! The event may come at any moment: before the caller checks, between its check and its suspension, while it leaves
+//! its stack, or together with a cancellation and a timer. None of these may be lost, and none may be mistaken for
+//! another.
 //!
+//! # Protocol
+//! 1. *Register:* the caller leaves its waker with the waking side, under that side's own lock or atomic.
+//! 2. *Check:* `until` asks for the condition. If it holds, the wait is over.
+//! 3. *Interrupts:* if they are allowed, it looks for a cancellation, then whether the deadline has come.
+//! 4. *Suspend:* it notes the reason, arms a timer if there is a deadline, and switches to the worker. That publishes
+//!    that the fiber is suspended (`Header::suspended`), once it is off the fiber's stack.
+//! 5. *Repeat:* whatever woke it, it goes back to step 2.
+//!
+//! | what waits | where its waker is | what ends the wait |
+//! |---|---|---|
+//! | a system call | the operation that the driver has | its completion |
+//! | a lock, a channel, a semaphore | the object's wait queue | a grant, or a message |
+//! | a join, a scope | the fiber waited for; the scope | its end |
+//! | a blocking call | the job in the blocking pool | its result |
+//! | `park` | nowhere: others hold handles | the token |
+//! | `sleep` | nowhere | its deadline, which here is no error |
+//!
+//! The waking side first makes the condition true, then calls [`Waker::wake`]; a canceller first sets its word, then
+//! wakes.
+//!
+//! # Why it is safe
+//! * *No wake-up is lost.* One that comes before the fiber is suspended leaves a notification in its state word
+//!   (`atomics/state`, `atomics/pinned_state`; a thread's parker has one of its own). Step 4 finds it there and the
+//!   suspension ends at once. One that comes later finds the fiber suspended and makes it ready. There is nothing in
+//!   between: both sides change one word. (Models: `loom_` tests of those two modules.)
+//! * *No wake-up is mistaken.* Wake-ups carry no meaning; only the condition and the interrupts' own words count. So a
+//!   waker that is left over from an earlier wait, or two that come at once, cost a check and nothing else. This is why
+//!   wakers need no generation numbers, and why whoever is in doubt may wake.
+//! * *What has completed is delivered.* The condition comes **before** the interrupts, also in the last round after a
+//!   deadline: bytes that were read, or a lock that was granted, are not thrown away because a cancellation came with
+//!   them. That one surfaces at the next call that blocks.
+//! * *A timer does not outlive its wait.* It lies in the wheel of the worker that armed it, so until it is removed the
+//!   fiber stays on that worker ([`Pin`]). It is removed under the worker's I/O lock, which the watchdog needs to fire
+//!   it in the worker's place: `Header` cannot be freed while somebody follows the timer's pointer to it.
+//!
+//! A deadline that has passed already is noticed after one suspension, not before: its timer fires at the worker's next
+//! turn. A wait whose condition holds already succeeds whatever the deadline (I/O looks at the deadline before it
+//! tries: `sched/io_call`).
+//!
+//! # What it costs
 //! Suspension is inlined into its callers ([`until`], [`suspend`], `park`, the waits of `sync`). A processor predicts
 //! returns from the calls it has seen, and after a stack switch these are another fiber's. So every frame between the
-//! switch and the user's code costs a mispredicted return.
+//! switch and the user's code costs a mispredicted return. What is rare is kept out of line instead: deadlines
+//! ([`suspend_until`]), threads ([`until_on_thread`]), cancellation by a scope.
 //!
+//! # Threads, and fibers that panic
 //! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
 //! any other if it has fiber-local storage, where its panic count travels with it. On shared storage it would leave its
 //! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that a deadline may end
 //! ends after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds)
 //! aborts the process and reports the fiber and what it waited for.
+//!
+//! # Rejected
+//! * *A wake-up that carries its cause.* Two causes that come at once need a rule for which one stays, in every state
+//!   word; and the waiter would have to check its condition all the same.
+//! * *Cancellation that unwinds the fiber's stack.* Destructors would run at points where safe code expects none, and a
+//!   buffer that the kernel still writes to would be gone. A cancelled call returns an error instead.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,18 +93,25 @@ const PANICKING_LIMIT: Duration = Duration::from_secs(10);
 /// The entry of a plain thread, or of a panicking fiber's thread, that waits.
 #[derive(Debug)]
 pub(crate) struct ThreadEntry {
+    /// Ends the thread's present or next wait in `until`. It is not the token: a wake-up for a lock must not make a
+    /// later `park` return.
     unparker: Unparker,
     /// The token of `park` and `unpark` on plain threads.
     pub(crate) token: AtomicBool,
+    /// The thread itself, for its name.
     pub(crate) thread: std::thread::Thread,
 }
 
+/// Both ends of a thread's waits.
 struct ThisThread {
+    /// Used by the thread alone.
     parker: Parker,
+    /// What others get; it may outlive the thread.
     entry: Arc<ThreadEntry>,
 }
 
 thread_local! {
+    /// The calling thread's parker. A fiber keeps no reference to it across a suspension: it may go on elsewhere.
     static THIS_THREAD: ThisThread = {
         let parker = Parker::new();
         let unparker = parker.unparker().clone();
@@ -67,9 +123,13 @@ thread_local! {
 }
 
 /// A waiter, as the waking side keeps it.
+///
+/// It may be kept for longer than the wait: waking someone who waits for something else, or for nothing, is harmless.
 #[derive(Clone, Debug)]
 pub(crate) enum Waker {
+    /// A fiber; the handle is counted, so its header outlives the waker.
     Fiber(FiberHandle),
+    /// A plain thread in `until`, or the thread of a panicking fiber.
     Thread(Arc<ThreadEntry>),
     /// A future's task that awaits a fiber; boxed because it is rare, and a cell for a waker lies in every fiber.
     Task(Box<task::Waker>),
@@ -86,7 +146,9 @@ impl Waker {
         }
     }
 
-    /// Makes the waiter check its condition again.
+    /// Makes the waiter check its condition again. What the condition depends on must be visible by then.
+    ///
+    /// Context: any thread or fiber, and the watchdog; it does not suspend, and nothing unwinds out of it.
     pub(crate) fn wake(&self) {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
@@ -145,6 +207,8 @@ impl Header {
         if goes_on { None } else { self.cancelled_by() }
     }
 
+    /// Does the work of [`Self::cancelled`] where the fiber's own words do not settle it: a scope's cancellation is in
+    /// the tree of nodes, behind a `RefCell`, so only members of a scope ask for it.
     #[inline(never)]
     fn cancelled_by(&self) -> Option<Interrupt> {
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
@@ -191,16 +255,20 @@ pub(crate) enum Interrupts {
 /// What a caller of [`until`] waits for, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSpec<'a> {
+    /// What dumps and reports show while it lasts.
     reason: Reason,
+    /// Whether the caller is prepared for an end without a result.
     interrupts: Interrupts,
     /// The call's own timeout, from now on.
     timeout: Option<Duration>,
-    /// The fiber waited for.
+    /// The fiber waited for, if it is one: a panicking fiber must not block the only worker that could run it.
     target: Option<&'a Header>,
+    /// The lock, channel or the like waited for, for dumps and the search for deadlocks.
     note: Option<&'a Note>,
 }
 
 impl<'a> WaitSpec<'a> {
+    /// Specifies a wait without a timeout of its own. The caller's deadline applies if interrupts are allowed.
     #[inline(always)]
     pub(crate) fn new(reason: Reason, interrupts: Interrupts) -> Self {
         Self { reason, interrupts, timeout: None, target: None, note: None }
@@ -224,6 +292,7 @@ impl<'a> WaitSpec<'a> {
         Self { note: Some(note), ..self }
     }
 
+    /// Returns whether a cancellation or a deadline may end it.
     #[inline(always)]
     fn may_end_early(&self) -> bool {
         self.interrupts == Interrupts::Allowed
@@ -231,6 +300,9 @@ impl<'a> WaitSpec<'a> {
 }
 
 /// Waits until `condition` returns a value, or an interrupt comes that `wait` allows.
+///
+/// The caller has registered its waker before; on an interrupt it removes it again, and must be prepared for the event
+/// to have come meanwhile. `condition` is called at least once, and again after each wake-up; it must not suspend.
 ///
 /// Context: any thread or fiber.
 #[inline(always)]
@@ -255,12 +327,14 @@ pub(crate) fn until_on_fiber<R>(
             deadline = deadline.min(header.worker().now().saturating_add(nanos(limit)));
         }
     }
+    // Whether the timer has fired. Looked at only after the condition: what came in time is delivered.
     let mut late = false;
     loop {
         if let Some(result) = condition() {
             return Ok(result);
         }
         if wait.may_end_early() {
+            // A cancellation comes before a deadline: the fiber should end, not try again.
             if let Some(interrupt) = header.cancelled() {
                 return Err(interrupt);
             }
@@ -272,6 +346,8 @@ pub(crate) fn until_on_fiber<R>(
     }
 }
 
+/// Does the work of [`until`] for a plain thread, or for a fiber that panics on its worker's storage and so blocks the
+/// worker. Such a wait always has an end, if only by an abort.
 #[cold]
 fn until_on_thread<R>(wait: WaitSpec<'_>, mut condition: impl FnMut() -> Option<R>) -> Result<R, Interrupt> {
     let start = Instant::now();
@@ -304,6 +380,7 @@ fn until_on_thread<R>(wait: WaitSpec<'_>, mut condition: impl FnMut() -> Option<
     }
 }
 
+/// Returns the earlier of two deadlines, either of which may be missing.
 pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -316,6 +393,7 @@ fn hopeless(me: &Header, target: Option<&Header>) -> bool {
     target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.pinned_to() == Some(me.worker().id()) && t.is_live())
 }
 
+/// Ends the process in place of a wait that cannot end: no destructor may be left half done, and none can go on.
 #[cold]
 fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
     let whom = target.map_or_else(|| format!("{reason:?}"), |t| format!("{t:?}"));
@@ -334,8 +412,10 @@ pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     suspend_for(header, reason, None, deadline)
 }
 
+/// Does the work of [`suspend`], and leaves a note of the object waited for.
 #[inline(always)]
 fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u64) -> bool {
+    // Plain stores: a dump reads them while it owns the suspended fiber (`sched/inspect`).
     header.own.waits.set(reason, note.is_some());
     if let Some(note) = note {
         header.own.note.set(note);
@@ -347,12 +427,14 @@ fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u
     suspend_until(header, deadline)
 }
 
+/// Suspends with a timer in the worker's wheel: pin, arm, switch, disarm.
 #[inline(never)]
 fn suspend_until(header: &Header, deadline: u64) -> bool {
     let pin = Pin::new(header);
     header.own.waits.set_timed();
     header.own.timer_fired.set(false);
     let target = TimerTarget::Fiber(NonNull::from(header));
+    // The lock is not held across the switch.
     {
         let io = header.worker().io();
         let timer = io.timers.borrow_mut().insert(deadline, target);
@@ -407,6 +489,7 @@ pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     }
 }
 
+/// Does the work of [`park`] for a plain thread: `unpark` sets the token before it wakes, so the swap finds it.
 #[cold]
 fn park_thread(wait: WaitSpec<'_>) -> Result<(), Interrupt> {
     let me = this_thread();

@@ -1,14 +1,14 @@
-//! How a fiber becomes ready. Every way is in this file, and ends at a policy's `push`.
+//! How a fiber becomes ready. Every path but a yield's is in this file; each ends at a policy's `push`.
 //!
 //! | fiber | waker runs on | what happens |
 //! |---|---|---|
 //! | movable | anywhere | compare-and-exchange on the state word; the winner pushes to the policy (*) |
 //! | pinned | its own worker | plain store, push to the worker's own queues |
 //! | pinned | elsewhere | `fetch_or` on the state word; the first sends the fiber to its worker's inbox |
-//! | pinned, alone in a wait queue, granted | another worker of the pool | a grant by message; if full, as above |
+//! | pinned, alone in a wait queue, granted | another worker of the pool | a grant by message; as above if full (**) |
 //!
-//! Pinned means for good here (`Header::pins`). (*) While an operation or a timer pins a movable fiber to another
-//! worker (`wait::Pin`), the winner sends it to that worker's inbox.
+//! In this table, *pinned* means pinned for good (`Header::pins`). (*) While an operation or a timer pins a movable
+//! fiber to another worker (`wait::Pin`), the winner sends it to that worker's inbox.
 //!
 //! The state words are in `atomics/state` and `atomics/pinned_state`; the messages of the last row go through
 //! `queue/mpsc`.
@@ -17,7 +17,7 @@
 //! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber, or
 //! [`PoolShared::spawn_if_open`] for one that comes from another pool. The thread that has won a fiber calls
 //! [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]), another worker's inbox
-//! ([`send_to`]), and the policy as threads outside the pool see it. The worker passes what it takes out of its inbox
+//! ([`send_to`]) and, from outside the pool, the policy's shared half. The worker passes what it takes out of its inbox
 //! to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
 
 use std::io;

@@ -1,14 +1,73 @@
 //! A worker: one OS thread that runs fibers, one at a time.
 //!
-//! One turn of the loop: 1. When it is due (`sched/mailbox`), the fibers in the inbox go to the policy. 2. When it is
-//! due, the worker polls driver and timers: every [`STRIDE`] switches, or more often when fibers run long (the stride
-//! is halved, down to 1), so busy fibers never starve the network. 3. The policy's next task runs until it switches
-//! back. With nothing to run the worker searches (`Effort::Search`), then sleeps in its driver as `sched/sleep`
-//! prescribes.
+//! # The loop
+//! [`Worker::run`] repeats [`Worker::step`] until the pool stops. One step:
+//! 1. *Mailbox:* when a check is due (`sched/mailbox`), what others have sent goes to the policy.
+//! 2. *Turn:* at the end of a stride the worker polls driver and timers ([`WorkerCtx::turn`]), which makes fibers
+//!    ready. It also publishes its counts, and checks whether the pool is closing.
+//! 3. *Run:* the policy's next task runs until it switches back ([`Worker::resume`]), and what its [`Switch`] says is
+//!    done with it.
+//! 4. *Idle:* without a task the worker searches (`Effort::Search`), then sleeps in its driver as `sched/sleep`
+//!    prescribes.
 //!
-//! Fibers access their worker through [`WorkerCtx`], which knows neither the policy's type nor the task's; the loop
-//! itself is monomorphised over the policy. Nothing of the loop is borrowed while a fiber runs: each `RefCell` is
-//! borrowed for the length of one call that runs no user code.
+//! # Why it is hard
+//! * *It must not forget the network while it is busy, nor spend its time on asking.* A poll of the driver may be a
+//!   system call, which takes as long as dozens of switches. So a stride is [`STRIDE`] switches, and is halved, down to
+//!   one, as long as it takes more than [`STRIDE_NS`]: where fibers run for long, the worker polls between any two of
+//!   them. It doubles again when they are short.
+//! * *A fiber may do anything while it runs:* spawn, wake or cancel other fibers, or hold the worker up for a second.
+//!   So nothing of the loop is borrowed while a fiber runs. Each `RefCell` is borrowed for the length of one call that
+//!   runs no user code, and the I/O lock is held for as long (`atomics/biased_lock`); in between the watchdog can take
+//!   it.
+//! * *A fiber that suspends is not suspended yet.* It has registered with the waking side, which may wake it from
+//!   another thread at once, while its registers are still being saved. Only when the worker is back on its own stack
+//!   does it publish that the fiber may run elsewhere (`Header::suspended`). If a wake-up came first, the worker still
+//!   owns the fiber and queues it again. If none came, the fiber is no longer the worker's: another may run and free it
+//!   before the next line, so from there on its task is leaked, not touched.
+//! * *Shutdown must find every fiber.* A fiber goes on record before it first checks whether the pool is closing, and
+//!   off it before it is freed; shutdown sets `closing`, then wakes all on record. So each fiber either sees `closing`
+//!   or is woken (`sched/pool`).
+//!
+//! # How a fiber gives the worker back
+//!
+//! | it | `resume` |
+//! |---|---|
+//! | yields (`Switch::Yield`) | pushes it again, as `Ready::Yielded` |
+//! | yields to this worker's fibers or to all (`YieldLocal`, `YieldShared`) | does so on a cold path (`requeue`) |
+//! | suspends (`Switch::Suspend`) | publishes that, and lets go of it; or queues it, if a wake-up came first |
+//! | ends | retires it: record, stack, storage, memory block |
+//! | ends while a message to it is in flight | keeps it on record until the message has arrived (`deliver`) |
+//!
+//! # Timers in a storm
+//! Thousands of deadlines may fall into one tick. If all their timers fired at once, all those fibers would be queued
+//! before any other fiber's next turn. So a worker with ready fibers fires a few timers a turn, and one more for each
+//! [`TIMER_NS`] of processor time that it has had (`docs/timers.md` has the measurements). Processor time, not passed
+//! time: on a crowded machine the others would otherwise pay for time that the worker never had.
+//!
+//! # Who may touch what
+//! Fibers, timers and completions use [`WorkerCtx`], which knows neither the policy's type nor the task's. The loop is
+//! monomorphised over the policy, so that a switch makes no call through a table. What other threads may touch of a
+//! worker is in [`WorkerShared`]; they never see a `WorkerCtx`. A fiber finds its worker through its header
+//! ([`Header::worker`]), which is set before each resume. It must not keep that reference across a suspension.
+//!
+//! # What the hot path leaves out
+//! For a switch no clock is read, no system call made and no lock taken: counts are published once a stride, and the
+//! mailbox is checked four times in one. `resume` and `step` are inlined into the loop of every policy, since otherwise
+//! LLVM would decide that by the policy's size; what is rare in them is a cold function of its own. A recorder costs a
+//! test for null while there is none.
+//!
+//! # The end
+//! When the pool stops, the worker shuts the watchdog out of its I/O and gives up the tasks that are left
+//! (`sched/end`): those that have not started are refused, so their joins return; the others are leaked, because their
+//! frames may hold borrows that nothing can end.
+//!
+//! # Rejected
+//! * *A thread that polls for all workers:* each completion would cross cores, to a worker that may be asleep.
+//! * *Polling before every switch:* a yield would cost as much as a system call.
+//! * *A stride in time instead of switches:* the clock would be read at each switch, and on a virtual machine a reading
+//!   takes more than half as long as a whole yield (`docs/trace.md`).
+//! * *Running the next fiber from the stack of the last one:* it saves half of the switches, but whoever leaves a stack
+//!   cannot also be the one to say that it has been left; and each policy's code would run on fibers' stacks.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -75,8 +134,11 @@ struct Storm {
 
 /// The part of a worker that fibers, timers and completions use.
 ///
+/// It stays at one address while the worker runs: headers of fibers, and `Host` pointers in them, refer to it.
+///
 /// Context: its thread only.
 pub(crate) struct WorkerCtx {
+    /// What fibers know of it. Their headers point here; see [`Self::host_ptr`].
     pub(super) host: Host,
     pool: Arc<PoolShared>,
     /// Marks sources that this worker's driver keeps state for.
@@ -89,10 +151,11 @@ pub(crate) struct WorkerCtx {
     pub(super) dry: Cell<bool>,
     /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are in the pool's list.)
     pub(super) pinned: RefCell<Slab<NonNull<Header>>>,
+    /// The worker's half of the policy, for pushes by fibers. Calls by table are the price of not knowing the type.
     pub(super) policy: Rc<dyn PushLocal>,
-    /// The clock at the last turn.
+    /// The clock at the last turn, for those to whom microseconds do not matter.
     clock: Cell<u64>,
-    /// While its turns leave timers that are due.
+    /// Set while its turns leave timers that are due.
     storm: Cell<Option<Storm>>,
     /// Where it records what it does, if the pool has a recorder.
     pub(super) lane: Option<Box<Lane>>,
@@ -111,7 +174,8 @@ impl WorkerCtx {
         &self.host.blocks
     }
 
-    /// Returns the part that its fibers know; the pointer may be used to find the whole context again.
+    /// Returns the part that its fibers know; the pointer may be used to find the whole context again. (It is derived
+    /// from a reference to the whole, so it may be used for all of it.)
     #[inline]
     fn host_ptr(&self) -> *const Host {
         ptr::from_ref(self).wrapping_byte_add(offset_of!(WorkerCtx, host)).cast()
@@ -156,7 +220,7 @@ impl WorkerCtx {
         self.clock.get()
     }
 
-    /// Notes for the recorder that the worker does something else than switching from fiber to fiber.
+    /// Notes for the recorder, if there is one, that the worker does something else than switching from fiber to fiber.
     pub(super) fn leave_fibers(&self) {
         if let Some(lane) = &self.lane {
             lane.leave();
@@ -164,15 +228,21 @@ impl WorkerCtx {
     }
 
     /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers become ready only after
-    /// that, so that the wake-ups for them go to other workers.
+    /// that, so that the wake-ups for them go to other workers: until `awake` this one counts as asleep, and might be
+    /// chosen itself.
+    ///
+    /// The order: connections that the watchdog took away, the driver, sources that were closed elsewhere (`released`),
+    /// the clock, timers, and memory to give back.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
+        // The watchdog has consumed the signal that would have kept this worker from sleeping.
         let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
         idle_conn::end_taken(self.io_cx(&io));
         let (rests, wants_poll) = {
             let driver = io.driver.borrow();
             (driver.rests(), driver.wants_poll())
         };
+        // A driver with nothing pending need not be entered: the worker sleeps on its wake-up alone.
         if wait != Wait::No && rests {
             self.shared().doze(match wait {
                 Wait::Until(time) => Some(Duration::from_nanos(time.saturating_sub(self.now()))),
@@ -185,6 +255,7 @@ impl WorkerCtx {
             awake();
         }
         self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
+        // Read after the driver, which may have slept: timers that came due meanwhile fire in this turn.
         let now = self.now();
         if self.pool.virtual_time {
             self.pool.virtual_now.fetch_max(now, Ordering::Relaxed);
@@ -201,6 +272,7 @@ impl WorkerCtx {
     }
 }
 
+/// Timers in a storm, and what is given back after one.
 impl WorkerCtx {
     /// Fires timers that are due, and leaves some for the next turn if they are many: see [`TIMER_NS`].
     fn fire_timers(&self, io: &IoState, now: u64, wait: Wait) {
@@ -223,6 +295,7 @@ impl WorkerCtx {
     /// Returns how many timers the processor time has earned since some were last fired for it.
     #[cold]
     fn earn_timers(&self, io: &IoState, now: u64) -> usize {
+        // The processor's time is a system call away, so it is asked for only when some timers can have been earned.
         let Some(storm) = self.storm.get().filter(|storm| now.saturating_sub(storm.read) >= 4 * TIMER_NS) else {
             return 0;
         };
@@ -250,20 +323,28 @@ impl Header {
     }
 }
 
-/// Returns the worker that runs on this thread, if one of its fibers calls.
+/// Returns the worker that runs on this thread, if one of its fibers calls. Code of the loop itself, the watchdog and
+/// plain threads get `None`.
 #[inline]
 pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
     fiber::current().map(Header::worker)
 }
 
-/// The loop of one worker.
+/// The loop of one worker, for one type of policy.
+///
+/// Its cells are its own thread's; `Cell` instead of `&mut` because a fiber, which runs inside `step`, reaches `ctx`.
 pub(crate) struct Worker<P: Policy<FiberTask>> {
+    /// What its fibers may use.
     pub(super) ctx: WorkerCtx,
+    /// The same policy as `ctx.policy`, with its type.
     pub(super) policy: Rc<LocalPolicy<P>>,
     /// Switches until the next poll of driver and timers.
     pub(super) budget: Cell<u32>,
+    /// The length of the present stride: a power of two, [`STRIDE`] at most.
     pub(super) stride: Cell<u32>,
+    /// When the present stride began.
     pub(super) last_turn: Cell<u64>,
+    /// Whether it counts as searching in `atomics/sleepers`; whoever clears it must leave the search.
     pub(super) searching: Cell<bool>,
     /// By how much the steps since it last wrote `WorkerShared::switches`, which `budget` shows, differ from the fibers
     /// that it has run in them.
@@ -271,7 +352,9 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// Entries of its mailbox that it has read.
     messages: Cell<u64>,
     pub(super) mailbox: Mailbox,
+    /// Whether it has ended its idle connections because the pool keeps none any more.
     pub(super) idle_closed: Cell<bool>,
+    /// Whether it has woken its pinned fibers because the pool is closing.
     pub(super) closing_announced: Cell<bool>,
     /// What the watchdog is to wait for while this worker is held up; taken by [`Self::run`].
     pub(super) watched: Option<PollFd<OwnedFd>>,
@@ -290,7 +373,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         seed: u64,
     ) -> io::Result<Self> {
         let (wakeup, driver_name, worker_io) = (driver.wakeup(), driver.name(), WorkerIo::new(driver));
-        // The last that may fail: what follows can be done once.
+        // The last that may fail: what follows can be done once, and a worker that could not start can be tried again.
         let watched = worker_io.watched().transpose()?;
         let shared = &pool.workers[id];
         let grants = shared.take_reader().ok_or_else(|| io::Error::other("this worker has started before"))?;
@@ -335,7 +418,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.run_by(Self::step)
     }
 
-    /// Does the same by this step of the loop.
+    /// Does the same by this step of the loop: a spare worker's differs (`sched/spare`).
     #[inline(always)]
     pub(super) fn run_by(mut self, step: impl Fn(&Self)) -> usize {
         let pool = self.ctx.pool.clone();
@@ -344,14 +427,16 @@ impl<P: Policy<FiberTask>> Worker<P> {
         while !pool.is_stopping() {
             step(&self);
         }
-        // Shut the watchdog out: everything is about to be dropped.
+        // Shut the watchdog out: everything is about to be dropped. This waits if it is at work here.
         drop(remote_io);
+        // Operations of fibers that were left behind: the driver keeps their buffers (`io/uring`).
         let in_flight = self.ctx.io().driver.borrow().in_flight();
         self.give_up();
         in_flight
     }
 
-    /// Runs the next fiber until it switches back, or sleeps if there is none.
+    /// Runs the next fiber until it switches back, or sleeps if there is none. After a search the first task counts as
+    /// found, which may wake another worker to search on (`sched/sleep`).
     #[inline(always)]
     pub(super) fn step(&self) {
         self.look_if_due();
@@ -369,6 +454,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 
     /// Queues the fibers that were granted what they waited for.
+    ///
+    /// A grant comes as a bare header: whoever granted something has shown that the fiber waits for it, so it is alive
+    /// and will not run before this.
     fn read_grants(&self) {
         self.ctx.leave_fibers();
         while let Some(header) = self.mailbox.grants.pop() {
@@ -378,20 +466,22 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Queues everything in the mailbox.
+    /// Queues everything in the mailbox, waiting for each header in turn: for a worker that has nothing else to do.
     #[inline(never)]
     pub(super) fn read_mail(&self) {
         self.read_grants();
         self.mailbox.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
-    /// Queues what the last check took, and takes what has arrived since.
+    /// Queues what the last check took, and takes what has arrived since. By then the headers of the former have been
+    /// prefetched (`sched/mailbox`).
     #[inline(never)]
     fn exchange_mail(&self) {
         self.read_grants();
         self.mailbox.exchange(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }
 
+    /// Queues one entry of the inbox: a fiber, or a message for one (`FiberTask` says which there are).
     fn deliver(&self, task: FiberTask) {
         self.messages.set(self.messages.get() + 1);
         if let Some(ended) = self.ctx.deliver(task) {
@@ -399,6 +489,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
+    /// Counts a step down, and looks at the mailbox, or at driver and timers too, if that is due. Most steps do no more
+    /// than the subtraction and a test against the mailbox's mask.
     #[inline]
     fn look_if_due(&self) {
         let left = self.budget.get() - 1;
@@ -407,6 +499,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             return self.mailbox.reverse_next();
         }
         if self.has_mail() {
+            // Where the watchdog may hand the inbox to others, nothing is taken that is not queued at once.
             if left != 0 && self.mailbox.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
                 self.exchange_mail();
             } else {
@@ -418,7 +511,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Adds to the switches that others see, and publishes the other counts.
+    /// Adds to the switches that others see, and publishes the other counts: once a stride and before each sleep. From
+    /// them the watchdog can tell a worker that stands still from one that runs.
     pub(super) fn publish_counts(&self, count: u32) {
         self.ctx.shared().counts.publish(&self.ctx.policy.counts(), self.messages.get());
         let switches = &self.ctx.shared().switches;
@@ -426,7 +520,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         switches.store(switches.load(Ordering::Relaxed).wrapping_add_signed(count), Ordering::Relaxed);
     }
 
-    /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run.
+    /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run: half as long after
+    /// a slow one, twice as long after a quick one.
     fn look(&self) {
         self.ctx.leave_fibers();
         self.publish_counts(self.stride.get());
@@ -456,6 +551,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.answer_if_asked() || closed || closing
     }
 
+    /// Runs a task until it switches back, and does what it asks for: push it again, leave it suspended, or retire it.
+    /// One that has not started is placed first, perhaps on another worker.
     // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
     #[inline(always)]
     pub(super) fn resume(&self, task: FiberTask) {
@@ -463,10 +560,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
         ctx.set_dry(false);
         let pool = NonNull::from(ctx.pool()).cast();
         if !task.has_started() {
+            // A policy that hands a worker another's fiber is at fault, and found here.
             task.check_place(ctx.id(), pool);
             if let Some(other) = self.policy.place(&task, ctx) {
                 return wake::send_to(&ctx.pool, other, task);
             }
+            // No stack left: the fiber ends without having run, and its join gives the error.
             if let Err(error) = self.start(&task) {
                 task.refuse(error, Some(ctx.blocks()));
                 return ctx.count_end();
@@ -486,8 +585,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
             Some(Switch::YieldLocal) => self.requeue(task, Ready::YieldedLocal),
             Some(Switch::YieldShared) => self.requeue(task, Ready::YieldedShared),
-            // Once it is suspended, another worker may run the fiber, and free it.
+            // From `suspended` on another worker may run the fiber, and free it: leaking touches nothing of it.
             Some(Switch::Suspend) if task.header().suspended() => task.leak(),
+            // It was woken while it left its stack, so it is still this worker's, and ready.
             Some(Switch::Suspend) => ctx.schedule_here(task),
             None if task.finish() => self.retire(task),
             // It stays on record until the message in flight has arrived.
@@ -519,9 +619,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// There is no stack.
     fn start(&self, task: &FiberTask) -> io::Result<()> {
         let (ctx, header) = (&self.ctx, task.header());
+        // Only now: a fiber that waits for its first turn costs its heap block, not a stack.
         let (stack, block) = ctx.recycler.take(&ctx.pool, header.own.stack_size as usize)?;
         task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
+            // From here on wake-ups by this worker are plain stores (`atomics/pinned_state`).
             header.pin_to(Some(ctx.id()));
         }
         header.own.born.set(ctx.last_reading());
@@ -534,9 +636,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
         Ok(())
     }
 
+    /// Takes a fiber that has ended off the record, and keeps its stack and blocks for the next one.
     fn retire(&self, task: FiberTask) {
         let ctx = &self.ctx;
         let key = task.header().own.registered.get() as usize;
+        // Off the record first: shutdown may follow a recorded fiber's pointer until then.
         match task.header().movement() {
             Movement::Anytime => ctx.pool.unregister(key),
             _ => ctx.strike_off(key),
@@ -548,7 +652,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 }
 
-/// Prepares a worker's thread for fibers: the overflow handler, and a stack for it to run on.
+/// Prepares a worker's thread for fibers: the handler that names a fiber whose stack overflows, and the alternate stack
+/// that it runs on, since the fiber's own has no room left.
+///
+/// Context: the worker's own thread, before its loop.
 pub(crate) fn prepare_thread() -> io::Result<stack::AltStack> {
     stack::install();
     stack::ensure_alt_stack()

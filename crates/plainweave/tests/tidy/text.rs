@@ -14,6 +14,23 @@ fn modules_begin_with_an_essay() {
     report.done();
 }
 
+/// Where the scheduler is hardest to follow, at least a third of the lines explain.
+#[test]
+fn hard_files_are_explained() {
+    let mut report = Report::default();
+    let files = rust_files();
+    for path in lists::HARD_FILES {
+        let file = files.iter().find(|file| file.path == *path).unwrap_or_else(|| panic!("no file {path}"));
+        let lines: Vec<_> = file.text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let comments = lines.iter().filter(|line| line.starts_with("//")).count();
+        let share = 100 * comments / lines.len();
+        if share < lists::COMMENT_PERCENT {
+            report.add(path, 0, format!("{share} % comments, {} % at least: explain it", lists::COMMENT_PERCENT));
+        }
+    }
+    report.done();
+}
+
 #[test]
 fn files_are_short() {
     let mut report = Report::default();
