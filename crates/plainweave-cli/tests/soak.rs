@@ -62,7 +62,7 @@ impl Target {
     }
 
     fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count()
+        common::descriptors_of(self.pid)
     }
 
     /// Resident memory in bytes.

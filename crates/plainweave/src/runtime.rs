@@ -11,7 +11,7 @@ use crate::dump::{Dump, Options};
 use crate::fiber::Movement;
 use crate::fiber_local::Storage;
 use crate::metrics::Metrics;
-use crate::sched::pool::PoolShared;
+use crate::sched::pool::{Awaited, PoolShared};
 use crate::sched::wait::Waker;
 use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
@@ -87,10 +87,11 @@ impl Runtime {
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
         // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());
-        let _waits = self.pool.caller_waits();
         let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
             // SAFETY: this section ends when the fiber has ended, or not at all.
-            unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) }.join_always()
+            let main = unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) };
+            let _waits = self.pool.caller_waits(|| Awaited::Fiber(main.handle()));
+            main.join_always()
         });
         match ended {
             Ok(value) => value,
@@ -314,5 +315,32 @@ fn end_reports(thread: &OsJoinHandle<()>) {
     let deadline = Instant::now() + LAST_REPORT;
     while !thread.is_finished() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::thread::park;
+
+    /// A deadlock is reported to those who wait. A thread is not among them when its fiber has ended, though it may not
+    /// have had a processor since.
+    #[test]
+    fn a_thread_whose_fiber_has_ended_waits_for_nothing() {
+        let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
+        let waits = runtime.spawn(|| park().is_ok());
+        {
+            let _caller = runtime.pool.caller_waits(|| Awaited::Fiber(waits.handle()));
+            assert!(runtime.pool.is_awaited());
+            waits.fiber().unpark();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while runtime.pool.is_awaited() {
+                assert!(Instant::now() < deadline, "the fiber does not end");
+                std::thread::yield_now();
+            }
+            assert_eq!(runtime.pool.callers.load(std::sync::atomic::Ordering::Relaxed), 1);
+        }
+        assert!(!runtime.pool.is_awaited() && waits.join().expect("no panic"));
+        assert_eq!(runtime.pool.callers.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 }

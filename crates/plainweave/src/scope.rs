@@ -15,7 +15,7 @@ use crate::fiber::cancel::{CancelReason, Node, PlaceId};
 use crate::fiber::{self, FiberTask, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
 use crate::sched::closure::{self, RawJoin};
-use crate::sched::pool::{self, PoolShared};
+use crate::sched::pool::{self, Awaited, PoolShared};
 use crate::sched::wait::{self, Interrupts};
 use crate::sched::worker::WorkerCtx;
 use crate::sync::select::JoinBranch;
@@ -87,7 +87,7 @@ pub(crate) fn scope_on<'env, T>(
         if result.is_err() {
             node.cancel(CancelReason::ScopePanicked);
         }
-        let _waits = scope.pool.caller_waits();
+        let _waits = scope.pool.caller_waits(|| Awaited::Scope(data.clone()));
         data.wait(me);
     });
     match result {

@@ -77,6 +77,11 @@ impl<T> JoinHandle<T> {
         self.0.take().map_err(JoinError::failed)
     }
 
+    /// Returns a counted reference to the fiber.
+    pub(crate) fn handle(&self) -> FiberHandle {
+        FiberHandle::from_ref(self.0.header())
+    }
+
     pub(crate) fn into_raw(self) -> RawJoin<T> {
         self.0
     }

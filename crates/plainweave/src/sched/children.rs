@@ -36,7 +36,7 @@ impl ScopeData {
     /// Waits for all children, even if the owner is cancelled. If the owner is cancelled meanwhile (by its handle or by
     /// shutdown, which know no scopes) it cancels the scope too.
     pub(crate) fn wait(&self, me: Option<&Header>) {
-        let done = || (self.running.load(Ordering::Acquire) == 0).then_some(());
+        let done = || self.has_ended().then_some(());
         let note = Note::of(self);
         let waited = wait::until(WaitSpec::new(Reason::Scope, Interrupts::Ignored).note(&note), || {
             if let Some(reason) = me.and_then(Header::stop_reason) {
@@ -48,6 +48,11 @@ impl ScopeData {
             // Only the bounded wait of a panicking fiber ends early, and that aborts.
             unreachable!("a wait for children has no deadline");
         }
+    }
+
+    /// Returns whether no child runs.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {

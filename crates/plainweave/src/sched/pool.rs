@@ -53,12 +53,14 @@ use std::io;
 use std::iter;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use slab::Slab;
 
 use super::blocking_pool::BlockingPool;
+use super::children::ScopeData;
 use super::inspect::Inspections;
 use super::outside::{Outside, PushOutside};
 use super::recorder::Recorder;
@@ -130,19 +132,42 @@ pub(crate) struct PoolShared {
     /// Dumps that wait for workers to describe their fibers.
     /// They are answered at a turn (`sched/inspect`).
     pub(super) inspections: Inspections,
-    /// Plain threads that wait for its fibers in `run` or `scope`.
+    /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each waits for.
     pub(crate) callers: AtomicUsize,
+    awaited: Mutex<Slab<Awaited>>,
     /// Threads that report stalls: one or none.
     pub(crate) reporters: AtomicUsize,
 }
 
-/// A plain thread that waits for fibers of the pool, until dropped. By their number the watchdog tells a runtime that
-/// is stuck from one that is merely idle: nobody waits for the latter.
-pub(crate) struct CallerWaits<'a>(&'a PoolShared);
+/// A plain thread that waits for fibers of the pool, until dropped. By these the watchdog tells a runtime that is stuck
+/// from one that is merely idle: nobody waits for the latter.
+pub(crate) struct CallerWaits<'a> {
+    pool: &'a PoolShared,
+    key: usize,
+}
 
 impl Drop for CallerWaits<'_> {
     fn drop(&mut self) {
-        self.0.callers.fetch_sub(1, Ordering::Relaxed);
+        self.pool.callers.fetch_sub(1, Ordering::Relaxed);
+        // Dropped without the lock: it may be the last reference to a fiber.
+        let awaited = self.pool.awaited().remove(self.key);
+        drop(awaited);
+    }
+}
+
+/// What a plain thread waits for.
+pub(crate) enum Awaited {
+    Fiber(FiberHandle),
+    Scope(Arc<ScopeData>),
+}
+
+impl Awaited {
+    /// Returns whether the wait is over, although its thread may not have had a processor since.
+    fn has_ended(&self) -> bool {
+        match self {
+            Awaited::Fiber(fiber) => !fiber.header().is_live(),
+            Awaited::Scope(data) => data.has_ended(),
+        }
     }
 }
 
@@ -218,6 +243,7 @@ impl PoolShared {
             recorder: config.recorder.clone(),
             inspections: Inspections::default(),
             callers: AtomicUsize::new(0),
+            awaited: Mutex::default(),
             reporters: AtomicUsize::new(0),
         }))
     }
@@ -269,15 +295,26 @@ impl PoolShared {
         self.live_and_idle().1
     }
 
-    /// Notes that the calling thread waits for fibers of this pool, if it is a plain one: a deadlock is reported only
-    /// then. Wakes the watchdog, because these fibers may have been stuck before.
-    pub(crate) fn caller_waits(&self) -> Option<CallerWaits<'_>> {
+    /// Notes what the calling thread waits for, if it is a plain one: a deadlock is reported only then. Wakes the
+    /// watchdog, because these fibers may have been stuck before.
+    pub(crate) fn caller_waits(&self, awaited: impl FnOnce() -> Awaited) -> Option<CallerWaits<'_>> {
         if fiber::current().is_some() {
             return None;
         }
+        let key = self.awaited().insert(awaited());
         self.callers.fetch_add(1, Ordering::Relaxed);
         self.watchdog_bell.notice();
-        Some(CallerWaits(self))
+        Some(CallerWaits { pool: self, key })
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, Slab<Awaited>> {
+        self.awaited.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns whether a plain thread waits for something that has not ended. One whose wait is over is still counted
+    /// among the callers until it gets a processor.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited().iter().any(|(_, awaited)| !awaited.has_ended())
     }
 
     /// Returns whether its fibers are to end. A relaxed load at each blocking call: a fiber that just misses it is on

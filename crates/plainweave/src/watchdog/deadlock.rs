@@ -1,7 +1,7 @@
 //! Notices that nothing can run any more, and reports which fiber waits for what.
 //!
 //! # When
-//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers of the runtime, and none
+//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that have not ended, and none
 //! of these waits for anything that comes from outside: I/O, a timer, a job of the blocking pool, a future, an idle
 //! connection, another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a thread of
 //! the program's own.
@@ -222,6 +222,8 @@ impl Deadlocks {
             return Look::Fine;
         }
         match still_quiet(pool, switches_before) {
+            // What the threads waited for has ended, and they are about to notice.
+            Some(true) if !pool.is_awaited() => Look::Later,
             Some(true) => Look::Stuck(Found::new(pool, stuck)),
             Some(false) => Look::Fine,
             None => Look::Later,

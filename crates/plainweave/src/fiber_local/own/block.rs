@@ -193,15 +193,23 @@ impl Block {
 }
 
 /// Allocates and frees a little memory, which leaves it in the calling thread's cache. Returns its address.
+///
+/// Twice: an allocation that finds the cache's list empty may fill it with free memory of the same size (glibc does so
+/// with what its arena holds), and then there is no room for what is freed next. The second time the list has something
+/// to give, and room to take it back.
 #[inline(never)]
 fn use_malloc_cache() -> usize {
-    // SAFETY: freed once; black boxes, lest the compiler removes both calls.
-    unsafe {
-        let memory = black_box(libc::malloc(black_box(24)));
-        let address = memory.addr();
-        libc::free(memory);
-        address
-    }
+    let once = || {
+        // SAFETY: freed once; black boxes, lest the compiler removes both calls.
+        unsafe {
+            let memory = black_box(libc::malloc(black_box(24)));
+            let address = memory.addr();
+            libc::free(memory);
+            address
+        }
+    };
+    once();
+    once()
 }
 
 /// Returns the calling worker's base, for [`Block::lend_malloc_cache`], after it has got itself a cache to lend.
