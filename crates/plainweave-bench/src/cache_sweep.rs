@@ -10,18 +10,20 @@
 mod sweep;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::machine;
 use crate::names;
 use crate::plot::Role;
 use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Report};
 use crate::sample::Row;
 use crate::serving::{Driver, seconds};
+use crate::turns::Turns;
 use crate::web::descriptors;
 use sweep::{Bench, Point, System};
 
@@ -73,6 +75,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
 
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    #[arg(long)]
+    resume: bool,
+
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -80,6 +86,8 @@ pub(crate) struct Flags {
 
 /// Of memcached's peak, the least and the greatest rate.
 const RATES: (f64, f64) = (0.1, 1.4);
+/// From one rate to the next: a pause, and connections.
+const BETWEEN: Duration = Duration::from_secs(1);
 /// A rate is kept if this part of it is answered.
 const KEPT: f64 = 0.98;
 /// Of memcached's peak, where its p99 is compared with ours.
@@ -126,18 +134,21 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         length: flags.seconds,
     };
     let first = *flags.updates.first().context("no share of updates is given")?;
-    report::progress("cache-sweep: memcached's peak");
-    let peak = bench.peak(&systems[0], first).context("the peak of memcached, which is the measure of all rates")?;
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let mut turns = begin(flags, &out, first, systems.len())?;
+    let peak = turns.take("memcached's peak", || Ok(vec![("rate".to_owned(), bench.peak(&systems[0], first)?)]));
+    let peak = peak.context("the peak of memcached, which is the measure of all rates")?;
+    let peak = peak.first().context("no peak")?.1;
     let rates: Vec<_> = shares.iter().map(|share| (share * peak).max(1.0)).collect();
     let mut curves: Vec<Curves> = vec![vec![Vec::new(); flags.updates.len()]; systems.len()];
     for round in 1..=flags.runs.get() {
         for (u, updates) in flags.updates.iter().enumerate() {
             for (system, curves) in systems.iter().zip(&mut curves) {
-                report::progress(&format!(
-                    "cache-sweep: round {round} of {}, {updates} % updates, {}",
-                    flags.runs, system.name
-                ));
-                curves[u].push(bench.sweep(system, *updates, &rates).with_context(|| system.name.clone())?);
+                let values = turns.take(&format!("round {round}, {updates} % updates, {}", system.name), || {
+                    Ok(bench.sweep(system, *updates, &rates)?.iter().flat_map(Point::values).collect())
+                });
+                let values = values.with_context(|| system.name.clone())?;
+                curves[u].push(values.chunks(sweep::VALUES).map(Point::of).collect::<anyhow::Result<_>>()?);
             }
         }
     }
@@ -157,7 +168,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("points that count", "the client was late by less than a tenth of the latency (p99)".to_owned()),
     ];
     let report = Report { experiment: "cache-sweep", parameters, rows: found.rows(), absent: Vec::new() };
-    report.publish_with(flags.out.as_deref(), &found.picture())
+    report.publish_with(Some(&out), &found.picture())
+}
+
+/// Begins with the turns, or goes on with those that there are.
+fn begin(flags: &Flags, out: &Path, first: u8, systems: usize) -> anyhow::Result<Turns> {
+    let Flags { connections, keys, share, workers, steps, seconds, .. } = flags;
+    let same = format!(
+        "{connections} connections, {keys} keys, {share} of a CPU, {workers} workers, {steps} steps, {seconds:?}, peak \
+         with {first} % updates"
+    );
+    let all = 1 + flags.runs.get() * flags.updates.len() * systems;
+    let turns = Turns::begin("cache-sweep", out, &same, flags.resume, all)?;
+    turns.estimate((*seconds + BETWEEN) * (*steps).into());
+    Ok(turns)
 }
 
 /// What was measured.

@@ -14,7 +14,7 @@ mod verdict;
 mod workload;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ use crate::child;
 use crate::machine;
 use crate::mode::Mode;
 use crate::plot::scatter::{self, Panel, Point};
-use crate::report::{self, Report};
+use crate::report::Report;
 use crate::sample::Row;
+use crate::turns::Turns;
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
 
@@ -72,6 +73,10 @@ pub(crate) struct Flags {
     /// Rounds; in each, every system gets a turn at every case
     #[arg(long, value_name = "N", default_value = "15")]
     runs: NonZeroUsize,
+
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    #[arg(long)]
+    resume: bool,
 
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
@@ -132,17 +137,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Mode::parse(&flags.mode)?;
     let (one_in, packets) = (flags.size.one_in, flags.size.packets);
     ensure!(one_in <= packets, "--one-in: from 1 to {packets}, the number of packets, not {one_in}");
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let mut turns = begin(flags, &out)?;
     let mut absent = Vec::new();
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let pair = System::pair(flags);
     for &case in &flags.cases {
-        let singles = rank(case, flags, &mut absent)?;
+        let singles = rank(case, flags, &mut turns, &mut absent)?;
         let names: Vec<_> = singles.iter().map(|single| single.name.clone()).collect();
         let systems: Vec<_> = std::iter::once(pair.clone()).chain(singles).collect();
-        rows.extend(rounds(case, &systems, flags)?);
+        rows.extend(rounds(case, &systems, flags, &mut turns)?);
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
     }
-    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     scatter::write(&panels(&rows, &flags.cases, &pair.name), &out.join("compose.svg"))?;
     let mut parameters = parameters(flags);
     parameters.extend(notes.into_iter().map(|note| ("verdict", note)));
@@ -177,7 +183,6 @@ fn threads(flags: &Flags) -> u16 {
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
     let Size { packets, in_flight, one_in, side_us, iterations } = &flags.size;
     vec![
-        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
         ("packets", format!("{packets} an iteration, at most {in_flight} under way")),
         ("side task", format!("a job for every {one_in} packets, of {side_us} us")),
         ("rounds", format!("{}, each of {iterations} iterations in a process, after one that is dropped", flags.runs)),
@@ -185,18 +190,50 @@ fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Runs the pre-round and returns the best single policies.
-fn rank(case: Case, flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<Vec<System>> {
+/// Returns the policies of the pre-round.
+fn policies(flags: &Flags) -> Vec<String> {
     let named = || PRESETS.iter().map(|preset| preset.name.to_owned()).collect();
-    let policies: Vec<String> = if flags.policies.is_empty() { named() } else { flags.policies.clone() };
+    if flags.policies.is_empty() { named() } else { flags.policies.clone() }
+}
+
+/// Begins with the turns, or goes on with those that there are.
+fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
+    let Size { packets, one_in, side_us, iterations, .. } = &flags.size;
+    let is_measured = |policy: &String| Choice::parse(policy).is_ok_and(|choice| choice.experiment().is_none());
+    let singles = policies(flags).iter().filter(|policy| is_measured(policy)).count();
+    let all = flags.cases.len() * (singles + flags.runs.get() * (1 + singles.min(flags.best.into())));
+    let same = format!("{:?}, mode {}", flags.size, flags.mode);
+    let turns = Turns::begin("compose", out, &same, flags.resume, all)?;
+    // A packet takes about two microseconds, and one iteration is dropped.
+    let iteration = Duration::from_micros(2 * packets + packets / one_in * side_us);
+    turns.estimate(iteration * (*iterations as u32 + 1));
+    Ok(turns)
+}
+
+/// Returns a repetition's figures, in the order of [`METRICS`].
+fn figures(turns: &mut Turns, place: &str, case: Case, system: &System, flags: &Flags) -> anyhow::Result<Vec<f64>> {
+    let key = format!("{}, {place}, {}, {}", case.name(), system.name, system.pools.join(" "));
+    let values = turns.take(&key, || {
+        let figures = system.repetition(case, flags)?;
+        Ok(METRICS.iter().zip(figures).map(|((name, _), value)| ((*name).to_owned(), value)).collect())
+    })?;
+    Ok(values.into_iter().map(|(_, value)| value).collect())
+}
+
+/// Runs the pre-round and returns the best single policies.
+fn rank(
+    case: Case,
+    flags: &Flags,
+    turns: &mut Turns,
+    absent: &mut Vec<(String, String)>,
+) -> anyhow::Result<Vec<System>> {
     let mut measured = Vec::new();
-    for (number, policy) in (1..).zip(&policies) {
-        report::progress(&format!("compose {}: pre-round, {policy}: {number} of {}", case.name(), policies.len()));
+    for policy in &policies(flags) {
         let system = System::single(policy, threads(flags));
         let why = Choice::parse(policy).map_err(anyhow::Error::msg)?.experiment();
         let figures = match why {
             Some(why) => Err(anyhow::Error::msg(why)),
-            None => system.repetition(case, flags),
+            None => figures(turns, "pre-round", case, &system, flags),
         };
         match figures {
             Ok(figures) => measured.push((system, figures[0], figures[2])),
@@ -220,12 +257,11 @@ fn alternate(mut measured: Vec<(System, f64, f64)>, count: usize) -> Vec<System>
 }
 
 /// Lets the systems take turns.
-fn rounds(case: Case, systems: &[System], flags: &Flags) -> anyhow::Result<Vec<Row>> {
+fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns) -> anyhow::Result<Vec<Row>> {
     let mut turns: Vec<Vec<Vec<f64>>> = vec![Vec::new(); systems.len()];
     for round in 1..=flags.runs.get() {
         for (system, turns) in systems.iter().zip(&mut turns) {
-            report::progress(&format!("compose {}: round {round} of {}, {}", case.name(), flags.runs, system.name));
-            let figures = system.repetition(case, flags);
+            let figures = figures(kept, &format!("round {round}"), case, system, flags);
             turns.push(figures.map_err(|error| error.context(format!("{} {}", case.name(), system.name)))?);
         }
     }

@@ -29,6 +29,7 @@ use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Report};
 use crate::sample::Row;
 use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
+use crate::turns::{self, Values, value};
 use crate::web::catalog::Catalog;
 use crate::web::descriptors;
 use crate::web::site::Site;
@@ -65,6 +66,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    #[arg(long)]
+    resume: bool,
+
     /// Where CSV, report and plot go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -73,6 +78,8 @@ pub(crate) struct Flags {
 const CASES: [&str; 3] = ["cache", "web", "transfer"];
 /// Of the base's throughput, where requests come at a fixed rate.
 const LOAD: f64 = 0.5;
+/// What a turn takes beside its loads.
+const STARTS: Duration = Duration::from_secs(4);
 /// Connections of a cache for one of a web server.
 const LESS: usize = 15;
 
@@ -83,8 +90,8 @@ struct Turn {
     waits: Option<Waits>,
 }
 
-/// All turns of a system at a case.
-type Turns = HashMap<(&'static str, System), Vec<Turn>>;
+/// All turns of a system at a case: values of [`METRICS`].
+type Turns = HashMap<(&'static str, System), Vec<Values>>;
 
 /// What stays the same.
 struct Bench<'a> {
@@ -107,16 +114,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let site = Site::new()?;
     let mix = Catalog::mix(&site, flags.scale.get())?;
     let mut bench = Bench { flags, site, mix, rates: HashMap::new() };
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let cases = ["cache", "web"].into_iter().filter(|case| wanted(case)).count();
+    let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get())?;
     let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
                 let name = format!("{case}, {}, workers: {}", system.described(kind), system.workers);
-                report::progress(&format!("fairness: round {round} of {}, {name}", flags.runs));
                 match bench.absence(kind, system) {
                     None => {
-                        let turn = bench.turn(case, kind, system).with_context(|| name)?;
-                        turns.entry((case, system.clone())).or_default().push(turn);
+                        let measure = || bench.turn(case, kind, system).map(|turn| turn.values());
+                        let values = kept.take(&format!("round {round}, {name}"), measure).with_context(|| name)?;
+                        bench.keep_rate(case, &values);
+                        turns.entry((case, system.clone())).or_default().push(values);
                     }
                     Some(why) if round == 1 => absent.push((name, why.to_owned())),
                     Some(_) => {}
@@ -132,9 +143,19 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
     ensure!(!rows.is_empty(), "nothing could be measured");
-    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
     Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }.publish(Some(&out))
+}
+
+/// Begins with the turns, or goes on with those that there are.
+fn begin(flags: &Flags, out: &Path, all: usize) -> anyhow::Result<turns::Turns> {
+    let Flags { choices, connections, scale, seconds, .. } = flags;
+    // The rates come from the base.
+    let base = (choices.policies.first(), choices.modes.first(), choices.drivers.first());
+    let same = format!("{connections} connections, scale {scale}, {seconds:?}, base {base:?}");
+    let kept = turns::Turns::begin("fairness", out, &same, flags.resume, all)?;
+    kept.estimate(*seconds * 3 + STARTS);
+    Ok(kept)
 }
 
 /// A panel a server: CPU per request to the base's across, the greatest wait upwards.
@@ -189,8 +210,8 @@ impl Bench<'_> {
         if system.workers > 1 {
             return Ok(Turn { closed, open: None, waits: None });
         }
-        // The first system is the base, and no peer.
-        let rate = *self.rates.entry(case).or_insert((closed.rate * LOAD) as usize);
+        self.keep_rate(case, &[("requests_per_s".to_owned(), closed.rate)]);
+        let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
         drop(server);
         if system.is_peer() {
@@ -201,6 +222,13 @@ impl Bench<'_> {
         let observed = self.load(kind, &server, Some(rate))?;
         let waits = Some(Waits::read(&file, observed.steady)?);
         Ok(Turn { closed, open, waits })
+    }
+
+    /// Sets the rate of a case by its first turn, which is the base's.
+    fn keep_rate(&mut self, case: &'static str, values: &[(String, f64)]) {
+        if let Some(rate) = value(values, "requests_per_s") {
+            self.rates.entry(case).or_insert((rate * LOAD) as usize);
+        }
     }
 
     fn start(&self, kind: Kind, system: &System, waits: Option<&Path>) -> anyhow::Result<Server> {
@@ -269,6 +297,12 @@ const METRICS: [Metric; 9] = [
     ("greatest_rank_error", "1", |turn| Some(turn.waits.as_ref()?.greatest_rank_error)),
 ];
 
+impl Turn {
+    fn values(&self) -> Values {
+        METRICS.iter().filter_map(|(metric, _, of)| Some(((*metric).to_owned(), of(self)?))).collect()
+    }
+}
+
 fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
@@ -288,11 +322,11 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                     });
                 }
             };
-            for (metric, unit, of) in METRICS {
-                row(metric, unit, own.iter().filter_map(of).collect());
+            for (metric, unit, _) in METRICS {
+                row(metric, unit, own.iter().filter_map(|turn| value(turn, metric)).collect());
             }
-            let cpu = |turn: &Turn| turn.closed.cpu_us;
-            let ratios = |to: &[Turn]| own.iter().zip(to).map(|(own, to)| cpu(own) / cpu(to)).collect();
+            let cpu = |turn: &Values| value(turn, "cpu_per_request").unwrap_or(f64::NAN);
+            let ratios = |to: &[Values]| own.iter().zip(to).map(|(own, to)| cpu(own) / cpu(to)).collect();
             let first = systems.iter().find(|other| other.workers == system.workers);
             let base = first.and_then(|base| turns.get(&(case, base.clone()))).filter(|_| first != Some(system));
             let peer = turns.get(&(case, System::peer(system.workers))).filter(|_| !system.is_peer());

@@ -39,7 +39,7 @@ pub(crate) fn ticks() -> [u64; 2] {
 }
 
 /// Changes outside `results`, where reports of earlier runs land, are said.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"]);
     let status = ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results"];
     let changed = !output("git", &status).is_empty();

@@ -33,6 +33,7 @@ mod store;
 mod storm;
 mod thesis;
 mod trace_svg;
+mod turns;
 mod web;
 
 use std::process::ExitCode;

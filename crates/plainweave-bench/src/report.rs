@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -18,13 +20,26 @@ pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Progress: rewritten in place on a terminal, silent elsewhere.
+/// Between two lines of progress where there is no terminal.
+const LINES: Duration = Duration::from_secs(10);
+
+/// Progress: rewritten in place on a terminal, a line now and then elsewhere.
 pub(crate) fn progress(line: &str) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
+        return;
+    }
+    let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !line.is_empty() && last.is_none_or(|last| last.elapsed() >= LINES) {
+        *last = Some(Instant::now());
+        note(line);
     }
 }
+
+/// The folder beside the CSV files with single values.
+pub(crate) const RAW: &str = "raw";
 
 /// A line of the result, on stdout.
 pub(crate) fn say(line: &str) {
@@ -41,7 +56,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Prints the table and writes `<experiment>.csv` and `<experiment>.html` into `out`.
+    /// Prints the table and writes `<experiment>.csv`, `<experiment>.html` and `raw/<experiment>.csv` into `out`.
     pub(crate) fn publish(&self, out: Option<&Path>) -> anyhow::Result<()> {
         self.publish_with(out, &self.all_dots())
     }
@@ -51,18 +66,46 @@ impl Report {
         progress("");
         say(&self.table());
         let out = out.map_or_else(machine::results_dir, Path::to_owned);
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-        let csv: String = self.rows.iter().map(|row| row.csv() + "\n").collect();
-        for (ending, text) in [("csv", format!("{COLUMNS}\n{csv}")), ("html", self.html(picture))] {
-            let path = out.join(format!("{}.{ending}", self.experiment));
+        let raw = out.join(RAW);
+        std::fs::create_dir_all(&raw).with_context(|| format!("cannot create {}", raw.display()))?;
+        let file = |dir: &Path, ending: &str| dir.join(format!("{}.{ending}", self.experiment));
+        let files = [
+            (file(&out, "csv"), self.csv()),
+            (file(&out, "html"), self.html(picture)),
+            (file(&raw, "csv"), self.raw()),
+        ];
+        for (path, text) in files {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             say(&format!("written: {}", path.display()));
         }
         Ok(())
     }
 
+    /// Returns the rows, under a head with what the page has too.
+    fn csv(&self) -> String {
+        let line = |key: &str, value: &str| format!("# {key}: {}\n", value.replace('\n', " "));
+        let mut text: String = self.facts().iter().map(|(key, value)| line(key, value)).collect();
+        text.extend(self.absent.iter().map(|(system, why)| line("not measured", &format!("{system} ({why})"))));
+        text.push_str(COLUMNS);
+        text.extend(self.rows.iter().map(|row| format!("\n{}", row.csv())));
+        text + "\n"
+    }
+
+    /// Returns every value of every row.
+    fn raw(&self) -> String {
+        let mut text = "case,system,workers,metric,unit,run,value\n".to_owned();
+        for Row { case, system, workers, metric, unit, values, .. } in &self.rows {
+            for (run, value) in (1..).zip(values) {
+                let _ = writeln!(text, "{case},{system},{workers},{metric},{unit},{run},{value}");
+            }
+        }
+        text
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
-        [machine::describe(), self.parameters.clone()].concat()
+        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        [machine::describe(), vec![("command", format!("plainweave bench {command}"))], self.parameters.clone()]
+            .concat()
     }
 
     fn table(&self) -> String {

@@ -46,7 +46,7 @@ impl Found {
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert_eq!(output.status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(out.join(format!("{experiment}.csv"))).unwrap();
-        let mut lines = csv.lines();
+        let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
         assert_eq!(lines.next(), Some(COLUMNS));
         let rows = lines.map(|line| line.split(',').map(str::to_owned).collect()).collect();
         assert!(out.join(format!("{experiment}.html")).exists());

@@ -38,7 +38,7 @@ fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
     let html = std::fs::read_to_string(out.join(format!("{experiment}.html"))).unwrap();
     assert!(html.contains("<svg") && html.contains("kernel"), "{html}");
     let csv = std::fs::read_to_string(out.join(format!("{experiment}.csv"))).unwrap();
-    let mut lines = csv.lines();
+    let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
     assert_eq!(lines.next(), Some(COLUMNS));
     let rows: Vec<Vec<String>> = lines.map(|line| line.split(',').map(str::to_owned).collect()).collect();
     let pictures: HashSet<_> = rows.iter().map(|row| (&row[1], &row[4])).collect();
@@ -373,6 +373,20 @@ fn compose() {
             assert!(of("p50_us") <= of("p99_us") && of("p99_us") <= of("p9999_us"));
         }
     }
+    // What there is is not measured again, except for the turn whose line was cut.
+    let kept = folder_of("compose").join("raw/compose-turns.csv");
+    let turns = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(&kept, &turns[..turns.len() - 3]).unwrap();
+    let out = folder_of("compose");
+    let again = [&["compose"], &size[..], &systems[..], &["--resume", "--out", out.to_str().unwrap()]].concat();
+    let (code, said) = run(&again);
+    assert!(code == Some(0) && said.contains(", 1 to measure"), "{said}");
+    let last = |text: &str| text.lines().last().map(|line| line.split(',').next().map(str::to_owned));
+    let after = std::fs::read_to_string(&kept).unwrap();
+    assert!(after.starts_with(turns.rsplit_once("\n").unwrap().0.rsplit_once("\n").unwrap().0), "{after}");
+    assert_eq!((after.lines().count(), last(&after)), (turns.lines().count(), last(&turns)));
+    let (code, said) = run(&[&again[..], &["--mode", "never/shared"]].concat());
+    assert!(code == Some(1) && said.contains("leave out --resume"), "{said}");
     let html = std::fs::read_to_string(folder_of("compose").join("compose.html")).unwrap();
     for part in ["quartiles", "of 2 single policies", "the side task keeps", "ot-fifo-base, block: not measured"] {
         assert!(html.contains(part), "{part}: {html}");

@@ -33,7 +33,7 @@ impl Run {
         let text = String::from_utf8([stdout, stderr].concat()).unwrap();
         assert_eq!(status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(self.out.join("web.csv")).unwrap();
-        let mut lines = csv.lines();
+        let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
         assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
         (text, lines.map(|line| line.split(',').map(str::to_owned).collect()).collect())
     }

@@ -50,6 +50,26 @@ pub(super) struct Point {
     pub(super) counts: bool,
 }
 
+/// Values of a point.
+pub(super) const VALUES: usize = 5;
+
+impl Point {
+    /// Returns it as values by their names.
+    pub(super) fn values(&self) -> [(String, f64); VALUES] {
+        let counts = if self.counts { 1.0 } else { 0.0 };
+        let p99 = self.p99.unwrap_or(f64::NAN);
+        [("target", self.target), ("rate", self.rate), ("p99", p99), ("errors", self.errors), ("counts", counts)]
+            .map(|(name, value)| (name.to_owned(), value))
+    }
+
+    /// Returns the point that has these values.
+    pub(super) fn of(values: &[(String, f64)]) -> anyhow::Result<Self> {
+        let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+        let [target, rate, p99, errors, counts] = values[..] else { anyhow::bail!("half a point was kept") };
+        Ok(Self { target, rate, p99: Some(p99).filter(|p99| !p99.is_nan()), errors, counts: counts == 1.0 })
+    }
+}
+
 /// What all servers get.
 pub(super) struct Bench {
     pub(super) connections: usize,
@@ -153,6 +173,16 @@ fn points(text: &str) -> anyhow::Result<Vec<Point>> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_point_is_kept_as_values() {
+        for p99 in [None, Some(2.5)] {
+            let point = super::Point { target: 5.0, rate: 4.0, p99, errors: 1.0, counts: p99.is_some() };
+            let again = super::Point::of(&point.values()).unwrap();
+            assert_eq!(format!("{point:?}"), format!("{again:?}"));
+        }
+        assert!(super::Point::of(&[]).is_err());
+    }
+
     #[test]
     fn a_table_is_read_by_its_names() {
         let text = "step,intended_rate,rate,errors,latency_p99,valid\n1,100,99.5,0,250,1\n2,200,0,3,,0\n";

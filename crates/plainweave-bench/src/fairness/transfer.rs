@@ -33,7 +33,7 @@ pub(super) fn rows(choices: &Choices, runs: usize, time: Duration, dir: &Path) -
 /// Reads some of the figures that `bench micro` wrote: their medians.
 fn read(file: &Path, metrics: &[(&'static str, &'static str)]) -> anyhow::Result<Vec<Row>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let mut lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect::<Vec<_>>());
     let columns = lines.next().unwrap_or_default();
     let place = |name: &str| columns.iter().position(|column| *column == name).with_context(|| format!("no {name}"));
     let [system, metric, median] = [place("system")?, place("metric")?, place("median")?];

@@ -11,6 +11,7 @@ use super::summary;
 use crate::plot::lines::{Line, Panel};
 use crate::plot::text::{attribute, escape};
 use crate::plot::{axis::Axis, dots, heat};
+use crate::report::RAW;
 
 /// Places that make a line, and lines that can be told apart.
 const PLACES: usize = 3;
@@ -70,6 +71,9 @@ fn head(table: &Table, dir: &str) -> String {
         escape(&command),
         table.figures.len()
     );
+    if table.raw {
+        let _ = write!(html, "<a href='{dir}{RAW}/{name}.csv'>Every single value</a>. ");
+    }
     let bands = if table.quartiles { "quartiles" } else { "the least to the greatest value (no quartiles were kept)" };
     let _ = write!(html, "Dots and lines are medians, bands {bands}; ours is in colour.</p>");
     if !table.facts.is_empty() {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::report::RAW;
 use crate::sample::Spread;
 
 /// A row of a CSV.
@@ -33,6 +34,8 @@ pub(super) struct Table {
     pub(super) absent: Vec<String>,
     /// Whether it has quartiles.
     pub(super) quartiles: bool,
+    /// Whether its single values are kept beside it.
+    pub(super) raw: bool,
     pub(super) figures: Vec<Figure>,
 }
 
@@ -56,6 +59,8 @@ impl Table {
             return Ok(None);
         }
         let mut table = Self::parse(name, &text)?;
+        let single = path.parent().zip(path.file_name()).map(|(dir, name)| dir.join(RAW).join(name));
+        table.raw = single.is_some_and(|path| path.is_file());
         if table.facts.is_empty() {
             let page = std::fs::read_to_string(path.with_extension("html")).unwrap_or_default();
             (table.facts, table.absent) = facts_of_page(&page);
@@ -99,7 +104,7 @@ impl Table {
             figures.push(figure(&row, quartiles).with_context(|| format!("line {number}"))?);
         }
         ensure!(!figures.is_empty(), "it has no rows");
-        Ok(Self { name, experiment, facts, absent, quartiles, figures })
+        Ok(Self { name, experiment, facts, absent, quartiles, raw: false, figures })
     }
 
     /// Returns a line of the head.

@@ -42,6 +42,13 @@
 //! shut only living fibers spawn, so nobody will be. Idle connections have a counter of their own; one that becomes a
 //! fiber, or comes of one, is counted in its new role before it leaves the old one.
 //!
+//! # Threads that wait outside
+//! A plain thread in `run` or `scope` is a *caller*. The watchdog reports a deadlock only while there is one, and only
+//! if what it waits for has not ended ([`PoolShared::is_awaited`]). A thread that was woken may get no processor for as
+//! long as the machine likes, and meanwhile the fibers that are left may wait for the very thing that it does next. So
+//! each caller leaves a reference to its fiber or its scope, under a lock that only plain threads and the watchdog
+//! take.
+//!
 //! # Rejected
 //! * *One atomic counter of live fibers:* a cache line that all workers write for each spawn and each end, the most
 //!   expensive thing in either.
@@ -134,6 +141,7 @@ pub(crate) struct PoolShared {
     pub(super) inspections: Inspections,
     /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each waits for.
     pub(crate) callers: AtomicUsize,
+    /// One entry each; the number beside it is for those who ask often.
     awaited: Mutex<Slab<Awaited>>,
     /// Threads that report stalls: one or none.
     pub(crate) reporters: AtomicUsize,
@@ -143,6 +151,7 @@ pub(crate) struct PoolShared {
 /// from one that is merely idle: nobody waits for the latter.
 pub(crate) struct CallerWaits<'a> {
     pool: &'a PoolShared,
+    /// Its entry in `awaited`.
     key: usize,
 }
 
@@ -157,7 +166,9 @@ impl Drop for CallerWaits<'_> {
 
 /// What a plain thread waits for.
 pub(crate) enum Awaited {
+    /// In `run`: the fiber that runs its closure.
     Fiber(FiberHandle),
+    /// In `scope`: the children, after the scope's own closure has returned.
     Scope(Arc<ScopeData>),
 }
 

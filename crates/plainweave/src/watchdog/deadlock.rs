@@ -1,10 +1,10 @@
 //! Notices that nothing can run any more, and reports which fiber waits for what.
 //!
 //! # When
-//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that have not ended, and none
-//! of these waits for anything that comes from outside: I/O, a timer, a job of the blocking pool, a future, an idle
-//! connection, another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a thread of
-//! the program's own.
+//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that have not ended, and
+//! none of these waits for anything that comes from outside: I/O, a timer, a job of the blocking pool, a future, an
+//! idle connection, another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a thread
+//! of the program's own.
 //!
 //! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after the last worker has
 //! fallen asleep, sleeps with a timeout instead of without one, once; then it asks for all fibers, as a dump does

@@ -1,0 +1,182 @@
+//! Turns of a long experiment, kept as they come: what was measured survives an interruption, and `--resume` goes on.
+//!
+//! Each turn is one line of `raw/<experiment>-turns.csv`, written at once: its key, then `metric=value` fields. The
+//! first line says what all turns have in common (flags, commit), so that turns of different experiments do not mix. A
+//! line that was cut is dropped, and its turn measured again.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use crate::machine;
+use crate::report;
+
+/// Values of a turn by their names.
+pub(crate) type Values = Vec<(String, f64)>;
+
+/// The turns of an experiment, those of an interrupted run among them.
+pub(crate) struct Turns {
+    experiment: &'static str,
+    path: PathBuf,
+    file: File,
+    known: HashMap<String, Values>,
+    /// Of all turns: how many there are, how many were measured before and now, and for how long.
+    all: usize,
+    before: usize,
+    measured: usize,
+    spent: Duration,
+}
+
+impl Turns {
+    /// Begins, or goes on with what `out` has if `resume` is set. `same` is what all turns have in common.
+    ///
+    /// # Errors
+    /// What is there was measured otherwise, or the file cannot be written.
+    pub(crate) fn begin(
+        experiment: &'static str,
+        out: &Path,
+        same: &str,
+        resume: bool,
+        all: usize,
+    ) -> anyhow::Result<Self> {
+        let dir = out.join(report::RAW);
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let path = dir.join(format!("{experiment}-turns.csv"));
+        let head = format!("# commit {}; {}\n", machine::commit(), same.replace('\n', " "));
+        let text = if resume { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        // The last line may be cut.
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        let turns = whole.strip_prefix(&head);
+        ensure!(
+            turns.is_some() || whole.is_empty(),
+            "{} was measured with other flags or at another commit: use those, or leave out --resume to begin anew",
+            path.display()
+        );
+        let known: HashMap<_, _> = turns.unwrap_or_default().lines().filter_map(turn).collect();
+        let write = || -> std::io::Result<File> {
+            std::fs::write(&path, if whole.is_empty() { &head } else { whole })?;
+            OpenOptions::new().append(true).open(&path)
+        };
+        let file = write().with_context(|| format!("cannot write {}", path.display()))?;
+        let (before, measured, spent) = (0, 0, Duration::ZERO);
+        Ok(Self { experiment, path, file, known, all, before, measured, spent })
+    }
+
+    /// Says how long all turns will take.
+    pub(crate) fn estimate(&self, each: Duration) {
+        let left = self.all.saturating_sub(self.known.len());
+        let (all, time) = (self.all, humane_time(each * left as u32));
+        report::note(&format!("{}: {all} turns, {left} to measure, about {time}", self.experiment));
+    }
+
+    /// Returns a turn's values: those that are known, else measured ones, which are kept.
+    ///
+    /// # Errors
+    /// It cannot be measured, or not be kept.
+    pub(crate) fn take(
+        &mut self,
+        key: &str,
+        measure: impl FnOnce() -> anyhow::Result<Values>,
+    ) -> anyhow::Result<Values> {
+        let key = key.replace(',', ";");
+        if let Some(values) = self.known.get(&key) {
+            self.before += 1;
+            return Ok(values.clone());
+        }
+        let done = self.before + self.measured;
+        let left = (self.spent / self.measured.max(1) as u32) * self.all.saturating_sub(done) as u32;
+        let time = if self.measured > 0 { format!(", {} left", humane_time(left)) } else { String::new() };
+        report::progress(&format!("{}: turn {} of {}{time}: {key}", self.experiment, done + 1, self.all));
+        let start = Instant::now();
+        let values = measure()?;
+        self.spent += start.elapsed();
+        self.measured += 1;
+        let fields: String = values.iter().map(|(name, value)| format!(",{name}={value}")).collect();
+        let written = self.file.write_all(format!("{key}{fields}\n").as_bytes());
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        Ok(values)
+    }
+}
+
+/// Writes a time as people say it.
+fn humane_time(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..100 => format!("{seconds} s"),
+        seconds @ 100..6000 => format!("{} min", (seconds + 30) / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Returns a value by its name.
+pub(crate) fn value(values: &[(String, f64)], name: &str) -> Option<f64> {
+    values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+}
+
+/// Reads a turn's line.
+fn turn(line: &str) -> Option<(String, Values)> {
+    let mut fields = line.split(',');
+    let key = fields.next()?.to_owned();
+    let value = |field: &str| {
+        let (name, value) = field.split_once('=')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    Some((key, fields.map(value).collect::<Option<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use super::{Turns, humane_time};
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("plainweave-turns-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        dir
+    }
+
+    /// Takes turns `a` and `b`, and returns their values and how many were measured.
+    fn take(dir: &Path, same: &str, resume: bool) -> anyhow::Result<(Vec<f64>, usize)> {
+        let mut turns = Turns::begin("test", dir, same, resume, 2)?;
+        let measured = Cell::new(0);
+        let mut one = |key: &str, value| {
+            let values = turns.take(key, || {
+                measured.set(measured.get() + 1);
+                Ok(vec![("x".to_owned(), value), ("y".to_owned(), f64::NAN)])
+            });
+            values.map(|values| values[0].1)
+        };
+        let values = vec![one("a", 1.5)?, one("b, c", f64::INFINITY)?];
+        Ok((values, measured.get()))
+    }
+
+    #[test]
+    fn what_is_there_is_not_measured_again() {
+        let dir = folder("resume");
+        assert_eq!(take(&dir, "flags", false).unwrap(), (vec![1.5, f64::INFINITY], 2));
+        assert_eq!(take(&dir, "flags", true).unwrap(), (vec![1.5, f64::INFINITY], 0));
+        let error = take(&dir, "others", true).unwrap_err();
+        assert!(error.to_string().contains("--resume"), "{error}");
+        // A line that was cut is measured again, and kept.
+        let path = dir.join("raw/test-turns.csv");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 4]).unwrap();
+        assert_eq!(take(&dir, "flags", true).unwrap().1, 1);
+        assert_eq!(take(&dir, "flags", true).unwrap().1, 0);
+        // Without the flag it begins anew.
+        assert_eq!(take(&dir, "others", false).unwrap().1, 2);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn times_are_short() {
+        let said = [5, 99, 100, 5999, 7500].map(|seconds| humane_time(Duration::from_secs(seconds)));
+        assert_eq!(said, ["5 s", "99 s", "2 min", "100 min", "2 h 5 min"]);
+    }
+}
