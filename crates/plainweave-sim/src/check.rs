@@ -1,0 +1,170 @@
+//! What every run is checked for, whatever it measures.
+//!
+//! 1. **Nothing is lost, nothing runs twice.** A fiber that comes out of a policy is one that was pushed and has not
+//!    come out since. When nothing can happen any more, no fiber is left.
+//! 2. **Work conservation**, as the policy declares it ([`Conservation`]): while some worker sleeps, no ready fiber
+//!    waits longer than it takes to wake workers one after the other.
+//! 3. **Bounded waiting**, where the policy promises it: how many others start between a push and the pop.
+//! 4. **No livelock**: fibers start, however busy the workers look.
+
+use crate::costs::{MICRO, MILLI, Picos};
+use crate::policy::Conservation;
+use crate::task::TaskId;
+
+/// Events without the start of a fiber that count as a livelock, if as much time as in [`FUTILE_TIME`] has passed.
+const FUTILE: u64 = 1_000_000;
+
+/// Longer than any fiber computes.
+const FUTILE_TIME: Picos = 100 * MILLI;
+
+/// How often a policy of the stealing family may look elsewhere before the next task of a queue, at most.
+const POLL: u64 = 128;
+
+/// What a policy has promised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    pub(crate) conservation: Conservation,
+    pub(crate) bounded: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Wait {
+    ready: bool,
+    since: Picos,
+    /// Fibers that had started, and that were ready, when this one was pushed.
+    starts: u64,
+    before: u64,
+}
+
+/// The state of all checks of one run.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    promises: Promises,
+    workers: u64,
+    waits: Vec<Wait>,
+    ready: u64,
+    starts: u64,
+    asleep: u64,
+    /// Since when some worker has slept all the time.
+    asleep_since: Picos,
+    futile: u64,
+    last_start: Picos,
+    /// The longest that a ready fiber waited while a worker slept.
+    pub(crate) longest_beside_sleeper: Picos,
+    /// The most fibers that started between a push and its pop.
+    pub(crate) most_overtaken: u64,
+    violation: Option<String>,
+}
+
+impl Checker {
+    pub(crate) fn new(promises: Promises, workers: usize) -> Self {
+        Self {
+            promises,
+            workers: workers as u64,
+            waits: Vec::new(),
+            ready: 0,
+            starts: 0,
+            asleep: 0,
+            asleep_since: 0,
+            futile: 0,
+            last_start: 0,
+            longest_beside_sleeper: 0,
+            most_overtaken: 0,
+            violation: None,
+        }
+    }
+
+    /// Returns what went wrong first.
+    pub(crate) fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    fn violated(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    pub(crate) fn pushed(&mut self, fiber: TaskId, now: Picos) {
+        if self.waits.len() <= fiber {
+            self.waits.resize(fiber + 1, Wait::default());
+        }
+        if self.waits[fiber].ready {
+            self.violated(format!("fiber {fiber} is pushed a second time before it has run"));
+        }
+        self.waits[fiber] = Wait { ready: true, since: now, starts: self.starts, before: self.ready };
+        self.ready += 1;
+    }
+
+    pub(crate) fn popped(&mut self, fiber: TaskId, now: Picos) {
+        self.futile = 0;
+        self.last_start = now;
+        let Some(wait) = self.waits.get_mut(fiber).filter(|wait| wait.ready) else {
+            return self.violated(format!("fiber {fiber} comes out of the policy twice"));
+        };
+        wait.ready = false;
+        let wait = *wait;
+        self.ready -= 1;
+        let overtaken = self.starts - wait.starts;
+        self.starts += 1;
+        self.most_overtaken = self.most_overtaken.max(overtaken);
+        let bound = POLL * self.workers * (wait.before + self.workers + 2);
+        if self.promises.bounded && overtaken > bound {
+            self.violated(format!(
+                "waiting is bounded, but {overtaken} fibers started between a push and its pop: at most {bound} may"
+            ));
+        }
+        if self.asleep > 0 {
+            self.beside_sleeper(now.saturating_sub(wait.since.max(self.asleep_since)));
+        }
+    }
+
+    fn beside_sleeper(&mut self, waited: Picos) {
+        self.longest_beside_sleeper = self.longest_beside_sleeper.max(waited);
+        let bound = match self.promises.conservation {
+            Conservation::Always => 20 * MICRO * (self.workers + 4),
+            Conservation::AfterSearches => 40 * MICRO * (self.workers + 4),
+            Conservation::Never => return,
+        };
+        if waited > bound {
+            self.violated(format!(
+                "work is conserved, but a fiber was ready for {} us while a worker slept: at most {} us are allowed",
+                waited / MICRO,
+                bound / MICRO
+            ));
+        }
+    }
+
+    pub(crate) fn sleeps(&mut self, now: Picos) {
+        if self.asleep == 0 {
+            self.asleep_since = now;
+        }
+        self.asleep += 1;
+    }
+
+    /// A worker that slept is signalled, or wakes by itself.
+    pub(crate) fn wakes(&mut self) {
+        self.asleep -= 1;
+    }
+
+    /// Counts an event; returns whether the run should go on.
+    pub(crate) fn event(&mut self, now: Picos) -> bool {
+        self.futile += 1;
+        if self.futile > FUTILE && now > self.last_start + FUTILE_TIME {
+            self.violated(format!("livelock: {FUTILE} events without the start of a fiber"));
+        }
+        self.violation.is_none()
+    }
+
+    /// Nothing can happen any more, and `live` fibers are left.
+    pub(crate) fn stuck(&mut self, live: usize) {
+        if self.ready > 0 {
+            self.violated(format!("lost: {} ready fibers, and every worker sleeps", self.ready));
+        } else if live > 0 {
+            self.violated(format!("lost: {live} fibers wait, and nothing will wake them"));
+        }
+    }
+
+    /// A worker's code has panicked.
+    pub(crate) fn panicked(&mut self, message: &str) {
+        self.violated(format!("the policy panicked: {message}"));
+    }
+}
