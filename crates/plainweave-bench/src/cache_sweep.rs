@@ -16,8 +16,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use crate::line_plot::{self, Line, Panel};
 use crate::names;
+use crate::plot::Role;
+use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Report};
 use crate::sample::Row;
 use crate::serving::{Driver, seconds};
@@ -231,9 +232,11 @@ impl Found<'_> {
 
     /// Draws answers and p99 against the rate that is asked for: a row of panels a system, a line a share of updates.
     fn picture(&self) -> String {
-        let mut panels = Vec::new();
+        let mut panels = String::new();
         for (s, system) in self.systems.iter().enumerate() {
-            for (what, upwards, log, metric) in [("answers", "1/s", false, 0), ("p99", "us, log", true, 2)] {
+            for (what, upwards, log, metric) in
+                [("answers", "answers, more is better", false, 0), ("p99", "p99, less is better", true, 2)]
+            {
                 let lines = self.flags.updates.iter().enumerate().map(|(u, updates)| {
                     let point = |(r, rate): (usize, &f64)| {
                         let values = self.values(s, u, r, METRICS[metric].2);
@@ -241,13 +244,23 @@ impl Found<'_> {
                     };
                     Line {
                         name: format!("{updates} % updates"),
+                        role: Role::Ours,
                         points: self.rates.iter().enumerate().map(point).collect(),
                     }
                 });
                 let title = format!("{}: {what}", system.name);
-                panels.push(Panel { title, across: "requests/s asked for", upwards, log, lines: lines.collect() });
+                let panel = Panel {
+                    title,
+                    across: "requests/s asked for".to_owned(),
+                    upwards: upwards.to_owned(),
+                    unit: METRICS[metric].1.to_owned(),
+                    log_across: false,
+                    log,
+                    lines: lines.collect(),
+                };
+                panels.push_str(&panel.svg());
             }
         }
-        line_plot::svg(&panels, 2)
+        format!("<div class='panels'>{panels}</div>")
     }
 }

@@ -25,9 +25,9 @@ use plainweave::policy::{Choice, PRESETS};
 use crate::child;
 use crate::machine;
 use crate::mode::Mode;
+use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Report};
 use crate::sample::Row;
-use crate::scatter::{self, Panel, Point};
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
 

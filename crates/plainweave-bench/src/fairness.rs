@@ -25,9 +25,9 @@ use clap::Args;
 
 use crate::machine;
 use crate::names;
+use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Report};
 use crate::sample::Row;
-use crate::scatter::{self, Panel, Point};
 use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
 use crate::web::catalog::Catalog;
 use crate::web::descriptors;

@@ -13,17 +13,18 @@ mod fairness;
 mod files;
 mod http;
 mod limit;
-mod line_plot;
+mod load;
 mod machine;
 mod micro;
 mod mode;
 mod names;
+mod pages;
+mod plot;
 mod program;
 mod queues;
 mod random;
 mod report;
 mod sample;
-mod scatter;
 mod serving;
 mod shapes;
 mod shim;
@@ -87,7 +88,9 @@ enum Experiment {
     Store(store::Flags),
     Web(web::Flags),
     Files(files::Flags),
+    Load(load::Flags),
     TraceSvg(trace_svg::Flags),
+    Report(pages::Flags),
     #[command(hide = true)]
     FilesChild(files::ChildFlags),
     #[command(hide = true)]
@@ -128,7 +131,9 @@ fn main() -> ExitCode {
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::Files(flags) => files::run(&flags),
+        Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
+        Experiment::Report(flags) => pages::run(&flags),
         Experiment::FilesChild(flags) => files::run_child(&flags),
         Experiment::EchoServer(flags) => echo::serve(&flags),
         Experiment::Http(flags) => http::run(&flags),

@@ -8,6 +8,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::machine;
+use crate::plot::dots::{self, Panel};
+use crate::plot::text::escape;
+use crate::plot::{self, Role};
 use crate::sample::{COLUMNS, Row, Spread};
 
 /// A line for a person, on stderr.
@@ -40,10 +43,10 @@ pub(crate) struct Report {
 impl Report {
     /// Prints the table and writes `<experiment>.csv` and `<experiment>.html` into `out`.
     pub(crate) fn publish(&self, out: Option<&Path>) -> anyhow::Result<()> {
-        self.publish_with(out, &self.all_bars())
+        self.publish_with(out, &self.all_dots())
     }
 
-    /// With a picture for the page in place of bars.
+    /// With a picture for the page in place of dots.
     pub(crate) fn publish_with(&self, out: Option<&Path>, picture: &str) -> anyhow::Result<()> {
         progress("");
         say(&self.table());
@@ -93,8 +96,9 @@ impl Report {
     fn html(&self, picture: &str) -> String {
         let mut page = format!(
             "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
-             <title>{0}</title><style>{STYLE}</style><h1>{0}</h1><table class=facts>",
-            escape(self.experiment)
+             <title>{0}</title><style>{1}{STYLE}</style><h1>{0}</h1><table class=facts>",
+            escape(self.experiment),
+            plot::STYLE
         );
         for (key, value) in self.facts() {
             let _ = write!(page, "<tr><th>{}<td>{}", escape(key), escape(&value));
@@ -108,63 +112,31 @@ impl Report {
     }
 
     /// Draws a picture for each metric of each case.
-    fn all_bars(&self) -> String {
-        let (mut drawn, mut page) = (HashSet::new(), String::new());
+    fn all_dots(&self) -> String {
+        let (mut drawn, mut page) = (HashSet::new(), "<div class='panels'>".to_owned());
         for (case, metric) in self.rows.iter().map(|row| (row.case.as_str(), row.metric)) {
             if !drawn.insert((case, metric)) {
                 continue;
             }
             let rows: Vec<_> = self.rows.iter().filter(|r| r.case == case && r.metric == metric).collect();
-            page.push_str(&bars(case, metric, &rows));
+            page.push_str(&dots(case, metric, &rows));
         }
-        page
+        page + "</div>"
     }
 }
 
 const STYLE: &str = "\
-:root{color-scheme:light dark}\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
-h2{font-size:1.1rem;margin:2rem 0 .5rem}\
-table{border-collapse:collapse}.facts{font-size:.9em}\
-th{text-align:left;font-weight:600;padding-right:1rem}\
-svg{width:100%;height:auto}\
-text{font:13px system-ui,sans-serif;fill:currentColor}\
-rect{fill:#3b82c4}\
-line{stroke:currentColor;stroke-width:1.5}";
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:var(--ink);\
+background:var(--paper)}\
+table{border-collapse:collapse}.facts{font-size:.9em;margin-bottom:1rem}\
+th{text-align:left;font-weight:600;padding-right:1rem;vertical-align:top}";
 
-/// Draws one bar for each system: the median, with a line from the least to the greatest value.
-fn bars(case: &str, metric: &str, rows: &[&Row]) -> String {
-    let greatest = rows.iter().map(|row| row.spread().max).fold(f64::MIN_POSITIVE, f64::max);
-    let unit = rows.first().map_or("", |row| row.unit);
-    let mut svg = format!(
-        "<h2>{}: {} ({})</h2><svg viewBox='0 0 910 {}' role=img>",
-        escape(case),
-        escape(metric),
-        escape(unit),
-        rows.len() * 26 + 4
-    );
-    for (i, row) in rows.iter().enumerate() {
-        let Spread { median, min, max, .. } = row.spread();
-        let (y, scale) = (i * 26, |value: f64| value / greatest * 400.0);
-        let label = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
-        let _ = write!(
-            svg,
-            "<text x=0 y={0}>{1}</text><rect x=330 y={2} width={3:.1} height=16 />\
-             <line x1={4:.1} x2={5:.1} y1={6} y2={6} /><text x={7:.1} y={0}>{median:.2}</text>",
-            y + 17,
-            escape(&label),
-            y + 4,
-            scale(median),
-            330.0 + scale(min),
-            330.0 + scale(max),
-            y + 12,
-            340.0 + scale(max),
-        );
-    }
-    svg.push_str("</svg>");
-    svg
-}
-
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Draws a row for each system.
+fn dots(case: &str, metric: &str, rows: &[&Row]) -> String {
+    let row = |row: &&Row| {
+        let name = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
+        dots::Row { name, role: Role::Ours, spread: row.spread() }
+    };
+    let unit = rows.first().map_or("", |row| row.unit).to_owned();
+    Panel { title: format!("{case}: {metric}"), better: "", unit, rows: rows.iter().map(row).collect() }.svg()
 }

@@ -9,7 +9,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::report::{escape, say};
+use crate::plot::text::escape;
+use crate::report::say;
 
 /// Draw a trace as an SVG picture.
 #[derive(Args, Debug)]

@@ -86,7 +86,7 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 13] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
@@ -134,11 +134,6 @@ const CASES: [Case; 14] = [
     Case { name: "quota-p99", summary: "p99 at a quarter of a core, load at 70 % of nginx's peak", run: quota::run },
     Case { name: "overload", summary: "an eighth of a core, offered 1.5 and 2 times its peak", run: overload::run },
     Case { name: "slow-10000", summary: "p99 beside clients that send or read next to nothing", run: slow::run },
-    Case {
-        name: "client",
-        summary: "CPU per request of the load generators plainweave load and wrk",
-        run: client::run,
-    },
 ];
 
 /// Connections that are kept alive.

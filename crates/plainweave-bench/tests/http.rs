@@ -111,6 +111,10 @@ fn hello_and_the_load_of_the_seed() {
     if !cases[1].1 {
         OURS.iter().for_each(|system| assert_eq!(found.median("seed", system, "failures"), 0.0, "{system}"));
     }
+    if !installed("ghc") {
+        let said = found.text.lines().any(|line| line.starts_with("warp: not measured (ghc is not installed"));
+        assert!(said, "{}", found.text);
+    }
     assert!(found.text.contains("crates: hyper 1.") && found.text.contains("may_minihttp 0."), "{}", found.text);
 }
 

@@ -11,6 +11,10 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
+fn installed(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
+}
+
 fn folder_of(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -742,5 +746,33 @@ fn a_trace_is_drawn() {
     for (file, complaint) in [(bad.to_str().unwrap(), "is not a trace"), ("/nowhere", "cannot read /nowhere")] {
         let (code, said) = run(&["trace-svg", file]);
         assert!(code == Some(1) && said.contains(complaint), "{said}");
+    }
+}
+
+#[test]
+fn load() {
+    let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists();
+    if !ours {
+        let (code, text) = run(&["load"]);
+        assert!(code == Some(1) && text.contains("plainweave is not beside"), "{text}");
+        return;
+    }
+    let rows = rows("load", &["--runs", "1", "--seconds", "0.3", "--connections", "4"]);
+    let value = |case: &str, system: &str, metric: &str| -> f64 {
+        let row = rows.iter().find(|row| row[1..3] == [case, system] && row[4] == metric);
+        let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {rows:?}"));
+        row[6].parse().unwrap()
+    };
+    for metric in ["server_cpu_us_per_request", "client_cpu_us_per_request", "requests_per_second"] {
+        assert!(value("generators", "plainweave load epoll", metric) >= 0.0);
+    }
+    if installed("wrk") {
+        assert!(value("generators", "wrk again", "server_cpu_to_wrk") > 0.0);
+        assert!(value("generators", "plainweave load epoll", "server_cpu_to_wrk") > 0.0);
+    }
+    for case in ["oracle-http", "oracle-cache"] {
+        // Nobody has an answer before the server has slept.
+        assert!(value(case, "plainweave load epoll", "noted_p50_us") >= 9_990.0);
+        assert!(value(case, "plainweave load epoll", "p50_to_noted") >= 0.99);
     }
 }

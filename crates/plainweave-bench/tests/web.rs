@@ -57,10 +57,7 @@ fn every_case_gives_its_rows() {
     let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists();
     let (mut text, mut rows) = (String::new(), Vec::new());
     for beside in [
-        [
-            ("closed", "1k-64,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log,client", "0.3"),
-            ("overload", "overload", "0.5"),
-        ],
+        [("closed", "1k-64,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"), ("overload", "overload", "0.5")],
         [("slow", "slow-10000", "0.3"), ("others", "disk,idle-10000,quota-p99", "0.3")],
     ] {
         for run in beside.map(|(name, cases, seconds)| Run::start(name, cases, seconds)) {
@@ -104,9 +101,6 @@ fn every_case_gives_its_rows() {
         expect("access-log", "plainweave epoll", "cpu_us_per_request");
         expect("access-log", "plainweave epoll combined log", "ratio_to_silent");
     }
-    if nginx && ours {
-        expect("client", "plainweave load epoll", "cpu_us_per_request");
-    }
     if nginx && ours && !text.contains("CPU quota is available") {
         expect("quota-p99", "plainweave epoll", "p99_us");
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
@@ -124,7 +118,7 @@ fn every_case_gives_its_rows() {
 fn cases_are_listed_and_checked() {
     let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
     let listed = String::from_utf8(run(&["web", "--list"]).stdout).unwrap();
-    assert!(["1k-64", "1k-1024", "idle-10000", "quota-p99", "client"].iter().all(|case| listed.contains(case)));
+    assert!(["1k-64", "1k-1024", "idle-10000", "quota-p99"].iter().all(|case| listed.contains(case)));
     let wrong = run(&["web", "--cases", "nonsense"]);
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(wrong.status.code() == Some(1) && said.contains("'nonsense'") && said.contains("quota-p99"), "{said}");

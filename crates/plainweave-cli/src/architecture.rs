@@ -30,10 +30,10 @@ const STAGE: &str = "stage";
 /// The flags of both servers.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ArchitectureFlags {
-    /// What serves a connection: driver (nothing while it is idle, then a fresh fiber), fibers (one each),
-    /// acceptors[:N] (N fibers, each of which accepts a connection, serves it to its end and accepts the next; 1024
-    /// unless given), event-loops (a listener deals them to workers that share nothing) or pipeline[:N] (requests are
-    /// handled on N further threads, which may block; 16 unless given)
+    /// What serves a connection: driver (no fiber while it is idle, a new one when data arrives), fibers (one each),
+    /// acceptors[:N] (N fibers, 1024 by default, each of which accepts a connection, serves it to its end and accepts
+    /// the next), event-loops (a listener deals connections to workers that share nothing) or pipeline[:N] (N further
+    /// threads, 16 by default, handle requests and may block)
     #[arg(long, value_name = "NAME", value_parser = Architecture::parse, default_value_t = Architecture::Driver)]
     pub(crate) architecture: Architecture,
 }

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -175,6 +176,48 @@ fn h2load_is_served_in_every_architecture() {
         eventually("the end of all requests", || figure(admin, "plainweave_requests_in_progress") == 0.0);
         server.signal();
         assert_eq!(server.end(), (Some(0), String::new()), "{architecture}");
+    }
+}
+
+/// Requests in progress are what takes memory: a connection counts as one while it waits for its client, once.
+#[test]
+fn whatever_waits_for_its_client_counts_once() {
+    const HEADERS: u8 = 1;
+    // GET, http, and a path of six bytes.
+    const LARGE: &[u8] = b"\x82\x86\x04\x06/large\x01\x01h";
+    let frame = |kind: u8, id: u8, content: &[u8]| {
+        let flags = if kind == HEADERS { 5 } else { 0 };
+        [&[0, 0, content.len() as u8, kind, flags, 0, 0, 0, id], content].concat()
+    };
+    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, &[])].concat();
+    let scratch = Scratch::new();
+    fs::write(scratch.0.join("large"), vec![b'x'; 200_000]).unwrap();
+    for io in IO {
+        let server = scratch.serve(&[io, "--admin", "127.0.0.1:0"]);
+        let admin = admin(&server);
+        let in_progress = || figure(admin, "plainweave_requests_in_progress");
+        // As much as the window of the connection takes: the request is in progress, in the first turn.
+        let mut asks = server.connect();
+        asks.write_all(&[&preface[..], &frame(HEADERS, 1, LARGE)].concat()).unwrap();
+        let mut data = 0;
+        while data < 65_535 {
+            let mut header = [0; 9];
+            asks.read_exact(&mut header).unwrap();
+            let [high, middle, low, kind, ..] = header;
+            let len = u32::from_be_bytes([0, high, middle, low]);
+            io::copy(&mut (&asks).take(len.into()), &mut io::sink()).unwrap();
+            data += if kind == 0 { len } else { 0 };
+        }
+        assert_eq!(in_progress(), 1.0, "{io}");
+        // In the middle of a frame, in a later turn.
+        let mut begins = server.connect();
+        begins.write_all(&preface).unwrap();
+        assert!(begins.read(&mut [0; 100]).unwrap() > 0);
+        eventually("the end of its turn", || in_progress() == 1.0);
+        begins.write_all(&frame(HEADERS, 1, LARGE)[..4]).unwrap();
+        eventually("a permit of its own", || in_progress() == 2.0);
+        drop((asks, begins));
+        eventually("the end of both", || in_progress() == 0.0);
     }
 }
 

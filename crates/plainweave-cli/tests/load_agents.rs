@@ -8,13 +8,14 @@ mod running;
 mod scripted;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use scripted::agent::{VERSION, line, prepared, say, scripted_agent};
 use scripted::child::Kept;
 use scripted::{Figures, child, load, sleeper};
 use serde_json::{Value, json};
@@ -47,22 +48,10 @@ impl Agent {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut stream = BufReader::new(stream);
-        assert_eq!(line(&mut stream)["plainweave_agent"], 2);
+        assert_eq!(line(&mut stream)["plainweave_agent"], VERSION);
         stream.get_mut().write_all(b"{\"challenge\":\"x\",\"proof\":null}\n").unwrap();
         assert!(line(&mut stream)["proof"].is_null());
         stream
-    }
-}
-
-/// The next message, but for those that say that an agent is there.
-fn line(stream: &mut BufReader<TcpStream>) -> Value {
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line).unwrap();
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
-        if message["alive"] != true {
-            return message;
-        }
     }
 }
 
@@ -254,37 +243,9 @@ fn an_agent_that_is_lost_ends_the_load() {
     assert!(code == Some(3) && error.contains("is `plainweave load agent` running?"), "{error}");
 }
 
-/// An agent that greets and then does as the script says. Its address.
-fn liar(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        let mut stream = BufReader::new(listener.accept().unwrap().0);
-        stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        say(&mut stream, &json!({ "plainweave_agent": 2, "challenge": "x", "secret": false }));
-        line(&mut stream);
-        say(&mut stream, &json!({ "proof": null }));
-        assert!(line(&mut stream)["prepare"].is_object());
-        script(&mut stream);
-        // Until the coordinator has gone.
-        let _ = std::io::copy(&mut stream, &mut std::io::sink());
-    });
-    address
-}
-
-fn say(stream: &mut BufReader<TcpStream>, message: &Value) {
-    // The coordinator may have had enough.
-    let _ = stream.get_mut().write_all(format!("{message}\n").as_bytes());
-}
-
-fn prepared(stream: &mut BufReader<TcpStream>) {
-    say(stream, &json!({ "prepared": { "workers": 1, "addresses": [] } }));
-    assert!(line(stream)["run"].is_object());
-}
-
 /// What the coordinator says of such an agent.
 fn judged(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> String {
-    let address = liar(script);
+    let address = scripted_agent(script);
     let args = ["http", "http://127.0.0.1:1/", "-c", "1", "-d", "1h", "--agents", &address, "--agent-timeout", "2s"];
     let (code, out, error) = load(&args);
     assert_eq!((code, out.as_str()), (Some(3), ""), "{error}");

@@ -5,12 +5,11 @@ mod scripted;
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use scripted::{child, load, server, sleeper};
+use scripted::{child, load, silent, sleeper};
 
 #[test]
 fn conditions_decide_on_the_exit_code() {
@@ -134,14 +133,7 @@ fn a_signal_ends_a_sweep_with_what_there_is() {
 
 #[test]
 fn a_signal_ends_the_load_phase() {
-    let seen = Arc::new(AtomicUsize::new(0));
-    let counted = seen.clone();
-    let address = server(move |mut stream, number| {
-        let mut bytes = [0; 1000];
-        while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
-            counted.fetch_add(number, Ordering::Relaxed);
-        }
-    });
+    let (address, seen) = silent();
     let (out, code, _) = interrupted(&["cache", &address.to_string(), "--timeout", "1h"], &seen, Signal::INT);
     assert_eq!((code, out.as_str()), (Some(130), ""));
 }

@@ -1,24 +1,26 @@
 //! `plainweave load http` by TLS: against `plainweave web`, openssl and nginx, and against servers that do it badly.
 
 #![cfg(feature = "tls")]
-#![allow(clippy::print_stderr, reason = "says what is skipped")]
 
 #[path = "common/authority.rs"]
 mod authority;
+#[path = "scripted/others.rs"]
+mod others;
 mod scripted;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use authority::{Authority, NOW, PAST};
+use others::{free_port, nginx, started};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use scripted::child::Kept;
-use scripted::{Figures, OK, drivers, load, server};
+use scripted::{Figures, OK, drivers, load, server, silent};
 
 /// How long anything may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -136,8 +138,26 @@ fn handshakes_that_fail_are_counted_by_kind() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     let cut = server(|mut stream, _| drop(stream.read(&mut [0; 1000])));
-    let silent = server(|mut stream, _| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
+    let (silent, _) = silent();
+    // What servers send for a ClientHello: an alert (handshake failure), TLS 1.1 and a cipher of its time, a record of
+    // data before there are keys.
+    let hello = [&[2, 0, 0, 38, 3, 2][..], &[7; 32], &[0, 0xc0, 0x13, 0]].concat();
+    let says = |kind: u8, payload: &[u8]| {
+        let record = [&[kind, 3, 3, 0, payload.len() as u8], payload].concat();
+        server(move |mut stream, _| {
+            if stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(&record);
+                while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {}
+            }
+        })
+    };
+    let impostor = authority.impostor();
+    impostor.certify("forged", &["127.0.0.1"], NOW);
     for (url, kind) in [
+        (by_tls(&impostor, "forged", answers), "TLS: bad certificate"),
+        (format!("https://{}/", says(21, &[2, 40])), "TLS: refused by the server"),
+        (format!("https://{}/", says(22, &hello)), "TLS: no common version or cipher"),
+        (format!("https://{}/", says(23, &[0; 20])), "TLS: protocol broken"),
         (by_tls(&authority, "past", answers), "TLS: certificate expired or not yet valid"),
         (by_tls(&stranger, "strange", answers), "TLS: certificate not trusted"),
         (format!("https://{plain}/"), "TLS: not spoken by the server"),
@@ -196,26 +216,6 @@ fn agents_and_sessions_go_by_tls_too() {
     assert!(result.figure("handshakes") >= 4.0 && result.figure("handshake_p50_us") > 0.0, "{}", result.0);
 }
 
-/// A free port. It may be taken again before the server binds it, which then fails; the kernel hands ports out in turn.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Starts another's server, and waits until it listens; `None` if it is not installed.
-fn started(mut command: Command, port: u16) -> Option<Kept> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let Ok(mut child) = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null())) else {
-        eprintln!("skipped: {name} is not installed");
-        return None;
-    };
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(child.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "{name} does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Some(child)
-}
-
 #[test]
 fn openssl_answers() {
     let authority = Authority::new();
@@ -239,20 +239,7 @@ fn nginx_answers() {
     let authority = Authority::new();
     authority.certify("fine", &["127.0.0.1"], NOW);
     let (ca, port) = (authority.path("ca.pem"), free_port());
-    let dir = authority.directory.display();
-    let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {dir}/{of};"));
-    let config = format!(
-        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; events {{}}
-         http {{ access_log off; {}
-           server {{ listen 127.0.0.1:{port} ssl; root {root};
-             ssl_certificate fine.pem; ssl_certificate_key fine.key; }} }}",
-        own.concat(),
-        root = env!("CARGO_MANIFEST_DIR")
-    );
-    std::fs::write(authority.path("nginx.conf"), config).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-e").arg(authority.path("start.log")).arg("-c").arg(authority.path("nginx.conf"));
-    let Some(_server) = started(command, port) else { return };
+    let Some(_server) = nginx(&authority, &format!("listen 127.0.0.1:{port} ssl;"), port) else { return };
     let url = format!("https://127.0.0.1:{port}/Cargo.toml");
     for more in [&[][..], &["--no-keep-alive"]] {
         let args = ["http", &url, "--ca", &ca, "-c", "4", "-n", "40", "--workers", "1", "--json"];

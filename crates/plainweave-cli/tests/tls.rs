@@ -11,42 +11,24 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{ChildStderr, Command, Output, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Authority, NOW, PAST};
+use authority::{Authority, Client, NOW, PAST};
 use common::{Running, admin, child, eventually, figure, output};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-impl Authority {
-    /// A server with a certificate for `localhost`, by TLS and without.
-    fn serve(&self, more: &[&str]) -> Running {
-        let pair = self.certify("localhost", &["localhost", "127.0.0.1"], NOW);
-        let flags = pair.iter().map(String::as_str).chain(["--tls-listen", "127.0.0.1:0"]);
-        Running::start(&flags.chain(more.iter().copied()).collect::<Vec<_>>())
-    }
-
-    fn client(&self) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.issuer.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
-    }
-
-    /// Connects to the server.
-    fn connect(&self, server: &Running) -> Client {
-        let stream = TcpStream::connect(address(server)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let client = ClientConnection::new(self.client(), "localhost".try_into().unwrap()).unwrap();
-        StreamOwned::new(client, stream)
-    }
+/// A server with a certificate for `localhost`, by TLS and without.
+fn serve(authority: &Authority, more: &[&str]) -> Running {
+    let pair = authority.certify("localhost", &["localhost", "127.0.0.1"], NOW);
+    let flags = pair.iter().map(String::as_str).chain(["--tls-listen", "127.0.0.1:0"]);
+    Running::start(&flags.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-type Client = StreamOwned<ClientConnection, TcpStream>;
+fn connect(authority: &Authority, server: &Running) -> Client {
+    authority.connect_to(address(server))
+}
 
 /// Where a server speaks TLS.
 fn address(server: &Running) -> SocketAddr {
@@ -93,8 +75,8 @@ fn a_connection_is_kept_in_every_architecture() {
     let authority = Authority::new();
     for architecture in PLACES {
         for io in ["--io=epoll", "--io=uring"] {
-            let server = authority.serve(&[io, "--architecture", architecture]);
-            let mut clients: Vec<Client> = (0..3).map(|_| authority.connect(&server)).collect();
+            let server = serve(&authority, &[io, "--architecture", architecture]);
+            let mut clients: Vec<Client> = (0..3).map(|_| connect(&authority, &server)).collect();
             for _ in 0..3 {
                 for client in &mut clients {
                     let head = ask(client, "/Cargo.toml");
@@ -147,7 +129,7 @@ fn openssl(args: &[&str]) -> Option<String> {
 fn openssl_gets_names_protocols_and_sessions() {
     let authority = Authority::new();
     let second = authority.certify("second", &["second.example", "*.third.example"], NOW);
-    let server = authority.serve(&second.iter().map(String::as_str).collect::<Vec<_>>());
+    let server = serve(&authority, &second.iter().map(String::as_str).collect::<Vec<_>>());
     let (to, ca) = (address(&server).to_string(), authority.path("ca.pem"));
     for (name, subject) in [
         ("localhost", "localhost"),
@@ -175,28 +157,28 @@ fn openssl_gets_names_protocols_and_sessions() {
 fn http_leads_to_https() {
     let authority = Authority::new();
     for (flag, to) in [("--https-redirect", None), ("--https-redirect=443", Some("https://localhost/a?b"))] {
-        let server = authority.serve(&[flag, "--hsts", "600"]);
+        let server = serve(&authority, &[flag, "--hsts", "600"]);
         let text = common::ask(server.address, "GET /a?b HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n");
         let to = to.map_or_else(|| format!("https://localhost:{}/a?b", address(&server).port()), str::to_owned);
         assert!(text.starts_with("HTTP/1.1 308 Permanent Redirect\r\n"), "{text}");
         assert!(text.contains(&format!("\r\nLocation: {to}\r\n")) && !text.contains("Strict-Transport"), "{text}");
-        let head = ask(&mut authority.connect(&server), "/Cargo.toml");
+        let head = ask(&mut connect(&authority, &server), "/Cargo.toml");
         assert!(
             head.starts_with("HTTP/1.1 200") && head.contains("Strict-Transport-Security: max-age=600\r\n"),
             "{head}"
         );
     }
     // Without the flag both are served alike.
-    let server = authority.serve(&[]);
+    let server = serve(&authority, &[]);
     assert!(common::get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 200"));
-    assert!(!ask(&mut authority.connect(&server), "/Cargo.toml").contains("Strict-Transport"));
+    assert!(!ask(&mut connect(&authority, &server), "/Cargo.toml").contains("Strict-Transport"));
 }
 
 #[test]
 fn clients_are_asked_for_certificates() {
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = authority.path("ca.pem");
-    let server = authority.serve(&["--tls-client-ca", &ca, "--https-redirect"]);
+    let server = serve(&authority, &["--tls-client-ca", &ca, "--https-redirect"]);
     // Whoever comes without TLS has shown none.
     assert!(common::get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 308 "));
     let url = format!("https://{}/Cargo.toml", address(&server));
@@ -225,9 +207,9 @@ fn hang_up(server: &Running, said: &mut BufReader<ChildStderr>) -> String {
 #[test]
 fn certificates_are_loaded_again() {
     let authority = Authority::new();
-    let mut server = authority.serve(&[]);
+    let mut server = serve(&authority, &[]);
     let mut said = BufReader::new(server.child.stderr.take().unwrap());
-    let mut before = authority.connect(&server);
+    let mut before = connect(&authority, &server);
     ask(&mut before, "/Cargo.toml");
     let old = shown(&before);
 
@@ -241,13 +223,13 @@ fn certificates_are_loaded_again() {
     let key = fs::read(&renewed[3]).unwrap();
     fs::remove_file(&renewed[3]).unwrap();
     assert!(hang_up(&server, &mut said).starts_with(&format!("{start}{}: cannot be read", renewed[3])));
-    let mut client = authority.connect(&server);
+    let mut client = connect(&authority, &server);
     ask(&mut client, "/Cargo.toml");
     assert_eq!(shown(&client), old);
 
     fs::write(&renewed[3], key).unwrap();
     assert_eq!(hang_up(&server, &mut said), "plainweave web: SIGHUP: the certificates are loaded again\n");
-    let mut client = authority.connect(&server);
+    let mut client = connect(&authority, &server);
     ask(&mut client, "/Cargo.toml");
     assert_eq!(shown(&client), CertificateDer::from_pem_file(&file).unwrap());
     // Who was connected is served on.
@@ -261,7 +243,7 @@ fn half_open_handshakes_are_cut_and_counted() {
     let authority = Authority::new();
     for architecture in PLACES {
         let more = ["--architecture", architecture, "--handshake-timeout", "200ms", "--admin", "127.0.0.1:0"];
-        let server = authority.serve(&more);
+        let server = serve(&authority, &more);
         // Silent, in the middle of a record, and not TLS at all. As many as there are acceptors, no more.
         let mut held = [&b""[..], b"\x16\x03\x01\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n"].map(|bytes| {
             let mut stream = TcpStream::connect(address(&server)).unwrap();
@@ -271,7 +253,7 @@ fn half_open_handshakes_are_cut_and_counted() {
         });
         // Its own handshake has as little time, on a machine that may be busy: it tries again.
         eventually("an answer", || {
-            try_ask(&mut authority.connect(&server), "/Cargo.toml").is_ok_and(|head| head.starts_with("HTTP/1.1 200"))
+            try_ask(&mut connect(&authority, &server), "/Cargo.toml").is_ok_and(|head| head.starts_with("HTTP/1.1 200"))
         });
         let said = held.each_mut().map(|stream| {
             let mut text = String::new();
@@ -284,6 +266,43 @@ fn half_open_handshakes_are_cut_and_counted() {
         eventually("three failures", || figure(admin, "plainweave_tls_handshakes_failed_total") >= 3.0);
         assert!(figure(admin, "plainweave_tls_handshakes_total") >= 1.0);
         assert!(figure(admin, "plainweave_tls_expiry_seconds") > 4e9);
+    }
+}
+
+/// More clients begin a handshake at once than there is memory for: one that is connected is served all the same.
+#[test]
+fn a_crowd_of_handshakes_does_not_refuse_requests() {
+    const CROWD: usize = 100;
+    let authority = Authority::new();
+    for io in ["epoll", "uring"] {
+        let flags = ["--io", io, "--workers", "1", "--max-memory", "24m", "--admin", "127.0.0.1:0"];
+        let server = serve(&authority, &flags);
+        let admin = admin(&server);
+        let most = figure(admin, "plainweave_requests_in_progress_max") as usize;
+        assert!(most * 2 < CROWD, "{most}");
+        let mut established = connect(&authority, &server);
+        ask(&mut established, "/Cargo.toml");
+        let mut crowd: Vec<Client> = (0..CROWD).map(|_| connect(&authority, &server)).collect();
+        eventually("all connections", || figure(admin, "plainweave_connections") as usize == CROWD + 1);
+        // All of them say hello before the server looks.
+        let paused = server.paused();
+        for client in &mut crowd {
+            client.conn.write_tls(&mut client.sock).unwrap();
+        }
+        write!(established, "GET /Cargo.toml HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        drop(paused);
+        let mut status = [0; 15];
+        established.read_exact(&mut status).unwrap();
+        assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 200 OK");
+        // Each of the crowd goes on, or is closed and counted.
+        let served = crowd
+            .iter_mut()
+            .map(|client| try_ask(client, "/Cargo.toml").is_ok_and(|head| head.starts_with("HTTP/1.1 200 ")));
+        let closed = served.filter(|served| !served).count();
+        assert!(closed > 0 && closed < CROWD, "{closed}");
+        assert_eq!(figure(admin, "plainweave_tls_handshakes_shed_total") as usize, closed);
+        assert_eq!(figure(admin, "plainweave_tls_handshakes_total") as usize, CROWD + 1 - closed);
+        assert_eq!(figure(admin, "plainweave_requests_shed_total"), 0.0);
     }
 }
 
@@ -342,7 +361,7 @@ fn chromium_loads_a_page() {
         return;
     };
     let authority = Authority::new();
-    let server = authority.serve(&["--https-redirect"]);
+    let server = serve(&authority, &["--https-redirect"]);
     for url in [format!("https://{}/", address(&server)), format!("http://{}/", server.address)] {
         let mut chromium = Command::new(program);
         chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors"]);

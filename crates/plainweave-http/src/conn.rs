@@ -74,6 +74,12 @@ impl<H: Handler> Server<H> {
     /// only in the middle of a request or of an answer. A connection of HTTP/2 is served until no request is in
     /// progress.
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
+        self.serve_ready_with(stream, state, ())
+    }
+
+    /// Does what [`Server::serve_ready`] does, and drops `permit` afterwards, or as soon as the connection is found to
+    /// speak HTTP/2: for a server that counts requests, whose [`Server::with_admission`] is asked from then on.
+    pub fn serve_ready_with<S: Transport, P>(&self, stream: &mut S, state: &mut ConnState, permit: P) -> Next {
         if state.http2.is_some() {
             return http2::turn(self, stream, state);
         }
@@ -82,6 +88,7 @@ impl<H: Handler> Server<H> {
             let next = Conn { server: self, link, input, readable: true, reported: false }.run();
             next.ok_or_else(|| input.filled().to_vec())
         });
+        drop(permit);
         served.unwrap_or_else(|received| http2::begin(self, stream, state, &received))
     }
 }

@@ -9,6 +9,14 @@ use http::StatusCode;
 ///
 /// An error that was found before the answer began carries the status that is sent to the peer ([`Error::status`]);
 /// any other ends the connection without a word.
+///
+/// ```
+/// use plainweave_http::parse::{header_slots, parse_head};
+///
+/// let mut slots = header_slots();
+/// let error = parse_head(b"GET\r\n\r\n", &mut slots).unwrap_err();
+/// assert!(error.is_parse() && error.status().is_some_and(|status| status.as_u16() == 400));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,

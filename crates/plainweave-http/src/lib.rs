@@ -1,7 +1,7 @@
-//! HTTP/1 and HTTP/2 server library for plain blocking handlers.
+//! An HTTP/1 and HTTP/2 server library for plain blocking handlers.
 //!
-//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. Any stream with timeouts
-//! ([`Transport`]) carries connections: a fiber's, a thread's, a test's.
+//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. There is no `async`: connections run on
+//! fibers of [`plainweave`], or on threads, and a handler that waits holds up no other connection.
 //!
 //! ```no_run
 //! use plainweave_http::{Request, Response, Server};
@@ -13,8 +13,9 @@
 //! ```
 //!
 //! # Listeners
-//! A server can have several, of TCP and of Unix sockets. Those of [`plainweave::net`] run each connection on a fiber,
-//! those of `std` on a thread; nothing else is different.
+//! A server can have several, on TCP and on Unix sockets. Listeners from [`plainweave::net`] run each connection on a
+//! fiber, those from `std` on a thread; nothing else differs. Any other stream with timeouts can carry a connection
+//! too: implement [`Transport`] and hand it to [`Server::serve_stream`].
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use plainweave::net::{TcpListener, UnixListener};
@@ -24,14 +25,14 @@
 //! let server = Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("hello\n")).with_name("mine")?);
 //! let address = server.start(TcpListener::bind("127.0.0.1:0")?)?;
 //! server.start(UnixListener::bind_over_stale("/run/mine.sock")?)?;
-//! // A handle to all of it: server.counts(), server.addresses(), and at the end
+//! // While it serves: server.counts(), server.addresses(). At the end:
 //! let in_time = server.shutdown(Duration::from_secs(10));
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! # });
 //! ```
 //!
 //! # Middleware
-//! is a function that makes a handler of a handler:
+//! Middleware is a function that takes a handler and returns one:
 //! ```
 //! use plainweave_http::{Handler, HeaderValue, Request, Response, header};
 //!
@@ -42,10 +43,30 @@
 //! }
 //! ```
 //!
+//! # From `std`, from Tokio
+//!
+//! | there | here |
+//! |---|---|
+//! | `std::net::TcpListener` and a thread for each connection | the same listener, given to [`Server::serve`] |
+//! | hyper's `service_fn`, axum's handlers | a closure, or a type that implements [`Handler`] |
+//! | tower's `Layer` | a function from handler to handler |
+//! | axum's `Router` | a `match` on [`Request::path`](RequestHead::path), or a crate such as matchit |
+//! | `Body`, `http_body::Frame` | [`Request`] is `Read`; [`Body::reader`], [`Body::writer`] |
+//! | graceful shutdown by a future | [`Server::shutdown`], from any fiber or thread |
+//! | `TimeoutLayer`, `RequestBodyLimitLayer` | [`Limits`], on by default; [`Server::with_request_limits`] by route |
+//! | `hyper::upgrade` | [`Response::upgrade`], [`Response::tunnel`] |
+//! | tokio-rustls | the feature `tls`: `tls::Acceptor` |
+//! | `ServeDir` | [`files::StaticFiles`] |
+//!
+//! # Movement and storage
+//! [`Server::run`] uses the default runtime: a fiber may change its worker whenever it waits, and has thread-local
+//! variables of its own. So a handler may use any crate that works on threads, and a handler that computes or blocks
+//! its thread holds up its own connection only. To choose otherwise, build a [`plainweave::Runtime`] and serve in it.
+//!
 //! # Stopping
-//! [`Server::shutdown`] closes the listeners, makes every answer its connection's last, ends the waits of idle
-//! connections, and waits; what a peer has sent by then is still answered. A program that accepts by itself, and keeps
-//! idle connections without a fiber, does the same by
+//! [`Server::shutdown`] closes the listeners, makes the next answer of each connection its last, ends the waits of idle
+//! connections, and waits until all have ended. Requests that have arrived by then are still answered. A program that
+//! accepts connections itself, and keeps idle ones without a fiber, does the same with
 //! ```no_run
 //! # use std::time::Duration;
 //! # fn stop<H: plainweave_http::Handler>(
@@ -53,25 +74,31 @@
 //! # ) -> bool {
 //! server.stop();
 //! listener.close();
-//! // Those that wait without a fiber, by `net::on_readable` or `net::each_readable`.
+//! // Ends those that wait without a fiber, in `net::on_readable` or `net::each_readable`.
 //! runtime.close_idle_connections();
 //! runtime.wait_idle(Duration::from_secs(10))
 //! # }
 //! ```
-//! It returns when the last request in progress has been answered. Requests that a peer had sent ahead, behind the one
-//! that was answered last, are not served: `Connection: close` tells the peer so.
+//! which returns when the last request in progress has been answered. Requests pipelined behind the last answer are not
+//! served; its `Connection: close` tells the client.
 //!
 //! # TLS
-//! With the cargo feature `tls`, the module `tls` makes a [`Transport`] of any other: hand [`Server::serve`] what its
-//! `Acceptor` returns. [`Request::tls`] says what the handshake has found out.
+//! With the cargo feature `tls`, the module `tls` turns any [`Transport`] into another one: hand
+//! [`Server::serve_stream`] what its `Acceptor` returns. [`Request::tls`] has the outcome of the handshake.
 //!
 //! # HTTP/2
-//! With the cargo feature `http2`, connections on fibers speak it too: those that begin with its preface, and by TLS
-//! those for which `h2` was agreed on (`Config::with_alpn(["h2", "http/1.1"])`). Each request has a fiber of its own
-//! and calls the same handler. [`Limits::http2`] bounds it.
+//! With the cargo feature `http2`, connections on fibers speak HTTP/2 too: those that begin with its preface, and over
+//! TLS those that negotiate `h2` (`Config::with_alpn(["h2", "http/1.1"])`). Each request has its own fiber and calls
+//! the same handler. [`Limits::http2`] bounds it.
 //!
-//! Where to look: [`conn`](Server::serve_ready) is the loop; [`parse`], [`body`] and the encoder do no I/O;
-//! [`Limits`] names every bound; [`files`] is the static handler.
+//! # Limits
+//! No HTTP/3, no compression, no router and no client: other crates have those, and the examples show some at work.
+//! HTTP/2 is served on fibers only. [`Limits`] names every bound on sizes, counts and times.
+//!
+//! # Where to look
+//! [`Server`] serves; [`Request`], [`Response`] and [`Body`] are what handlers see. [`files`] serves a directory.
+//! [`accept`] decides which clients are let in, and [`proxy`] reads the PROXY protocol's header. [`parse`] and [`body`]
+//! read HTTP/1 without doing any I/O. [`testing`] has servers for tests.
 
 pub mod accept;
 pub mod body;

@@ -11,6 +11,15 @@ use crate::accept::ConnectionLimit;
 pub const MAX_HEADERS: usize = 100;
 
 /// Bounds on what one peer may send, hold and delay.
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave_http::{Limits, Request, Response, Server};
+///
+/// let limits = Limits { body_bytes: 1 << 20, idle_timeout: Duration::from_secs(15), ..Limits::default() };
+/// let server = Server::new(|_: &mut Request<'_>| Response::ok("hello\n")).with_limits(limits);
+/// assert_eq!(server.limits().body_bytes, 1 << 20);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of a request head, request line included; more is answered 431.

@@ -47,6 +47,16 @@ pub enum Scan {
 }
 
 /// Finds the end of a head in a buffer that grows.
+///
+/// ```
+/// use plainweave_http::Limits;
+/// use plainweave_http::parse::{HeadScanner, Scan};
+///
+/// let (mut scanner, limits) = (HeadScanner::default(), Limits::default());
+/// assert!(matches!(scanner.scan(b"GET / HTTP/1.1\r\n", &limits)?, Scan::More));
+/// assert!(matches!(scanner.scan(b"GET / HTTP/1.1\r\n\r\n", &limits)?, Scan::Head(18)));
+/// # Ok::<(), plainweave_http::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct HeadScanner {
     /// Nothing before this needs another look.
@@ -107,6 +117,15 @@ fn too_many() -> Error {
 }
 
 /// Parses a complete head, as [`HeadScanner`] delimits it.
+///
+/// ```
+/// use plainweave_http::parse::{header_slots, parse_head};
+///
+/// let mut slots = header_slots();
+/// let head = parse_head(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", &mut slots)?;
+/// assert_eq!((head.path(), head.header("host")), ("/a", Some(&b"h"[..])));
+/// # Ok::<(), plainweave_http::Error>(())
+/// ```
 pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<RequestHead<'b>, Error> {
     let mut raw = httparse::Request::new(&mut []);
     match raw.parse_with_uninit_headers(buf, &mut slots.slots) {

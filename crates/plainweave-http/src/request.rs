@@ -16,6 +16,22 @@ use crate::{Error, Response};
 ///
 /// Reading the body may suspend the fiber, within the body's timeouts. What is not read is dropped by the
 /// connection.
+///
+/// ```
+/// use std::io;
+/// use plainweave_http::{Request, Response, StatusCode};
+///
+/// /// Answers with the length of the body.
+/// fn measure(request: &mut Request<'_>) -> Response {
+///     match io::copy(request, &mut io::sink()) {
+///         Ok(len) => Response::ok(format!("{len} bytes\n")),
+///         Err(_) => Response::plain(StatusCode::BAD_REQUEST),
+///     }
+/// }
+/// # let server = plainweave_http::Server::new(measure);
+/// # let sent = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+/// # assert!(plainweave_http::testing::in_memory(&server, sent).ends_with(b"3 bytes\n"));
+/// ```
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
     body: &'a mut dyn RequestBody,
@@ -128,6 +144,22 @@ impl fmt::Debug for Request<'_> {
 
 /// Answers requests, in plain blocking code. Any `Fn(&mut Request<'_>) -> Response` is one; middleware is a handler
 /// that calls another.
+///
+/// ```
+/// use plainweave_http::{Handler, Method, Request, Response, StatusCode};
+///
+/// /// Answers GET with a text.
+/// struct Fixed(&'static str);
+///
+/// impl Handler for Fixed {
+///     fn handle(&self, request: &mut Request<'_>) -> Response {
+///         match *request.method() {
+///             Method::GET => Response::ok(self.0),
+///             _ => Response::plain(StatusCode::METHOD_NOT_ALLOWED),
+///         }
+///     }
+/// }
+/// ```
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. A panic is answered 500, goes to [`Server::on_error`](crate::Server::on_error), and costs
     /// no more than this request.

@@ -19,6 +19,14 @@ pub(crate) type TakeOver = Box<dyn FnOnce(&mut Upgraded<'_>) + Send>;
 const PIECE: usize = 64 << 10;
 
 /// A response: status, fields, body. The connection adds `Date`, `Server`, `Connection` and the body's framing.
+///
+/// ```
+/// use plainweave_http::{HeaderValue, Response, StatusCode, header};
+///
+/// let moved = Response::plain(StatusCode::PERMANENT_REDIRECT)
+///     .with_header(header::LOCATION, HeaderValue::from_static("/elsewhere"));
+/// assert_eq!((moved.status().as_u16(), moved.headers().len()), (308, 2));
+/// ```
 #[derive(Debug)]
 pub struct Response {
     pub(crate) status: StatusCode,

@@ -116,7 +116,11 @@ impl<H: Handler> Server<H> {
     }
 
     /// Asks `admit` before each request of HTTP/2 is handled, for many can come by one connection; one for which it
-    /// returns `None` is answered 503 with `Retry-After: 1`. What it returns is dropped when the exchange is over.
+    /// returns `None` is answered 503 with `Retry-After: 1`. What it returns is dropped when nothing more is awaited of
+    /// the client for that request.
+    ///
+    /// It is asked, too, before a connection waits for its client while no request is handled, in the middle of a frame
+    /// for example; if it returns `None` then, the connection ends. The next request uses what such a connection has.
     #[cfg(feature = "http2")]
     pub fn with_admission<P: Send + 'static>(self, admit: impl Fn() -> Option<P> + Send + Sync + 'static) -> Self {
         let admit = move || admit().map(|permit| Box::new(permit) as Box<dyn Any + Send>);

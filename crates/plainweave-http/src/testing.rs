@@ -110,6 +110,13 @@ impl<H: Handler> Drop for TestServer<H> {
 
 /// Serves bytes as a connection whose peer then ends its direction, without a socket and on the calling thread. Returns
 /// all that the server has sent.
+///
+/// ```
+/// use plainweave_http::{Request, Response, Server, testing::in_memory};
+///
+/// let server = Server::new(|request: &mut Request<'_>| Response::ok(request.path().to_owned()));
+/// assert!(in_memory(&server, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n").ends_with(b"/a"));
+/// ```
 pub fn in_memory<H: Handler>(server: &Server<H>, sent: impl AsRef<[u8]>) -> Vec<u8> {
     let mut answers = Vec::new();
     server.serve_stream(Memory::new(sent.as_ref(), &mut answers));
@@ -118,6 +125,16 @@ pub fn in_memory<H: Handler>(server: &Server<H>, sent: impl AsRef<[u8]>) -> Vec<
 
 /// A connection in memory to a peer that has sent everything, then ended its direction, and takes every answer. For
 /// [`Server::serve_stream`]; [`in_memory`] is the short form.
+///
+/// ```
+/// use plainweave_http::{Request, Response, Server, testing::Memory};
+///
+/// let server = Server::new(|_: &mut Request<'_>| Response::ok("hello"));
+/// let mut answers = Vec::new();
+/// // The request comes byte by byte.
+/// server.serve_stream(Memory::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", &mut answers).with_step(1));
+/// assert!(answers.ends_with(b"hello"));
+/// ```
 #[derive(Debug)]
 pub struct Memory<'a> {
     input: &'a [u8],

@@ -12,6 +12,24 @@ use crate::Transport;
 /// It reads what the peer has sent behind its request, then from the stream. A read or write that outlasts its timeout
 /// fails with [`io::ErrorKind::TimedOut`] and may be repeated. At first a read may wait for
 /// [`Limits::idle_timeout`](crate::Limits::idle_timeout), and a write as long as one of an answer.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use plainweave_http::{HeaderValue, Response, Upgraded};
+///
+/// /// Sends back each byte, until the client ends its direction.
+/// fn echo(stream: &mut Upgraded<'_>) {
+///     let mut buf = [0; 1024];
+///     while let Ok(len @ 1..) = stream.read(&mut buf) {
+///         if stream.write_all(&buf[..len]).is_err() {
+///             break;
+///         }
+///     }
+/// }
+///
+/// let response = Response::upgrade(HeaderValue::from_static("echo"), echo);
+/// assert_eq!(response.status().as_u16(), 101);
+/// ```
 pub struct Upgraded<'a> {
     stream: &'a mut dyn Raw,
     early: &'a [u8],

@@ -16,6 +16,17 @@ const GATHERED: usize = 16 << 10;
 /// What is written is gathered, up to 16 KiB, and sent by `flush`, so an event stream flushes after each event. The
 /// first bytes that are sent take the head with them. Writes may suspend the fiber, within the limits on the peer;
 /// between two writes the producer may take its time.
+///
+/// ```
+/// use std::io::Write;
+/// use plainweave_http::{Body, Request, Response, Server};
+///
+/// let server = Server::new(|_: &mut Request<'_>| {
+///     Response::ok(Body::writer(|body| (1..=3).try_for_each(|n| writeln!(body, "line {n}"))))
+/// });
+/// let answer = plainweave_http::testing::in_memory(&server, "GET / HTTP/1.0\r\n\r\n");
+/// assert!(answer.ends_with(b"line 1\nline 2\nline 3\n"));
+/// ```
 pub struct BodyWriter<'a> {
     sink: &'a mut dyn Sink,
     gathered: Vec<u8>,

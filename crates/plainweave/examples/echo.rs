@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use plainweave::net::{TcpListener, TcpStream};
 
-fn echo(mut stream: TcpStream) -> io::Result<()> {
+pub(crate) fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buf = [0; 4096];
     loop {
         match stream.read(&mut buf)? {

@@ -54,7 +54,8 @@ impl<T: Task, P: Policy<T>> Policy<T> for Counted<P> {
 
 type Mine = Tiers<Counted<Edf<FiberTask>>, WorkStealing<FiberTask>>;
 
-fn main() -> io::Result<()> {
+/// Runs eight fibers, half of them urgent.
+pub(crate) fn run() -> io::Result<()> {
     let params =
         TiersParams { high: DeadlineParams::default(), low: WorkStealingParams::default(), from: 200, every: 31 };
     let runtime = Runtime::builder().workers(1).build_with::<Mine>(params)?;
@@ -69,4 +70,8 @@ fn main() -> io::Result<()> {
         fibers.into_iter().try_for_each(|fiber| fiber.join().map_err(io::Error::other)?)
     })?;
     writeln!(io::stdout(), "{} pushes above", PUSHES.load(Ordering::Relaxed))
+}
+
+fn main() -> io::Result<()> {
+    run()
 }

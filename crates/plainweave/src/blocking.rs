@@ -23,6 +23,13 @@ struct JobResult<T> {
 ///
 /// # Panics
 /// With `f`'s panic.
+///
+/// ```
+/// plainweave::run(|| {
+///     let digest = plainweave::blocking(|| (1..=1_000_000u64).fold(0, |a, b| a ^ b)).unwrap();
+///     assert_eq!(digest, 1_000_000);
+/// });
+/// ```
 pub fn blocking<T, F>(f: F) -> io::Result<T>
 where
     F: FnOnce() -> T + Send + 'static,

@@ -36,6 +36,12 @@ const TRACE_CAPACITY: RangeInclusive<usize> = 64..=1 << 24;
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// Settings of a runtime to be built. See [`Runtime::builder`].
+///
+/// ```
+/// let runtime = plainweave::Runtime::builder().workers(2).policy("lifo-slot").stack_size(128 << 10).build()?;
+/// assert_eq!((runtime.workers(), runtime.policy()), (2, "lifo-slot"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RuntimeBuilder {

@@ -189,12 +189,30 @@ impl Dump {
 
 /// Returns what each fiber of the calling fiber's runtime does now, without their stacks; `None` on a plain thread,
 /// which can use [`Runtime::dump`](crate::Runtime::dump).
+///
+/// ```
+/// plainweave::run(|| {
+///     let dump = plainweave::dump().expect("on a fiber");
+///     assert_eq!(dump.fibers.len(), 1);
+///     println!("{dump}");
+/// });
+/// ```
 #[must_use]
 pub fn dump() -> Option<Dump> {
     dump_with(&Options::new())
 }
 
 /// Returns what each fiber of the calling fiber's runtime does now; `None` on a plain thread.
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave::dump::{Options, dump_with};
+///
+/// plainweave::run(|| {
+///     let dump = dump_with(&Options::new().limit(Duration::from_millis(100))).expect("on a fiber");
+///     println!("{}", dump.json());
+/// });
+/// ```
 ///
 /// Context: a fiber, which yields meanwhile.
 #[must_use]

@@ -15,6 +15,21 @@ use crate::blocking;
 const PIECE: usize = 256 * 1024;
 
 /// An open file. Reads and writes use a cursor that belongs to this handle.
+///
+/// ```
+/// use plainweave::fs::File;
+///
+/// # let path = std::env::temp_dir().join(format!("plainweave-doc-file-{}", std::process::id()));
+/// plainweave::run(|| {
+///     let file = File::create(&path).unwrap();
+///     file.write_at(b"hello", 0).unwrap();
+///     file.sync_all().unwrap();
+///     let mut buf = [0; 8];
+///     let len = File::open(&path).unwrap().read_at(&mut buf, 1).unwrap();
+///     assert_eq!(&buf[..len], b"ello");
+/// });
+/// # std::fs::remove_file(path).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct File {
     file: Arc<std::fs::File>,
@@ -124,6 +139,13 @@ impl Seek for File {
 ///
 /// # Errors
 /// As for [`File::open`].
+///
+/// ```
+/// plainweave::run(|| {
+///     let name = plainweave::fs::read("/proc/sys/kernel/ostype").unwrap();
+///     assert_eq!(name, b"Linux\n");
+/// });
+/// ```
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let path = path.as_ref().to_owned();
     blocking(move || std::fs::read(path))?
@@ -133,6 +155,15 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As for [`File::open`].
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("plainweave-doc-write-{}", std::process::id()));
+/// plainweave::run(|| {
+///     plainweave::fs::write(&path, "hello").unwrap();
+///     assert_eq!(plainweave::fs::read(&path).unwrap(), b"hello");
+/// });
+/// # std::fs::remove_file(path).unwrap();
+/// ```
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_vec());
     blocking(move || std::fs::write(path, contents))?
@@ -142,6 +173,10 @@ pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<(
 ///
 /// # Errors
 /// As for [`File::open`].
+///
+/// ```
+/// plainweave::run(|| assert!(plainweave::fs::metadata("/proc").unwrap().is_dir()));
+/// ```
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
     blocking(move || std::fs::metadata(path))?

@@ -67,6 +67,13 @@ impl Wake for Poller {
 /// # Panics
 /// With the future's panic.
 ///
+/// ```
+/// plainweave::run(|| {
+///     let sum = plainweave::block_on(async { 1 + plainweave::spawn(|| 41).await.unwrap() });
+///     assert_eq!(sum.unwrap(), 42);
+/// });
+/// ```
+///
 /// Context: any thread or fiber; may suspend.
 pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
     let poller = Arc::new(Poller { woken: Woken::new(), waiter: wait::Waker::current() });
@@ -100,6 +107,13 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 /// If called outside a runtime. From a plain thread, use [`crate::Runtime::spawn`] and [`block_on`].
+///
+/// ```
+/// plainweave::run(|| {
+///     let handle = plainweave::spawn_future(async { 6 * 7 });
+///     assert_eq!(handle.join().unwrap().unwrap(), 42);
+/// });
+/// ```
 #[track_caller]
 pub fn spawn_future<F>(future: F) -> JoinHandle<io::Result<F::Output>>
 where

@@ -129,6 +129,14 @@ impl Metrics {
 }
 
 /// Returns the metrics of the runtime that the calling fiber runs on; `None` on a plain thread.
+///
+/// ```
+/// plainweave::run(|| {
+///     let metrics = plainweave::metrics().expect("on a fiber");
+///     assert!(!metrics.workers.is_empty());
+/// });
+/// assert!(plainweave::metrics().is_none());
+/// ```
 #[must_use]
 pub fn metrics() -> Option<Metrics> {
     pool::try_current_pool().map(|pool| Metrics::of(&pool))

@@ -48,6 +48,17 @@ pub use text::PoolTextError;
 /// A named pool of workers, part of [`Pools`]. Clones are the same pool.
 ///
 /// It may outlive the pool's end; what is spawned or called then fails with [`io::ErrorKind::BrokenPipe`].
+///
+/// ```
+/// use plainweave::pools::{PoolSpec, Pools};
+///
+/// let pools = Pools::build(PoolSpec::parse("web:fifo/1,disk:fifo/1").unwrap())?;
+/// let (web, disk) = (pools.get("web").unwrap(), pools.get("disk").unwrap());
+/// let path = String::from("/proc/sys/kernel/ostype");
+/// let read = web.call(|| disk.call(|| std::fs::read(&path)))???;
+/// assert_eq!(read, b"Linux\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
@@ -62,6 +73,15 @@ struct Inner {
 ///
 /// # Panics
 /// Dropping it on a fiber of one of its pools panics: the fiber would wait for its own end.
+///
+/// ```
+/// use plainweave::pools::{PoolSpec, Pools};
+///
+/// let pools = Pools::build(PoolSpec::parse("web:fifo/1,disk:priority/1").unwrap())?;
+/// let disk = pools.get("disk").expect("named above");
+/// assert_eq!(disk.spawn(|| 6 * 7)?.join().unwrap(), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Pools {
     pools: Vec<Pool>,
@@ -145,7 +165,7 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Self::spawn`], or the caller was cancelled or ran into its deadline before: then `f` is dropped without
-    /// being run. So it is if the pool ends before the fiber starts, or has no stack for it.
+    /// being run. So it is if the pool ends before the fiber starts, has no stack for it, or its policy drops it.
     ///
     /// # Panics
     /// With `f`'s panic.

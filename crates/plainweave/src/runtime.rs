@@ -30,6 +30,16 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 ///
 /// # Panics
 /// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = plainweave::Runtime::builder().workers(2).build()?;
+/// let fiber = runtime.spawn(|| plainweave::time::sleep(Duration::from_millis(1)));
+/// fiber.join().unwrap()?;
+/// assert_eq!(runtime.shutdown(Duration::from_secs(1)).leaked_fibers, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) pool: Arc<PoolShared>,
@@ -168,7 +178,7 @@ impl Runtime {
         Metrics::of(&self.pool)
     }
 
-    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump`].
+    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump()`].
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.dump_with(&Options::new())
@@ -288,6 +298,10 @@ impl Drop for Runtime {
 ///
 /// # Panics
 /// With `f`'s panic; if the runtime cannot be built, with a message that says why.
+///
+/// ```
+/// assert_eq!(plainweave::run(|| plainweave::spawn(|| 6 * 7).join().unwrap()), 42);
+/// ```
 pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
     match Runtime::new() {
         Ok(runtime) => runtime.run(f),

@@ -22,6 +22,18 @@ use crate::sync::select::JoinBranch;
 use crate::thread::{Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
+///
+/// ```
+/// plainweave::run(|| {
+///     let mut halves = [vec![3, 1, 2], vec![6, 5, 4]];
+///     plainweave::scope(|scope| {
+///         for half in &mut halves {
+///             scope.spawn(|| half.sort());
+///         }
+///     });
+///     assert_eq!(halves, [vec![1, 2, 3], vec![4, 5, 6]]);
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     data: Arc<ScopeData>,

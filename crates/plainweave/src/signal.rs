@@ -26,6 +26,16 @@ pub const SIGUSR2: i32 = consts::SIGUSR2;
 
 /// Catches signals while it exists; their default actions do not take place. (Afterwards the process keeps a handler
 /// that ignores them.)
+///
+/// ```
+/// use plainweave::signal::{SIGINT, SIGTERM, Signals};
+///
+/// plainweave::run(|| {
+///     let signals = Signals::new([SIGINT, SIGTERM]).unwrap();
+///     # rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+///     assert_eq!(signals.wait().unwrap(), SIGTERM);
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Signals {
     caught: Vec<Caught>,

@@ -357,10 +357,17 @@ impl Builder {
 /// Spawns a fiber on the current runtime; from a plain thread use [`crate::Runtime::spawn`].
 ///
 /// The new fiber is detached from the caller's scope and deadline: it ends by itself, by its handle's `cancel` or with
-/// the runtime. It may run on any worker until it first runs (see [`Movement`]).
+/// the runtime. [`Movement`] says which workers may run it.
 ///
 /// # Panics
 /// If called outside a runtime.
+///
+/// ```
+/// plainweave::run(|| {
+///     let sum = plainweave::spawn(|| (1..=100).sum::<u64>());
+///     assert_eq!(sum.join().unwrap(), 5050);
+/// });
+/// ```
 #[track_caller]
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
@@ -404,6 +411,19 @@ pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHan
 /// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes on.
 ///
 /// The policy decides where the fiber waits for its next turn. [`yield_local`] and [`yield_shared`] ask for a place.
+///
+/// ```
+/// # use std::sync::{Arc, Mutex};
+/// plainweave::Runtime::builder().workers(1).build()?.run(|| {
+///     let order = Arc::new(Mutex::new(Vec::new()));
+///     let other = { let order = order.clone(); plainweave::spawn(move || order.lock().unwrap().push("other")) };
+///     plainweave::yield_now();
+///     order.lock().unwrap().push("caller");
+///     other.join().unwrap();
+///     assert_eq!(*order.lock().unwrap(), ["other", "caller"]);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[inline]
 pub fn yield_now() {
     yield_as(Switch::Yield);
@@ -415,6 +435,16 @@ pub fn yield_now() {
 ///
 /// Policies that have only one place for such a fiber treat all three yields alike: those with one queue for all, with
 /// lanes that belong to nobody, or with nothing that workers share.
+///
+/// ```
+/// plainweave::run(|| {
+///     for n in 0..1_000_000u32 {
+///         if n % 10_000 == 0 {
+///             plainweave::yield_local(); // Lets others run, and keeps this fiber's data in this core's cache.
+///         }
+///     }
+/// });
+/// ```
 pub fn yield_local() {
     yield_as(Switch::YieldLocal);
 }
@@ -443,6 +473,14 @@ fn yield_as(how: Switch) {
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
 // Inlined into the caller's own frame: see `block`.
+///
+/// ```
+/// plainweave::run(|| {
+///     let me = plainweave::current();
+///     plainweave::spawn(move || me.unpark());
+///     plainweave::park().unwrap();
+/// });
+/// ```
 #[inline(always)]
 pub fn park() -> io::Result<()> {
     Ok(wait::park(None)?)
@@ -452,6 +490,14 @@ pub fn park() -> io::Result<()> {
 ///
 /// # Errors
 /// As for `park`; [`io::ErrorKind::TimedOut`] when the time is over.
+///
+/// ```
+/// # use std::{io::ErrorKind, time::Duration};
+/// plainweave::run(|| {
+///     let late = plainweave::park_timeout(Duration::from_millis(1)).unwrap_err();
+///     assert_eq!(late.kind(), ErrorKind::TimedOut);
+/// });
+/// ```
 pub fn park_timeout(limit: Duration) -> io::Result<()> {
     Ok(wait::park(Some(limit))?)
 }
@@ -459,12 +505,26 @@ pub fn park_timeout(limit: Duration) -> io::Result<()> {
 /// Returns the number of the worker that runs the calling fiber, or `None` on a plain thread. Workers count from 0;
 /// added and spare ones come after those that the runtime began with. A fiber that moves may find another after each
 /// call that suspends.
+///
+/// ```
+/// let runtime = plainweave::Runtime::builder().workers(1).max_workers(1).build()?;
+/// assert_eq!(runtime.run(plainweave::worker_index), Some(0));
+/// assert_eq!(plainweave::worker_index(), None);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn worker_index() -> Option<usize> {
     fiber::current_host().map(|host| host.id)
 }
 
 /// Returns the calling fiber, or the calling plain thread.
+///
+/// ```
+/// plainweave::run(|| {
+///     let named = plainweave::Builder::new().name("loader").spawn(|| plainweave::current().name().map(str::to_owned));
+///     assert_eq!(named.unwrap().join().unwrap().as_deref(), Some("loader"));
+/// });
+/// ```
 #[must_use]
 pub fn current() -> Fiber {
     match fiber::current() {
@@ -474,12 +534,27 @@ pub fn current() -> Fiber {
 }
 
 /// Returns whether the caller runs on a fiber.
+///
+/// ```
+/// assert!(!plainweave::on_fiber());
+/// assert!(plainweave::run(plainweave::on_fiber));
+/// ```
 #[must_use]
 pub fn on_fiber() -> bool {
     fiber::current().is_some()
 }
 
 /// A handle to a fiber (or to a plain thread that uses this crate's waits), as [`std::thread::Thread`].
+///
+/// ```
+/// # use std::time::Duration;
+/// plainweave::run(|| {
+///     let sleeper = plainweave::spawn(|| plainweave::time::sleep(Duration::from_secs(60)));
+///     let fiber = sleeper.fiber();
+///     fiber.cancel();
+///     assert!(plainweave::is_cancelled(&sleeper.join().unwrap().unwrap_err()));
+/// });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Fiber(Inner);
 

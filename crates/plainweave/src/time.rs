@@ -9,6 +9,20 @@ use crate::fiber::{self, NEVER, Reason};
 use crate::sched::wait::{self, Interrupts, WaitSpec};
 
 /// Returns the time on the caller's clock.
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave::{Io, Runtime, time};
+///
+/// let runtime = Runtime::builder().io(Io::Sim { seed: 1 }).build()?;
+/// runtime.run(|| {
+///     let start = time::now();
+///     time::sleep(Duration::from_secs(3600))?; // Virtual time: this takes no hour.
+///     assert!(time::now() - start >= Duration::from_secs(3600));
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn now() -> Instant {
     match fiber::current() {
@@ -24,6 +38,15 @@ pub fn now() -> Instant {
 ///
 /// # Errors
 /// The caller was cancelled, or its deadline came first.
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// plainweave::run(|| {
+///     let start = Instant::now();
+///     plainweave::time::sleep(Duration::from_millis(2)).unwrap();
+///     assert!(start.elapsed() >= Duration::from_millis(2));
+/// });
+/// ```
 pub fn sleep(duration: Duration) -> io::Result<()> {
     sleep_until(now().checked_add(duration).ok_or(io::ErrorKind::InvalidInput)?)
 }
@@ -32,6 +55,17 @@ pub fn sleep(duration: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`sleep`].
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave::time::{now, sleep_until};
+///
+/// plainweave::run(|| {
+///     let next = now() + Duration::from_millis(2);
+///     sleep_until(next).unwrap();
+///     assert!(now() >= next);
+/// });
+/// ```
 pub fn sleep_until(time: Instant) -> io::Result<()> {
     let Some(header) = wait::suspendable() else {
         let woken = || (Instant::now() >= time).then_some(());
@@ -60,12 +94,37 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
 
 /// Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into scopes, fails with
 /// [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the nearest counts.
+///
+/// ```
+/// # use std::{io::ErrorKind, time::Duration};
+/// use plainweave::time::{now, sleep, with_deadline};
+///
+/// plainweave::run(|| {
+///     let deadline = now() + Duration::from_millis(2);
+///     // Both calls together have until then.
+///     let late = with_deadline(deadline, || {
+///         sleep(Duration::from_millis(1))?;
+///         sleep(Duration::from_secs(60))
+///     });
+///     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+/// });
+/// ```
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
     let _restore = Restore::set(deadline);
     f()
 }
 
 /// Runs `f` like [`with_deadline`], with a deadline `limit` from now.
+///
+/// ```
+/// # use std::{io::ErrorKind, time::Duration};
+/// use plainweave::time::{sleep, with_timeout};
+///
+/// plainweave::run(|| {
+///     let late = with_timeout(Duration::from_millis(2), || sleep(Duration::from_secs(60)));
+///     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+/// });
+/// ```
 pub fn with_timeout<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     match now().checked_add(limit) {
         Some(deadline) => with_deadline(deadline, f),

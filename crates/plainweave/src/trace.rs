@@ -28,6 +28,15 @@ use crate::sched::recorder::Recorder;
 
 /// What a runtime has recorded and goes on recording. Clones are of the same records, which stay readable when the
 /// runtime has ended, and take their memory until the last clone is dropped.
+///
+/// ```
+/// let runtime = plainweave::Runtime::builder().workers(1).trace_capacity(1024).build()?;
+/// runtime.run(|| plainweave::spawn(|| ()).join().unwrap());
+/// let mut json = Vec::new();
+/// runtime.tracer().expect("asked for").write_json(&mut json)?;
+/// assert!(json.starts_with(b"{"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Tracer(Arc<Recorder>);
 
@@ -55,6 +64,14 @@ impl fmt::Debug for Tracer {
 ///
 /// # Errors
 /// Those of `out`, of which the first ends it.
+///
+/// ```
+/// let build = |name| plainweave::Runtime::builder().workers(1).thread_name(name).trace_capacity(1024).build();
+/// let tracers = [build("web")?.tracer(), build("disk")?.tracer()];
+/// let mut json = Vec::new();
+/// plainweave::trace::write_json(tracers.iter().flatten(), &mut json)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn write_json<'a>(tracers: impl IntoIterator<Item = &'a Tracer>, out: impl Write) -> io::Result<()> {
     let recorders: Vec<_> = tracers.into_iter().map(|tracer| &*tracer.0).collect();
     chrome::write(&recorders, out)

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::*;
 use plainweave::policy::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::{FiberTask, JoinHandle, Movement, Runtime, RuntimeBuilder};
 
 /// What is wrong with a policy.
@@ -145,6 +146,14 @@ fn runtime(workers: usize, params: &Params) -> Runtime {
     builder(workers).build_with::<Faulty>(params.clone()).expect("a runtime")
 }
 
+/// Two pools, the first with the faulty policy and room for 8 fibers.
+fn pools(params: &Params) -> (Pools, Pool, Pool) {
+    let faulty = PoolSpec::new("faulty").runtime(builder(2)).policy_type::<Faulty>(params.clone()).max_fibers(8);
+    let pools = Pools::build([faulty, PoolSpec::new("sound").runtime(builder(1))]).expect("pools");
+    let [faulty, sound] = ["faulty", "sound"].map(|name| pools.get(name).expect("built").clone());
+    (pools, faulty, sound)
+}
+
 /// Joins on a thread of its own, so that a join that never ends is a failure and no hang.
 fn refused(fiber: JoinHandle<()>) -> bool {
     unless_it_hangs("a join", || fiber.join().is_err_and(|error| error.is_refused()))
@@ -195,6 +204,28 @@ fn new_fibers_that_it_drops_are_refused() {
             assert!(counts.balanced(), "closures are dropped");
             assert_eq!(runtime.shutdown(HANG), plainweave::Shutdown::default());
         }
+    });
+}
+
+/// In a pool as well; what was refused leaves its place to others, and the other pool does not notice.
+#[test]
+fn new_fibers_that_a_pool_drops_are_refused() {
+    unless_it_hangs("new_fibers_that_a_pool_drops_are_refused", || {
+        let params = params(Wrong::DropsNew);
+        let (pools, faulty, sound) = pools(&params);
+        params.armed.store(true, Ordering::SeqCst);
+        let refused = sound.call(|| {
+            let spawned = (0..100).map(|_| faulty.spawn(|| ()).expect("open").join());
+            spawned.filter_map(|joined| joined.err().map(|error| assert!(error.is_refused(), "{error}"))).count()
+        });
+        assert_eq!(refused.expect("open"), 50);
+        // A call that is dropped fails as well, from a fiber and from a thread.
+        let calls = || (0..10).filter(|_| faulty.call(|| ()).is_err()).count();
+        assert_eq!((sound.call(calls).expect("open"), calls()), (5, 5));
+        params.armed.store(false, Ordering::SeqCst);
+        let fibers: Vec<_> = (0..8).map(|n| faulty.try_spawn(move || n).expect("every place is free")).collect();
+        assert_eq!(fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).sum::<i32>(), 28);
+        assert_eq!(pools.shutdown(HANG), [plainweave::Shutdown::default(); 2]);
     });
 }
 
@@ -302,6 +333,9 @@ fn what_cannot_be_made_good_ends_the_process() {
         if is_child(&format!("{part} outside")) {
             fatal_outside(*wrong);
         }
+        if is_child(&format!("{part} pool")) {
+            fatal_in_a_pool(*wrong);
+        }
     }
     if is_child("another runtime") {
         another_runtime();
@@ -310,6 +344,7 @@ fn what_cannot_be_made_good_ends_the_process() {
         for (_, part, message) in FATAL {
             ends_with(name, part, message);
             ends_with(name, &format!("{part} outside"), message);
+            ends_with(name, &format!("{part} pool"), message);
         }
         ends_with(name, "another runtime", "is another runtime's");
     });
@@ -363,6 +398,36 @@ fn fatal_outside(wrong: Wrong) -> ! {
         // `run` may be through before a worker first goes to sleep, and asks whether anything is ready.
         std::thread::sleep(HANG / 3);
         eprintln!("survived: {outcome:?} {lent:?}");
+    });
+    panic!("survived");
+}
+
+/// It goes wrong in a pool while fibers of another call into it.
+fn fatal_in_a_pool(wrong: Wrong) -> ! {
+    unless_it_hangs("fatal_in_a_pool", || {
+        let params = params(wrong);
+        let (_pools, faulty, sound) = pools(&params);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let fibers: Vec<_> = (0..4)
+            .map(|_| {
+                let (faulty, calls) = (faulty.clone(), calls.clone());
+                let call = move || {
+                    loop {
+                        let called = faulty.call(|| {
+                            plainweave::yield_now();
+                            pause();
+                            plainweave::spawn(plainweave::yield_now).join()
+                        });
+                        called.expect("open").expect("no panic");
+                        calls.fetch_add(1, Ordering::SeqCst);
+                    }
+                };
+                sound.spawn(call).expect("open")
+            })
+            .collect();
+        eventually("they call", || calls.load(Ordering::SeqCst) >= 8);
+        params.armed.store(true, Ordering::SeqCst);
+        let _: Vec<Result<(), _>> = fibers.into_iter().map(|fiber| fiber.join()).collect();
     });
     panic!("survived");
 }

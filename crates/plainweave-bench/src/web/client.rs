@@ -1,4 +1,4 @@
-//! CPU per request of the load generators: `plainweave load http` and wrk in turn, on one nginx, one file, closed loop.
+//! `plainweave load http` as a client: its command and its figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::bench::Bench;
-use super::server::{Kind, Server, plainweave_program};
-use super::{site, wrk};
-use crate::{machine, report};
+use super::server::plainweave_program;
+use crate::report;
 
-const CASE: &str = "client";
-const CONNECTIONS: usize = 64;
 /// How the names begin that `plainweave load` gives to answers that no load excuses.
 const WRONG: [&str; 4] = ["status ", "garbage", "wrong length", "closed within an answer"];
 
@@ -67,60 +63,8 @@ pub(crate) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figu
     Figures::read(csv)
 }
 
-pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
-    if let Some(why) = Kind::Nginx.absence() {
-        bench.missing(CASE, why);
-        return Ok(());
-    }
-    let server = Server::start(Kind::Nginx, &bench.site, None)?;
-    let path = site::path(0);
-    let url = format!("http://{}{path}", server.address);
-    let csv = bench.site.dir().join("load.csv");
-    let mut systems = vec![("plainweave load epoll", Vec::new()), ("plainweave load uring", Vec::new())];
-    if let Some(why) = Kind::Uring.absence() {
-        bench.missing("plainweave load uring", why);
-        systems.pop();
-    }
-    if machine::installed("wrk") {
-        systems.insert(0, ("wrk", Vec::new()));
-    } else {
-        bench.missing("wrk", "not installed");
-    }
-    for round in 0..=bench.runs {
-        for (name, costs) in &mut systems {
-            report::progress(&format!("web: {CASE}, round {round} of {}, {name}", bench.runs));
-            let before = children_cpu()?;
-            let requests = match *name {
-                "wrk" => wrk::run(&mut wrk::command(&url, CONNECTIONS, bench.turn))?,
-                _ => {
-                    let driver = name.rsplit(' ').next().unwrap_or_default();
-                    let connections = CONNECTIONS.to_string();
-                    let mut command = load(driver, &url, bench.turn, &csv, &["--connections", &connections])?;
-                    let figures = run_load(&mut command, &csv)?;
-                    figures.check(name)?;
-                    figures.get("requests")?
-                }
-            };
-            let cost = (children_cpu()? - before).as_secs_f64() * 1e6 / requests;
-            // The first round warms up.
-            if round > 0 {
-                costs.push(cost);
-            }
-        }
-    }
-    let wrk = systems.iter().find(|(name, _)| *name == "wrk").map(|(_, costs)| costs.clone());
-    for (name, costs) in &systems {
-        bench.row(CASE, name, "cpu_us_per_request", "us", costs.clone());
-        if let Some(wrk) = wrk.as_ref().filter(|_| *name != "wrk") {
-            let ratios = costs.iter().zip(wrk).map(|(own, wrk)| own / wrk).collect();
-            bench.row(CASE, name, "ratio_to_wrk", "1", ratios);
-        }
-    }
-    Ok(())
-}
-
 /// CPU time of all children that have ended, from start to end of each.
-fn children_cpu() -> anyhow::Result<Duration> {
+pub(crate) fn children_cpu() -> anyhow::Result<Duration> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     // Behind the name, which may hold blanks, come the third and further fields; these are the 16th and 17th.
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);

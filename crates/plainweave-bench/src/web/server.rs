@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 3] = [Kind::Nginx, Kind::Epoll, Kind::Uring];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Nginx => "nginx",
             Kind::NginxThreads => "nginx aio threads",
@@ -51,7 +51,7 @@ impl Kind {
     }
 
     /// Returns why it cannot be measured here.
-    pub(super) fn absence(self) -> Option<&'static str> {
+    pub(crate) fn absence(self) -> Option<&'static str> {
         match self {
             Kind::Nginx | Kind::NginxThreads => nginx::absence(),
             Kind::Limit => None,
@@ -101,7 +101,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts it on CPU 0. `group` confines it; without, it gets one that only counts, where possible.
-    pub(super) fn start(kind: Kind, site: &Site, group: Option<Group>) -> anyhow::Result<Self> {
+    pub(crate) fn start(kind: Kind, site: &Site, group: Option<Group>) -> anyhow::Result<Self> {
         Self::start_with(kind, site, group, &[])
     }
 

@@ -59,7 +59,7 @@ pub(crate) fn command(url: &str, connections: usize, length: Duration) -> Comman
 }
 
 /// Runs it to its end, and gives its requests. Errors are those of [`requests`].
-pub(super) fn run(command: &mut Command) -> anyhow::Result<f64> {
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<f64> {
     requests(&command.output().context("cannot run wrk")?)
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) engine: EngineFlags,
 
-    /// Say more on standard error: -v start and stop, -vv also connections; the command "verbosity" changes it
+    /// Log to standard error: -v start and stop, -vv also connections; the command "verbosity" changes the level
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
     pub(super) verbose: u8,
 
@@ -72,7 +72,7 @@ pub(super) struct Listen {
     #[arg(value_parser = clap::value_parser!(i32).range(-1..=65535))]
     pub(super) port: i32,
 
-    /// Address, or address:port; may be repeated, or several with commas between [default: all addresses]
+    /// Address, or address:port; may be repeated, or separated by commas [default: all addresses]
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub(super) listen: Vec<String>,
 
@@ -84,22 +84,21 @@ pub(super) struct Listen {
     #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
     pub(super) unix_mask: u32,
 
-    /// Connections that the kernel holds for us
+    /// Backlog: connections that the kernel queues before they are accepted
     #[arg(short = 'b', long, value_name = "NUM", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub(super) listen_backlog: i32,
 
-    /// UDP port; there is no UDP here, so 0 is the only one
+    /// UDP port; only 0 is accepted, because there is no UDP
     #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=0))]
     pub(super) udp_port: u16,
 
-    /// Serve a page that shows how the cache is doing, /metrics (Prometheus), /health and /hotkeys over HTTP on this
-    /// address
+    /// Serve the status page, /metrics (Prometheus), /health and /hotkeys over HTTP on this address
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) admin: Option<SocketAddr>,
 
-    /// Show details on the admin address although it is not a loopback one: hot keys, and what stalled workers were in
+    /// Show details (hot keys, and where workers stalled) on the admin address even if it is not a loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
 }
@@ -112,11 +111,11 @@ pub(super) struct Memory {
     #[arg(short = 'm', long, value_name = "MB", default_value = "64")]
     pub(super) memory_limit: NonZeroU32,
 
-    /// Refuse to store when the memory is full, instead of evicting
+    /// Return an error when the memory is full, instead of evicting items
     #[arg(short = 'M', long)]
     pub(super) disable_evictions: bool,
 
-    /// Largest item, in bytes or with k or m behind (1k to 1024m)
+    /// Maximum item size, in bytes or with the suffix k or m (1k to 1024m)
     #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = item_size)]
     pub(super) max_item_size: usize,
 }
@@ -125,30 +124,30 @@ pub(super) struct Memory {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Limits and timeouts")]
 pub(super) struct Limits {
-    /// Connections at a time; at the limit, accepting pauses [default: 1024, or what the memory limit has room for]
+    /// Maximum connections; at the limit, accepting pauses [default: 1024, or what the memory limit has room for]
     #[arg(short = 'c', long, value_name = "NUM")]
     pub(super) conn_limit: Option<NonZeroUsize>,
 
-    /// Memory to stay within, by bounds on connections, on those served at a time, and on values that come in; 0: no
-    /// such bounds [default: the limit of the control group, or the machine's memory]
+    /// Memory to stay within, by limiting connections, how many are served at a time, and values being received; 0: no
+    /// such limits [default: the limit of the control group, or the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) max_memory: Option<u64>,
 
-    /// Commands of one connection in a row, before others have their turn
+    /// Maximum commands of one connection in a row, before others are served
     #[arg(short = 'R', long, value_name = "NUM", default_value = "20")]
     pub(super) max_reqs_per_event: NonZeroUsize,
 
-    /// Seconds for a client to take any part of an answer, after which it is cut off
+    /// Disconnect a client that accepts no part of an answer for this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) write_timeout: u32,
 
-    /// Seconds that a stop waits for commands in progress
+    /// Seconds to wait for commands in progress when stopping
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(super) grace: u32,
 
-    /// Extended options, with commas between: idle_timeout=SECONDS, maxconns_fast (refuse connections above the limit
-    /// instead of letting them wait); memcached's others are accepted and reported as meaningless
+    /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse connections above the limit
+    /// instead of letting them wait); memcached's other options are accepted, and reported as having no effect
     #[arg(short = 'o', long, value_name = "LIST")]
     extended: Vec<Extended>,
 }
@@ -184,7 +183,7 @@ pub(super) struct Allowed {
     #[arg(short = 'W', long)]
     pub(super) disable_watch: bool,
 
-    /// Delimiter between a key's prefix and the rest, for "stats detail"; given, it also switches that on
+    /// Delimiter between a key's prefix and the rest, for "stats detail"; also turns that on
     #[arg(short = 'D', value_name = "CHAR")]
     pub(super) prefix_delimiter: Option<char>,
 }
@@ -197,11 +196,11 @@ pub(super) struct EngineFlags {
     #[arg(short = 't', long = "threads", visible_alias = "workers", value_name = "NUM")]
     pub(super) threads: Option<NonZeroUsize>,
 
-    /// I/O driver; one that is not available is an error. (io_uring takes more CPU for requests as short as these)
+    /// I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for requests as short as these)
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", default_value = "epoll")]
     pub(super) io: Io,
 
-    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
+    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = crate::engine::policy)]
     pub(super) policy: Option<String>,
 
@@ -216,21 +215,21 @@ pub(super) struct EngineFlags {
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
-    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error, and on
-    /// the page of --admin; finding the names in the program takes some memory (30 MB in a debug build)
+    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and show it on the page
+    /// of --admin; resolving function names takes some memory (30 MB in a debug build)
     #[arg(long)]
     pub(super) report_stalls: bool,
 
-    /// User to run as; root becomes it before any file or port is opened, others ignore it
+    /// User to switch to before any file or port is opened, if started as root; ignored otherwise
     #[arg(short = 'u', long, value_name = "USER")]
     pub(super) user: Option<String>,
 
-    /// Write the process's number into this file
+    /// Write the process ID to this file
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
 
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on USR2 and at the end, in
-    /// Chrome's trace format; docs/trace.md of the sources has more
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2 and at exit, in
+    /// Chrome's trace format; see docs/trace.md in the sources
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }

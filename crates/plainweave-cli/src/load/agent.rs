@@ -20,6 +20,7 @@ use super::engine::{self, Protocol, Ran};
 use super::files::Files;
 use super::flags::{AgentFlags, Common, Line, What};
 use super::http::Http;
+use super::http2::Http2;
 use super::interrupt::TICK;
 use super::plan::{Plan, nanos};
 use super::tally_json;
@@ -176,6 +177,10 @@ fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
     ensure!(part.0 < part.1, "part {} of {}", part.0, part.1);
     let line = Line::try_parse_from(args.context("arguments that are no text")?).map_err(|error| anyhow!("{error}"))?;
     match &line.flags.what {
+        What::Http(own) if own.http2 => {
+            let (targets, client) = Http2::prepare(own, &files)?;
+            Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
+        }
         What::Http(own) => {
             let (targets, client) = Http::prepare(own, &files)?;
             Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
@@ -198,7 +203,8 @@ struct Work<P> {
 
 impl<P: Protocol> Work<P> {
     fn new(common: &Common, targets: Vec<Target>, protocol: P, part: (usize, usize)) -> anyhow::Result<Self> {
-        let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len())?;
+        let plan =
+            Plan::new(common, protocol.depth(), protocol.each(), targets.len())?.with_streams(protocol.streams());
         let own = plan.part(part.0, part.1)?;
         target::allow_descriptors(own.connections, own.workers)?;
         let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -13,6 +13,8 @@
 //! 5. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
 //!    If it is to stop earlier, connections are cancelled wherever they wait.
 //!
+//! The streams of a connection (HTTP/2) are fibers as connections are, and share one of those as a [`Group`].
+//!
 //! Workers share only the channel of step 4 and the wish to stop. Within a worker all is on one thread; no cell stays
 //! borrowed across a suspension.
 
@@ -29,6 +31,7 @@ use plainweave::{Fiber, LocalJoinHandle, time};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::collect::Piece;
+use super::group::{Entry, Group, Making};
 use super::plan::{Plan, nanos};
 use super::popularity::Picker;
 use super::schedule::Schedule;
@@ -87,9 +90,11 @@ impl Broken {
         Self { failure, silent: false }
     }
 
-    /// Returns whether it looks like a peer that gave up an idle connection.
-    fn is_stale(self) -> bool {
-        self.silent && matches!(self.failure, Failure::Closed | Failure::Reset)
+    /// Returns whether the request may be made once more: the peer seems to have given up an idle connection, or says
+    /// that it did not begin with the request.
+    fn may_be_repeated(self, reused: bool) -> bool {
+        let stale = reused && matches!(self.failure, Failure::Closed | Failure::Reset);
+        self.silent && (stale || self.failure.is_unprocessed())
     }
 }
 
@@ -102,6 +107,16 @@ pub(super) trait Protocol: Send + Sync + 'static {
     /// Requests sent together, at most.
     fn depth(&self) -> usize {
         1
+    }
+
+    /// Exchanges on a connection at a time, at most.
+    fn streams(&self) -> usize {
+        1
+    }
+
+    /// Shares a connection with another stream. `None`: it takes no more of them.
+    fn join(&self, _other: &Self::Connection) -> Option<Self::Connection> {
+        None
     }
 
     /// Returns whether connections serve more than one exchange.
@@ -248,7 +263,7 @@ impl<P: Protocol> Start<'_, P> {
             running: Cell::new(false),
             ended: Cell::new(false),
             fibers: RefCell::new(Vec::new()),
-            there: Cell::new(plan.share(plan.connections as u64, self.worker) as usize),
+            there: Cell::new(plan.share(plan.connections as u64, self.worker) as usize * plan.streams),
             measured: nanos(plan.warm_up),
             end: plan.duration.map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
             due_end: plan.due_end(),
@@ -279,8 +294,7 @@ impl<P: Protocol> Start<'_, P> {
         lane.epoch.set(time::now());
         lane.running.set(true);
         let (before, began) = (thread_cpu(), SystemTime::now());
-        let fibers = connections.into_iter().map(|(server, kept)| lane.spawn(move |lane| lane.drive(server, kept)));
-        let fibers: Vec<_> = fibers.collect();
+        let fibers: Vec<_> = connections.into_iter().flat_map(|(server, kept)| lane.start(server, kept)).collect();
         fibers.into_iter().for_each(|fiber| lane.join(fiber));
         lane.running.set(false);
         let now = lane.now();
@@ -313,7 +327,7 @@ struct Lane<P: Protocol> {
     ended: Cell<bool>,
     /// What is cancelled when the run is to stop.
     fibers: RefCell<Vec<Fiber>>,
-    /// Connections that are not away.
+    /// Connections that are not away, or streams.
     there: Cell<usize>,
     /// What starts before this is not counted.
     measured: u64,
@@ -335,6 +349,8 @@ struct Lane<P: Protocol> {
 /// What a connection's fiber works with.
 struct Driver<P: Protocol> {
     connection: Option<P::Connection>,
+    /// With whom it shares that.
+    group: Rc<Group<P::Connection>>,
     /// Which one it belongs to; `None`: the one whose turn it is.
     server: Option<usize>,
     memory: P::Memory,
@@ -447,11 +463,22 @@ impl<P: Protocol> Lane<P> {
         connection
     }
 
+    /// Starts the fibers of a connection, one for each stream.
+    fn start(self: &Rc<Self>, server: Option<usize>, kept: Option<P::Connection>) -> Vec<LocalJoinHandle<()>> {
+        let group = Rc::new(Group::new(kept.as_ref().and_then(|kept| self.protocol.join(kept))));
+        let first = std::iter::once(kept).chain(std::iter::repeat_with(|| None));
+        let streams = first.take(self.protocol.streams()).map(|connection| {
+            let group = group.clone();
+            self.spawn(move |lane| lane.drive(server, connection, group))
+        });
+        streams.collect()
+    }
+
     /// The life of a connection's fiber.
-    fn drive(&self, server: Option<usize>, connection: Option<P::Connection>) {
+    fn drive(&self, server: Option<usize>, connection: Option<P::Connection>, group: Rc<Group<P::Connection>>) {
         let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
         let (memory, pause) = (P::Memory::default(), PAUSE.0);
-        let mut driver = Driver { connection, server, memory, starts, now, pause, away: None };
+        let mut driver = Driver { connection, group, server, memory, starts, now, pause, away: None };
         while self.take(&mut driver.starts, &mut driver.now) {
             let mut goes_on = self.request(&mut driver);
             while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
@@ -560,6 +587,7 @@ impl<P: Protocol> Lane<P> {
 
     /// Makes one exchange, on a new connection if need be. Leaves the starts that have no reply.
     fn ask(&self, driver: &mut Driver<P>) -> Result<(), Failure> {
+        let mut repeated = false;
         loop {
             let kept = driver.connection.take();
             let reused = kept.is_some();
@@ -579,7 +607,10 @@ impl<P: Protocol> Lane<P> {
                 Ok(Next::Keep) => *connection = Some(current),
                 Ok(Next::Lost) => {}
                 Ok(Next::Close) => *server = None,
-                Err(broken) if reused && answered == 0 && broken.is_stale() => continue,
+                Err(broken) if !repeated && answered == 0 && broken.may_be_repeated(reused) => {
+                    repeated = true;
+                    continue;
+                }
                 Err(broken) => return Err(broken.failure),
             }
             return Ok(());
@@ -594,14 +625,18 @@ impl<P: Protocol> Lane<P> {
             return Err(away.failure);
         }
         let server = *driver.server.get_or_insert_with(|| self.next_server());
-        match self.protocol.connect(server, self.addresses[server]) {
-            Ok(made) => {
-                self.tally.borrow_mut().reconnects += 1;
+        let group = driver.group.clone();
+        let made = match group.enter(|other| self.protocol.join(other)) {
+            Entry::Joined(connection) => Ok(connection),
+            Entry::Failed(failure) => Err(failure),
+            Entry::Make(making) => self.make(server, making),
+        };
+        match made {
+            Ok(connection) => {
                 self.there.set(self.there.get() + usize::from(driver.away.take().is_some()));
-                Ok(self.opened(made))
+                Ok(connection)
             }
             Err(failure) => {
-                self.tally.borrow_mut().failed_connects += 1;
                 if !self.protocol.keep_alive() {
                     // It belongs to no server: the next request goes to another one.
                     driver.server = None;
@@ -610,6 +645,22 @@ impl<P: Protocol> Lane<P> {
                     driver.away = Some(Away { failure, until: self.now().saturating_add(nanos(driver.pause)) });
                     driver.pause = (driver.pause * 2).min(PAUSE.1);
                 }
+                Err(failure)
+            }
+        }
+    }
+
+    fn make(&self, server: usize, making: Making<'_, P::Connection>) -> Result<P::Connection, Failure> {
+        match self.protocol.connect(server, self.addresses[server]) {
+            Ok(made) => {
+                self.tally.borrow_mut().reconnects += 1;
+                let connection = self.opened(made);
+                making.made(self.protocol.join(&connection));
+                Ok(connection)
+            }
+            Err(failure) => {
+                self.tally.borrow_mut().failed_connects += 1;
+                making.failed(failure);
                 Err(failure)
             }
         }

@@ -29,6 +29,7 @@ Examples:
   plainweave load sessions logs --paths paths.txt && plainweave load http --sessions logs --rate 500 http://host/
   plainweave load http --agents 10.0.0.2:7411,10.0.0.3:7411 --agent-secret-file secret --rate 200k http://host/
   plainweave load http --rates 10k..70k/13 --duration 5m --pause 20s --csv=sweep.csv http://host/
+  plainweave load http --http2 --streams 32 --connections 4 --ca ca.pem https://host/
   plainweave load http --no-keep-alive --no-resumption --ca ca.pem https://host/     a full handshake for each request
   plainweave load http --search 'p99<=5ms,errors<=0.1%' http://host/
   plainweave load http --rate 2000 --fail-if 'p99>20ms' --fail-if 'errors>0.1%' http://host/
@@ -79,7 +80,7 @@ pub(super) enum What {
     Agent(AgentFlags),
 }
 
-/// Ask HTTP/1.1 servers for URLs.
+/// Ask HTTP servers for URLs, by HTTP/1.1 or HTTP/2.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HttpFlags {
@@ -122,6 +123,15 @@ pub(super) struct HttpFlags {
     /// A connection for each request
     #[arg(long, help_heading = "What to ask for")]
     pub(super) no_keep_alive: bool,
+
+    /// Speak HTTP/2: by TLS where the URL says https://, else in clear text from the first byte
+    #[arg(long, help_heading = "What to ask for")]
+    pub(super) http2: bool,
+
+    /// HTTP/2: requests in progress on a connection, at most [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000), requires = "http2")]
+    #[arg(help_heading = "What to ask for")]
+    pub(super) streams: Option<u16>,
 
     /// Status that is a success; may be repeated [default: 200 to 399]
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(200..=999))]

@@ -72,7 +72,8 @@ impl Http {
         let targets = writer.into_targets();
         client.names = targets.iter().map(|target| target.secure.then(|| target.host.clone())).collect();
         client.names.iter().flatten().try_for_each(|host| tls::check_host(host))?;
-        client.tls = Tls::new(&flags.tls, files, client.names.iter().any(Option::is_some))?;
+        let protocol = if flags.http2 { "h2" } else { "http/1.1" };
+        client.tls = Tls::new(&flags.tls, files, client.names.iter().any(Option::is_some), protocol)?;
         Ok((targets, client))
     }
 
@@ -103,25 +104,46 @@ impl Http {
         Ok(())
     }
 
-    /// Returns the request that comes next on a connection to a server, and whether the connection ends with it.
-    fn choose(&self, picker: &RefCell<Picker>, server: usize, memory: &mut Memory) -> (&Request, bool) {
-        let requests = &self.requests[server];
+    /// Returns all requests, by server.
+    #[cfg(feature = "http2")]
+    pub(super) fn requests(&self) -> &[Vec<Request>] {
+        &self.requests
+    }
+
+    /// Returns the number of the request that comes next on a connection to a server, and whether the connection ends
+    /// with it.
+    pub(super) fn choose(&self, picker: &RefCell<Picker>, server: usize, memory: &mut Memory) -> (usize, bool) {
         if self.sessions.is_empty() {
-            return (&requests[picker.borrow_mut().pick(server)], false);
+            return (picker.borrow_mut().pick(server), false);
         }
         let at = *memory.at.get_or_insert_with(|| (picker.borrow_mut().pick(server), 0));
         let session = &self.sessions[at.0];
-        (&requests[session[at.1].0], at.1 + 1 == session.len())
+        (session[at.1].0, at.1 + 1 == session.len())
     }
 
-    fn judge(&self, head: &Head, body: u64) -> Result<(), Failure> {
+    /// Judges an answer by its status and the length of its body.
+    pub(super) fn judge(&self, status: u16, body: u64) -> Result<(), Failure> {
         let accepted =
-            if self.status.is_empty() { (200..400).contains(&head.status) } else { self.status.contains(&head.status) };
+            if self.status.is_empty() { (200..400).contains(&status) } else { self.status.contains(&status) };
         match self.body_length {
-            _ if !accepted => Err(Failure::Status(head.status)),
+            _ if !accepted => Err(Failure::Status(status)),
             Some(length) if length != body => Err(Failure::WrongLength),
             _ => Ok(()),
         }
+    }
+
+    /// Connects to a server, by TLS if it is asked so.
+    pub(super) fn open(&self, server: usize, address: SocketAddr) -> Result<(Stream, Opening), Failure> {
+        let (stream, connect) = target::connect(address)?;
+        let (stream, handshake) = match (&self.tls, &self.names[server]) {
+            (Some(tls), Some(host)) => {
+                let began = time::now();
+                let (session, resumed) = tls.connect(host, stream)?;
+                (Stream::Tls(session), Some(Handshake { took: target::since(began), resumed }))
+            }
+            _ => (Stream::Plain(stream), None),
+        };
+        Ok((stream, Opening { connect, handshake }))
     }
 }
 
@@ -145,7 +167,7 @@ pub(super) struct Connection {
 
 /// What its bytes go through.
 #[derive(Debug)]
-enum Stream {
+pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Session),
 }
@@ -189,17 +211,8 @@ impl Protocol for Http {
     }
 
     fn connect(&self, server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {
-        let (stream, connect) = target::connect(address)?;
-        let (stream, handshake) = match (&self.tls, &self.names[server]) {
-            (Some(tls), Some(host)) => {
-                let began = time::now();
-                let (session, resumed) = tls.connect(host, stream)?;
-                (Stream::Tls(session), Some(Handshake { took: target::since(began), resumed }))
-            }
-            _ => (Stream::Plain(stream), None),
-        };
-        let connection = Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 };
-        Ok((connection, Opening { connect, handshake }))
+        let (stream, opening) = self.open(server, address)?;
+        Ok((Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 }, opening))
     }
 
     fn pause(&self, memory: &mut Memory) -> Option<Duration> {
@@ -217,12 +230,13 @@ impl Protocol for Http {
         _depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken> {
-        let (request, last) = self.choose(picker, connection.server, memory);
+        let (number, last) = self.choose(picker, connection.server, memory);
+        let request = &self.requests[connection.server][number];
         connection.filled = 0;
         connection.stream.send(&request.bytes).map_err(Broken::before)?;
         let mut head = connection.head(request.no_body)?;
         let (wire, body) = connection.body(&mut head)?;
-        done(Reply { bytes: wire, status: head.status, outcome: self.judge(&head, body).map(|()| true) });
+        done(Reply { bytes: wire, status: head.status, outcome: self.judge(head.status, body).map(|()| true) });
         Ok(match head.close {
             _ if last || !self.keep_alive => Next::Close,
             true => Next::Lost,

@@ -2,10 +2,10 @@
 //!
 //! A worker is a runtime of its own with one thread, its share of the connections, its own schedule, random source and
 //! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
-//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`cache`]). [`tally`]
-//! counts, [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges them by
-//! [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those. A run is made here
-//! ([`conduct`]) or by agents on other hosts ([`agents`], which speak with their [`agent`] by [`wire`]).
+//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`http2`], [`cache`]).
+//! [`tally`] counts, [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges
+//! them by [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those. A run is made
+//! here ([`conduct`]) or by agents on other hosts ([`agents`], which speak with their [`agent`] by [`wire`]).
 
 mod agent;
 mod agents;
@@ -18,9 +18,17 @@ mod engine;
 mod exit;
 mod files;
 mod flags;
+mod group;
 mod hdr_log;
 mod http;
+#[cfg(feature = "http2")]
+mod http2;
+#[cfg(not(feature = "http2"))]
+#[path = "http2_absent.rs"]
+mod http2;
 mod interrupt;
+#[cfg(feature = "http2")]
+mod link;
 mod live;
 mod objective;
 mod page;
@@ -84,14 +92,9 @@ use watchers::Watchers;
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let files = Files::own();
     let done = match &flags.what {
-        What::Http(own) => {
-            let (targets, client) = http::Http::prepare(own, &files).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client, &files)
-        }
-        What::Cache(own) => {
-            let (targets, client) = cache::Cache::prepare(own).unwrap_or_else(|error| wrong_usage(&error));
-            drive(&own.common, &targets, client, &files)
-        }
+        What::Http(own) if own.http2 => drive(&own.common, http2::Http2::prepare(own, &files), &files),
+        What::Http(own) => drive(&own.common, http::Http::prepare(own, &files), &files),
+        What::Cache(own) => drive(&own.common, cache::Cache::prepare(own), &files),
         What::Sessions(own) => sessions::write(own).map(|line| {
             say(stdout(), &line);
             Exit::Met
@@ -113,9 +116,14 @@ fn wrong_usage(error: &anyhow::Error) -> ! {
     Line::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
-fn drive<P: Protocol>(common: &Common, targets: &[Target], protocol: P, files: &Files) -> anyhow::Result<Exit> {
+fn drive<P: Protocol>(
+    common: &Common,
+    prepared: anyhow::Result<(Vec<Target>, P)>,
+    files: &Files,
+) -> anyhow::Result<Exit> {
+    let (targets, protocol) = prepared.unwrap_or_else(|error| wrong_usage(&error));
     let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len());
-    let mut plan = plan.unwrap_or_else(|error| wrong_usage(&error));
+    let mut plan = plan.unwrap_or_else(|error| wrong_usage(&error)).with_streams(protocol.streams());
     let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
     publish::check(common)?;
     let watchers = Watchers::new(common)?;

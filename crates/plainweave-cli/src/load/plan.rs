@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
     pub(super) timeout: Duration,
     pub(super) depth: usize,
+    /// Requests in progress on a connection, each of a fiber of its own.
+    pub(super) streams: usize,
     /// Requests of one start, on average: more than one in sessions.
     each: f64,
     /// Which server connections go to, one after the other.
@@ -101,6 +103,7 @@ impl Plan {
             warm_up,
             timeout: given.timeout,
             depth,
+            streams: 1,
             each,
             turns: turns(given, connections, servers)?,
             part: (0, 1),
@@ -110,6 +113,16 @@ impl Plan {
             policy: given.policy.clone(),
             mode: given.mode,
         })
+    }
+
+    /// Has each connection carry this many requests at a time.
+    pub(super) fn with_streams(self, streams: usize) -> Self {
+        Self { streams, ..self }
+    }
+
+    /// Returns how many requests can be in progress at a time.
+    pub(super) fn most_under_way(&self) -> usize {
+        self.connections * self.streams * self.depth
     }
 
     /// Returns the part of `total` that falls to one of the workers.

@@ -39,13 +39,14 @@ impl Report<'_> {
         let Summary { plan, outcome } = self.summary;
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
-            "{} ({}): {} loop,{rate} {} connection{}, depth {}, {} worker{}, driver {}, mode {}, seed {}\n",
+            "{} ({}): {} loop,{rate} {} connection{}, {}, {} worker{}, driver {}, mode {}, seed {}\n",
             self.name,
             self.addresses.join(", "),
             self.loop_kind(),
             plan.connections,
             plural(plan.connections),
-            plan.depth,
+            // Of a protocol with streams, the depth is theirs.
+            if plan.streams > 1 { format!("{} streams each", plan.streams) } else { format!("depth {}", plan.depth) },
             plan.workers,
             plural(plan.workers),
             outcome.driver,
@@ -130,6 +131,7 @@ impl Report<'_> {
             "loop": self.loop_kind(),
             "connections": plan.connections,
             "depth": plan.depth,
+            "streams": plan.streams,
             "workers": plan.workers,
             "driver": outcome.driver,
             "mode": plan.mode.to_string(),

@@ -107,7 +107,7 @@ impl<'a> Summary<'a> {
             return None;
         }
         let under_way = requests / due * self.latency(10.0).unwrap_or(0.0) / 1e6;
-        let under_way = under_way.min((self.plan.connections * self.plan.depth) as f64);
+        let under_way = under_way.min(self.plan.most_under_way() as f64);
         let missing = requests - self.outcome.tally.answers_in_time as f64 - under_way;
         (missing > 2.0 * requests.sqrt()).then(|| 1.0 - missing / requests)
     }

@@ -54,9 +54,43 @@ pub(super) enum Failure {
     TlsCut,
     /// Anything else that breaks TLS.
     TlsBroken,
+    /// TLS: the server does not speak the protocol that was asked for.
+    NoAlpn,
+    /// HTTP/2: the server has reset the request's stream, with this error code.
+    StreamReset(ErrorCode),
+    /// HTTP/2: the server has ended the connection by a GOAWAY, with this error code.
+    GoneAway(ErrorCode),
+    /// What came breaks HTTP/2, or is none.
+    Http2Broken,
     /// Any other error of the system.
     Other,
 }
+
+/// An error code of HTTP/2 (RFC 9113, 7): its place in [`ERROR_CODES`].
+pub(super) type ErrorCode = u8;
+
+const ERROR_CODES: [&str; 15] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+    "unknown code",
+];
+const NO_ERROR: ErrorCode = 0;
+const REFUSED_STREAM: ErrorCode = 7;
+
+/// More than any status.
+const STATUSES: u64 = 1000;
 
 impl std::error::Error for Failure {}
 
@@ -67,8 +101,8 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// All kinds but the statuses.
-    pub(super) const ALL: [Failure; 21] = [
+    /// All kinds but those with a number of their own.
+    pub(super) const ALL: [Failure; 23] = [
         Failure::Refused,
         Failure::Unreachable,
         Failure::Reset,
@@ -89,27 +123,59 @@ impl Failure {
         Failure::NoTls,
         Failure::TlsCut,
         Failure::TlsBroken,
+        Failure::NoAlpn,
+        Failure::Http2Broken,
         Failure::Other,
     ];
 
-    /// Returns a number that stands for it between an agent and its coordinator: a status's own, or a small one.
+    /// Makes one of the code with which a stream was reset.
+    #[cfg(feature = "http2")]
+    pub(super) fn stream_reset(code: u32) -> Self {
+        Failure::StreamReset(known(code))
+    }
+
+    /// Makes one of the code of a GOAWAY.
+    #[cfg(feature = "http2")]
+    pub(super) fn gone_away(code: u32) -> Self {
+        Failure::GoneAway(known(code))
+    }
+
+    /// Returns whether the server has said that it did not begin with the request.
+    pub(super) fn is_unprocessed(self) -> bool {
+        matches!(self, Failure::StreamReset(REFUSED_STREAM) | Failure::GoneAway(NO_ERROR))
+    }
+
+    /// Returns a number that stands for it between an agent and its coordinator: its place among [`Self::ALL`], and
+    /// beyond these statuses and error codes.
     pub(super) fn code(self) -> u64 {
+        let (all, codes) = (Self::ALL.len() as u64, ERROR_CODES.len() as u64);
         match self {
-            Failure::Status(status) => u64::from(status) + Self::ALL.len() as u64,
+            Failure::Status(status) => all + u64::from(status),
+            Failure::StreamReset(code) => all + STATUSES + u64::from(code),
+            Failure::GoneAway(code) => all + STATUSES + codes + u64::from(code),
             _ => Self::ALL.iter().position(|failure| *failure == self).unwrap_or_default() as u64,
         }
     }
 
     /// Returns what a number stands for.
     pub(super) fn of_code(code: u64) -> Option<Self> {
-        let status = || u16::try_from(code - Self::ALL.len() as u64).ok().filter(|status| *status < 1000);
-        Self::ALL.get(code as usize).copied().or_else(|| status().map(Failure::Status))
+        let codes = ERROR_CODES.len() as u64;
+        let Some(status) = code.checked_sub(Self::ALL.len() as u64) else { return Some(Self::ALL[code as usize]) };
+        let Some(error) = status.checked_sub(STATUSES) else { return Some(Failure::Status(status as u16)) };
+        match error.checked_sub(codes) {
+            None => Some(Failure::StreamReset(error as ErrorCode)),
+            Some(error) => (error < codes).then_some(Failure::GoneAway(error as ErrorCode)),
+        }
     }
 
     /// Returns its name in tables and files.
     pub(super) fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Failure::Status(status) => return format!("status {status}").into(),
+            Failure::StreamReset(code) => {
+                return format!("HTTP/2: stream reset ({})", ERROR_CODES[usize::from(code)]).into();
+            }
+            Failure::GoneAway(code) => return format!("HTTP/2: GOAWAY ({})", ERROR_CODES[usize::from(code)]).into(),
             Failure::Refused => "connection refused",
             Failure::Unreachable => "unreachable",
             Failure::Reset => "reset",
@@ -130,9 +196,16 @@ impl Failure {
             Failure::NoTls => "TLS: not spoken by the server",
             Failure::TlsCut => "TLS: closed in the handshake",
             Failure::TlsBroken => "TLS: protocol broken",
+            Failure::NoAlpn => "TLS: no common protocol (ALPN)",
+            Failure::Http2Broken => "HTTP/2: protocol broken",
             Failure::Other => "other",
         })
     }
+}
+
+#[cfg(feature = "http2")]
+fn known(code: u32) -> ErrorCode {
+    code.min(ERROR_CODES.len() as u32 - 1) as ErrorCode
 }
 
 impl From<io::Error> for Failure {
@@ -347,6 +420,16 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_failure_has_a_number() {
+        let kinds: Vec<_> = (0..).map_while(Failure::of_code).collect();
+        assert_eq!(kinds.len(), Failure::ALL.len() + 1000 + 2 * ERROR_CODES.len());
+        assert!(kinds.iter().enumerate().all(|(code, kind)| kind.code() == code as u64));
+        assert_eq!(Failure::of_code(u64::MAX), None);
+        let names = [Failure::StreamReset(REFUSED_STREAM), Failure::GoneAway(14)].map(Failure::name);
+        assert_eq!(names, ["HTTP/2: stream reset (REFUSED_STREAM)", "HTTP/2: GOAWAY (unknown code)"]);
+    }
 
     #[test]
     fn failures_are_counted_by_kind_and_status() {

@@ -86,7 +86,7 @@ mod tests {
             tally.connect.record(n).unwrap();
             tally.handshake.record(2 * n).unwrap();
         }
-        for (n, failure) in Failure::ALL.into_iter().chain([Failure::Status(503)]).enumerate() {
+        for (n, failure) in Failure::ALL.into_iter().chain([Failure::Status(503), Failure::GoneAway(11)]).enumerate() {
             tally.failures.add(failure, n as u64 + 1);
         }
         tally.statuses.add(200, 7);

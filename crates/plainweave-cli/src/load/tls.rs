@@ -16,8 +16,8 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, RootCertStore,
-    SignatureScheme, StreamOwned,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
+    RootCertStore, SignatureScheme, StreamOwned,
 };
 
 use super::files::Files;
@@ -42,11 +42,20 @@ pub(super) struct TlsFlags {
 
 /// What all connections by TLS share: the sessions that they resume, too.
 #[derive(Debug)]
-pub(super) struct Tls(Arc<ClientConfig>);
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    /// What is spoken, by its name for ALPN.
+    protocol: &'static str,
+}
 
 impl Tls {
     /// Reads what is trusted, if some server is asked by TLS.
-    pub(super) fn new(flags: &TlsFlags, files: &Files, secure: bool) -> anyhow::Result<Option<Self>> {
+    pub(super) fn new(
+        flags: &TlsFlags,
+        files: &Files,
+        secure: bool,
+        protocol: &'static str,
+    ) -> anyhow::Result<Option<Self>> {
         let given = flags.ca.is_some() || flags.insecure || flags.no_resumption;
         ensure!(secure || !given, "--ca, --insecure and --no-resumption are of https://, and no URL begins with that");
         if !secure {
@@ -60,22 +69,27 @@ impl Tls {
             builder.with_root_certificates(authorities(flags.ca.as_deref(), files)?)
         };
         let mut config = builder.with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.into()];
         if flags.no_resumption {
             config.resumption = Resumption::disabled();
         }
-        Ok(Some(Self(Arc::new(config))))
+        Ok(Some(Self { config: Arc::new(config), protocol }))
     }
 
     /// Shakes hands with the server of this name, which is checked. Returns whether a session was resumed, too.
     pub(super) fn connect(&self, host: &str, mut stream: TcpStream) -> Result<(Session, bool), Failure> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::CertificateName)?;
-        let mut rustls = ClientConnection::new(self.0.clone(), name).map_err(|error| failure(&error))?;
+        let mut rustls = ClientConnection::new(self.config.clone(), name).map_err(|error| failure(&error))?;
         while rustls.is_handshaking() {
             rustls.complete_io(&mut stream).map_err(|error| match error.kind() {
                 ErrorKind::UnexpectedEof => Failure::TlsCut,
                 _ => classified(error).into(),
             })?;
+        }
+        // A server that knows no ALPN speaks what it always has.
+        let agreed = rustls.alpn_protocol().unwrap_or(b"http/1.1");
+        if agreed != self.protocol.as_bytes() {
+            return Err(Failure::NoAlpn);
         }
         let resumed = rustls.handshake_kind() == Some(HandshakeKind::Resumed);
         Ok((Session(Box::new(StreamOwned::new(rustls, stream))), resumed))
@@ -109,6 +123,50 @@ fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<RootCertSto
 /// A connection after its handshake. Its errors are [`Failure`]s where TLS is at fault.
 #[derive(Debug)]
 pub(super) struct Session(Box<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Session {
+    /// Parts it from its socket, for a caller that carries the bytes.
+    #[cfg(feature = "http2")]
+    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
+        let (mut rustls, stream) = self.0.into_parts();
+        rustls.set_buffer_limit(None);
+        (Some(Records(rustls)), stream)
+    }
+}
+
+/// What makes records of bytes, and bytes of records.
+#[cfg(feature = "http2")]
+pub(super) struct Records(ClientConnection);
+
+#[cfg(feature = "http2")]
+impl Records {
+    /// Takes what has come, and appends what it says.
+    pub(super) fn open(&mut self, mut records: &[u8], plain: &mut Vec<u8>) -> Result<(), Failure> {
+        loop {
+            let mut piece = [0; 16 << 10];
+            while let Ok(len @ 1..) = self.0.reader().read(&mut piece) {
+                plain.extend_from_slice(&piece[..len]);
+            }
+            if records.is_empty() {
+                return Ok(());
+            }
+            self.0.read_tls(&mut records)?;
+            self.0.process_new_packets().map_err(|error| failure(&error))?;
+        }
+    }
+
+    /// Returns whether TLS itself has something to send.
+    pub(super) fn wants_write(&self) -> bool {
+        self.0.wants_write()
+    }
+
+    /// Appends the records of what is to be sent.
+    pub(super) fn seal(&mut self, plain: &[u8], records: &mut Vec<u8>) {
+        // Neither fails: what is written goes into memory.
+        let _ = self.0.writer().write_all(plain);
+        while self.0.wants_write() && self.0.write_tls(records).is_ok() {}
+    }
+}
 
 impl Read for Session {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -145,9 +203,10 @@ fn failure(error: &Error) -> Failure {
             C::NotValidForName | C::NotValidForNameContext { .. } => Failure::CertificateName,
             _ => Failure::Certificate,
         },
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => Failure::NoAlpn,
         Error::AlertReceived(_) => Failure::TlsRefused,
         Error::InvalidMessage(_) => Failure::NoTls,
-        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Failure::TlsIncompatible,
+        Error::PeerIncompatible(_) => Failure::TlsIncompatible,
         _ => Failure::TlsBroken,
     }
 }

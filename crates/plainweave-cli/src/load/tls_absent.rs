@@ -18,7 +18,12 @@ pub(super) struct TlsFlags {}
 pub(super) enum Tls {}
 
 impl Tls {
-    pub(super) fn new(_flags: &TlsFlags, _files: &Files, secure: bool) -> anyhow::Result<Option<Self>> {
+    pub(super) fn new(
+        _flags: &TlsFlags,
+        _files: &Files,
+        secure: bool,
+        _protocol: &'static str,
+    ) -> anyhow::Result<Option<Self>> {
         if secure {
             bail!("https:// needs TLS, and this program was built without it (build it with the feature tls)");
         }
@@ -37,6 +42,32 @@ pub(super) fn check_host(_host: &str) -> anyhow::Result<()> {
 /// There is none.
 #[derive(Debug)]
 pub(super) enum Session {}
+
+#[cfg(feature = "http2")]
+impl Session {
+    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
+        match self {}
+    }
+}
+
+/// There are none.
+#[cfg(feature = "http2")]
+pub(super) enum Records {}
+
+#[cfg(feature = "http2")]
+impl Records {
+    pub(super) fn open(&mut self, _records: &[u8], _plain: &mut Vec<u8>) -> Result<(), Failure> {
+        match *self {}
+    }
+
+    pub(super) fn wants_write(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn seal(&mut self, _plain: &[u8], _records: &mut Vec<u8>) {
+        match *self {}
+    }
+}
 
 impl Read for Session {
     fn read(&mut self, _into: &mut [u8]) -> io::Result<usize> {

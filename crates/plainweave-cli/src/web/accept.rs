@@ -28,6 +28,8 @@ const SEND_BUFFER: usize = AHEAD as usize / 2;
 pub(super) struct Admission {
     pub(super) connection_limit: Arc<ConnectionLimit>,
     pub(super) in_progress: Arc<InProgress>,
+    /// Steps of TLS handshakes.
+    pub(super) handshakes: Arc<InProgress>,
     pub(super) send_buffers: SendBuffers,
     pub(super) faults: Arc<Faults>,
 }

@@ -20,6 +20,7 @@ enum Kind {
     Overload,
     ConnectionLimit,
     Shed,
+    ShedHandshake,
     Log,
     SlowLog,
     Files,
@@ -32,7 +33,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    reported: [AtomicU64; 9],
+    reported: [AtomicU64; 10],
 }
 
 impl Faults {
@@ -71,6 +72,16 @@ impl Faults {
             format!(
                 "{max} requests are in progress, and there is memory for no more; others are answered 503 \
                  (a higher memory limit or --max-memory; slow readers leave sooner: --write-timeout, --min-rate)"
+            )
+        });
+    }
+
+    /// As many TLS handshakes are in progress as there is memory for, and another one came.
+    pub(super) fn shed_handshake(&self, max: usize) {
+        self.tell(Kind::ShedHandshake, || {
+            format!(
+                "{max} TLS handshakes are in progress, and there is memory for no more; others are closed \
+                 (a higher memory limit or --max-memory; more of them at once: --tls-handshakes, --workers)"
             )
         });
     }

@@ -54,8 +54,8 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) content: ContentFlags,
 
-    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080,
-    /// but none beside an address that is given for TLS, nor with --tls-client-ca]
+    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080, but
+    /// none if --tls-listen or --tls-client-ca is given]
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
     listen: Vec<SocketAddr>,
 
@@ -77,7 +77,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) limits: LimitFlags,
 
-    /// How long a stop waits for requests in progress
+    /// How long to wait for requests in progress when stopping
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "Stopping")]
     pub(super) grace: Duration,
 }
@@ -119,11 +119,11 @@ pub(super) struct RuntimeFlags {
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<NonZeroUsize>,
 
-    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
+    /// I/O driver; naming one that is unavailable is an error [default: io_uring, else epoll]
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
     pub(super) io: Option<Io>,
 
-    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
+    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
     pub(super) policy: Option<String>,
 
@@ -135,9 +135,9 @@ pub(super) struct RuntimeFlags {
     #[command(flatten)]
     pub(super) architecture: ArchitectureFlags,
 
-    /// Two pools of workers with policies of their own, as in web:fifo/1,files:priority/2: connections are served in
-    /// the first, files are looked up and read in the second, which takes up to 128 requests. A pool is
-    /// NAME:POLICY/WORKERS, perhaps with /MODE behind it [default mode: anytime/own]
+    /// Two pools of workers, each with its own policy, such as web:fifo/1,files:priority/2: the first serves
+    /// connections, the second looks up and reads files, for up to 128 requests at once. A pool is
+    /// NAME:POLICY/WORKERS[/MODE] [default mode: anytime/own]
     #[arg(long, value_name = "POOLS", value_parser = TwoPools::parse)]
     #[arg(conflicts_with_all = ["workers", "policy", "mode", "architecture"])]
     pub(super) pools: Option<TwoPools>,
@@ -145,8 +145,8 @@ pub(super) struct RuntimeFlags {
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
-    /// Say what in the server held up a worker for more than 10 ms, at most once a second, on standard error, and on
-    /// the page of --admin; finding the names in the program takes some memory (30 MB in a debug build)
+    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and show it on the page
+    /// of --admin; resolving function names takes some memory (30 MB in a debug build)
     #[arg(long)]
     pub(super) report_stalls: bool,
 }
@@ -170,26 +170,26 @@ impl RuntimeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Logs and metrics")]
 pub(super) struct ObservationFlags {
-    /// File that gets a line for each request, or - for standard output; HUP and USR1 open it anew
+    /// File to log requests to, one line each, or - for standard output; SIGHUP and SIGUSR1 reopen it
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 
-    /// How the lines are written
+    /// Format of the lines
     #[arg(long, value_name = "FORMAT", default_value = "combined", requires = "access_log")]
     pub(super) log_format: Format,
 
-    /// Address and port, or a port on 127.0.0.1, for a page that shows how the server is doing, /metrics (Prometheus)
-    /// and /health; not for the public
+    /// Address and port, or a port on 127.0.0.1, for the status page, /metrics (Prometheus) and /health; do not expose
+    /// it to the public
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
 
-    /// Show details on the admin address although it is not a loopback one: the slowest paths, and what stalled
-    /// workers were in
+    /// Show details (the slowest paths, and where workers stalled) on the admin address even if it is not a loopback
+    /// one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
 
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on USR2 and at the end, in
-    /// Chrome's trace format; docs/trace.md of the sources has more
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2 and at exit, in
+    /// Chrome's trace format; see docs/trace.md in the sources
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }
@@ -198,20 +198,19 @@ pub(super) struct ObservationFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Caching")]
 pub(super) struct CachingFlags {
-    /// Memory for small files and for what is known of others; 0: none [default: 64m, or an eighth of the memory
-    /// limit]
+    /// Memory for small files and for the metadata of others; 0: none [default: 64m, or an eighth of the memory limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) cache: Option<u64>,
 
-    /// Files up to this size are kept whole; larger ones are kept open
+    /// Files up to this size are kept in memory; larger ones are kept open
     #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = size)]
     cache_file: u64,
 
-    /// Files kept open at most
+    /// Maximum number of files kept open
     #[arg(long, value_name = "N", default_value_t = 1024)]
     open_files: usize,
 
-    /// Maximum age of what is known of a file; 0s: each request looks it up
+    /// Maximum age of cached metadata; 0s: look the file up for each request
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
     staleness: Duration,
 }
@@ -227,41 +226,41 @@ impl CachingFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Timeouts and limits")]
 pub(super) struct LimitFlags {
-    /// For a request's head to arrive, from its first byte; also for a new connection's first byte
+    /// Time for a request's head to arrive, from its first byte; also for a new connection's first byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     header_timeout: Duration,
 
-    /// Silence between two requests, after which the connection is closed
+    /// Close a connection after this much silence between two requests
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     idle_timeout: Duration,
 
-    /// Silence within a request's body
+    /// Maximum silence within a request's body
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     body_timeout: Duration,
 
-    /// For a peer to take any byte of an answer
+    /// Time for a client to accept any byte of an answer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     write_timeout: Duration,
 
-    /// Bytes a second below which a slow sender or reader is cut, once its timeout has passed; 0: never
+    /// Disconnect senders and readers slower than this many bytes a second, once their timeout has passed; 0: never
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
 
-    /// Memory to stay within, by bounds on connections and on requests in progress; requests above theirs are answered
-    /// 503; 0: no such bounds [default: the limit of the control group, or the machine's memory]
+    /// Memory to stay within, by limiting connections and requests in progress; excess requests are answered 503; 0: no
+    /// such limits [default: the limit of the control group, or the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) max_memory: Option<u64>,
 
-    /// Connections at once, whatever the memory; more wait in the kernel's queue [default: what the memory limit and
+    /// Maximum connections, whatever the memory; more wait in the kernel's queue [default: what the memory limit and
     /// the descriptor limit allow]
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
-    /// Connections at once from one address; more are closed; 0: any number
+    /// Maximum connections from one address; more are closed; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) max_per_address: usize,
 
-    /// Requests on one connection, then it is closed; 0: any number
+    /// Close a connection after this many requests; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_requests: u32,
 }

@@ -1,5 +1,8 @@
 //! A bound on the requests in progress: each holds a stack and buffers until its client has taken the answer, and
 //! nothing else says how many there are. A connection between two requests holds neither, and is not counted here.
+//!
+//! Steps of TLS handshakes have a bound of their own: they wait for each other, so a crowd of them would keep requests
+//! of connections that are established from being served.
 
 use std::ops::Deref;
 #[cfg(feature = "http2")]
@@ -8,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-/// Requests in progress, counted and limited.
+/// Requests, or steps of handshakes, in progress: counted and limited.
 #[derive(Debug)]
 pub(super) struct InProgress {
     now: CachePadded<AtomicUsize>,
@@ -16,9 +19,9 @@ pub(super) struct InProgress {
     shed: AtomicU64,
 }
 
-/// The right of one request to be in progress; returned on drop. It borrows the count, or owns a share of it.
+/// The right of one of them to be in progress; returned on drop. It borrows the count, or owns a share of it.
 #[derive(Debug)]
-pub(super) struct RequestPermit<P: Deref<Target = InProgress>>(P);
+pub(super) struct Permit<P: Deref<Target = InProgress>>(P);
 
 impl InProgress {
     pub(super) fn new(max: usize) -> Self {
@@ -26,14 +29,14 @@ impl InProgress {
     }
 
     /// Returns a permit, or `None` at the limit.
-    pub(super) fn begin(&self) -> Option<RequestPermit<&Self>> {
-        self.take().then(|| RequestPermit(self))
+    pub(super) fn begin(&self) -> Option<Permit<&Self>> {
+        self.take().then(|| Permit(self))
     }
 
     /// Does what [`Self::begin`] does, for a request that has nothing to borrow from.
     #[cfg(feature = "http2")]
-    pub(super) fn begin_owned(self: &Arc<Self>) -> Option<RequestPermit<Arc<Self>>> {
-        self.take().then(|| RequestPermit(self.clone()))
+    pub(super) fn begin_owned(self: &Arc<Self>) -> Option<Permit<Arc<Self>>> {
+        self.take().then(|| Permit(self.clone()))
     }
 
     fn take(&self) -> bool {
@@ -41,7 +44,7 @@ impl InProgress {
         self.now.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// Counts a request that was refused for lack of a permit.
+    /// Counts one that was refused for lack of a permit.
     pub(super) fn count_shed(&self) {
         self.shed.fetch_add(1, Relaxed);
     }
@@ -59,7 +62,7 @@ impl InProgress {
     }
 }
 
-impl<P: Deref<Target = InProgress>> Drop for RequestPermit<P> {
+impl<P: Deref<Target = InProgress>> Drop for Permit<P> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Relaxed);
     }

@@ -18,10 +18,13 @@ const REQUEST: u64 = 160 * KIB;
 const SENDING: u64 = 128 * KIB;
 /// By TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its messages.
 const TLS_CONNECTION: u64 = 8 * KIB;
-/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent, a deeper stack for the handshake.
+/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent; with a fiber for each connection the
+/// handshake's deeper stack.
 const TLS_REQUEST: u64 = 128 * KIB;
 /// By HTTP/2, an idle connection keeps the buffers and tables of its engine besides.
 const HTTP2_CONNECTION: u64 = 40 * KIB;
+/// A step of a handshake, where it is none of a request: a deep stack, up to 36 KiB received, an answer.
+const TLS_HANDSHAKE: u64 = 96 * KIB;
 /// Where sockets count: what a client sends ahead, by [`RECEIVE_BUFFER`].
 const RECEIVING: u64 = 32 * KIB;
 /// What the kernel may hold of an answer if nothing else bounds it: `net.ipv4.tcp_wmem`.
@@ -45,6 +48,8 @@ pub(super) struct MemoryBound {
     pub(super) requests: usize,
     /// Of the connections, those of HTTP/2 that are kept while they have no request.
     pub(super) http2_idle: usize,
+    /// Steps of TLS handshakes; without TLS, and where a request's memory covers them, any number.
+    pub(super) handshakes: usize,
     pub(super) send_buffers: SendBuffers,
     /// `SO_RCVBUF` of the listeners.
     pub(super) receive_buffer: Option<usize>,
@@ -85,12 +90,14 @@ impl MemoryBound {
         let tls = if each.tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
         let request = REQUEST + SENDING + tls.1 + if counts_sockets { RECEIVING } else { 0 };
         let connection = CONNECTION + tls.0;
-        let (connections, requests, least) = if each.fiber {
+        let (connections, requests, handshakes, least) = if each.fiber {
             let each = rest / 8 * 7 / (connection + request);
-            (each, each, (LEAST.1, LEAST.1))
+            (each, each, u64::MAX, (LEAST.1, LEAST.1))
         } else {
-            let sixteenths = if each.http2 { 9 } else { 10 };
-            (rest / 4 / connection, rest / 16 * sixteenths / request, LEAST)
+            // Sixteenths: 4 are for connections, 2 for a crowd's send buffers.
+            let sixteenths = 10 - if each.tls { 2 } else { 0 } - if each.http2 { 1 } else { 0 };
+            let handshakes = if each.tls { rest / 8 / TLS_HANDSHAKE } else { u64::MAX };
+            (rest / 4 / connection, rest / 16 * sixteenths / request, handshakes, LEAST)
         };
         // Where each connection has a fiber, it has what a request needs too.
         let http2_idle = if each.fiber { connections } else { rest / 16 / HTTP2_CONNECTION };
@@ -99,6 +106,7 @@ impl MemoryBound {
             connections: count(connections.max(least.0)),
             requests: count(requests.max(least.1)),
             http2_idle: count(http2_idle.max(least.1)),
+            handshakes: count(handshakes.max(least.1)),
             send_buffers: SendBuffers { crowd: count((rest / 8 / UNBOUNDED).min(CROWD)), hard },
             receive_buffer: counts_sockets.then_some(RECEIVE_BUFFER),
             short: connections < least.0 || requests < least.1,
@@ -142,11 +150,14 @@ mod tests {
                 let limit = MemoryLimit::choose(Some(mebibytes * MIB));
                 let bound = MemoryBound::new(limit, None, Each { fiber, tls, http2 });
                 let (connection, request) = if tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
+                assert_eq!(bound.handshakes == usize::MAX, fiber || !tls);
+                let handshakes = if tls && !fiber { bound.handshakes as u64 * TLS_HANDSHAKE } else { 0 };
                 let taken = PROGRAM
                     + bound.cache as u64
                     + bound.connections as u64 * (CONNECTION + connection)
                     + bound.requests as u64 * (REQUEST + SENDING + request)
                     + if http2 && !fiber { bound.http2_idle as u64 * HTTP2_CONNECTION } else { 0 }
+                    + handshakes
                     + bound.send_buffers.crowd as u64 * UNBOUNDED;
                 assert!(taken <= mebibytes * MIB / 8 * 7, "{taken} of {mebibytes} MiB: {bound:?}");
                 assert!(bound.warning().is_none(), "{mebibytes} MiB: {bound:?}");

@@ -74,6 +74,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
     let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
     let in_progress = Arc::new(InProgress::new(memory.requests));
+    let handshakes = Arc::new(InProgress::new(memory.handshakes));
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
@@ -112,7 +113,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
-    let admission = Admission { connection_limit, in_progress, send_buffers: memory.send_buffers, faults };
+    let admission = Admission { connection_limit, in_progress, handshakes, send_buffers: memory.send_buffers, faults };
     let handles = listeners.all().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
     let shown = Shown { admission: admission.clone(), runtimes, listeners: handles, stalls, tls: tls.clone() };

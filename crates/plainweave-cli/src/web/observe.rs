@@ -164,7 +164,7 @@ impl<H: Handler> Pages<H> {
 
 fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
     let figures = requests(Figures::default(), counters);
-    let figures = shown.tls.iter().fold(figures, |figures, tls| tls.figures(figures));
+    let figures = shown.tls.iter().fold(figures, |figures, tls| tls.figures(figures, &shown.admission.handshakes));
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = connections(figures, &shown.admission.connection_limit, log);
     Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))

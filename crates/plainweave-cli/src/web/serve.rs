@@ -129,8 +129,8 @@ impl Engine {
         let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         for (listener, tls) in listeners.iter().zip(tls) {
             let acceptor = Acceptor::new(listener.try_clone()?, admission);
-            let (in_progress, faults) = (admission.in_progress.clone(), admission.faults.clone());
-            let service = Arc::new(Service { server: server.clone(), tls, in_progress, faults });
+            let Admission { in_progress, handshakes, faults, .. } = admission.clone();
+            let service = Arc::new(Service { server: server.clone(), tls, in_progress, handshakes, faults });
             self.accept(acceptor, service);
         }
         stop.wait()?;
@@ -205,6 +205,7 @@ struct Service {
     server: Arc<WebServer>,
     tls: Option<Tls>,
     in_progress: Arc<InProgress>,
+    handshakes: Arc<InProgress>,
     faults: Arc<Faults>,
 }
 
@@ -241,22 +242,33 @@ impl Service {
         });
     }
 
-    /// Serves what has come, or refuses it if as many requests are in progress as there is memory for.
+    /// Serves what has come, or refuses it if as many requests are in progress as there is memory for. A handshake
+    /// takes none of their permits: it has its own.
     fn turn(&self, stream: &mut Stream, state: &mut ConnState) -> Next {
+        if shakes_hands(stream) {
+            let Some(_permit) = self.handshakes.begin() else {
+                // An answer would take a handshake first.
+                self.handshakes.count_shed();
+                self.faults.shed_handshake(self.handshakes.max());
+                return Next::Close;
+            };
+            if let Some(waits) = shake_hands(stream, self.server.limits()) {
+                return waits;
+            }
+        }
         // By HTTP/2 each request has a permit of its own.
         if state.is_http2() {
             return self.server.serve_ready(stream, state);
         }
         if let Some(permit) = self.in_progress.begin() {
-            if let Some(waits) = shake_hands(stream, self.server.limits()) {
-                return waits;
-            }
-            let agreed = stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
-            let _permit = (!agreed).then_some(permit);
-            return self.server.serve_ready(stream, state);
+            return self.server.serve_ready_with(stream, state, permit);
         }
-        // An answer would take a handshake first.
-        if shakes_hands(stream) || self.server.refuse(stream, state) {
+        if stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2")) {
+            // It would take a refusal by HTTP/1 for a fault.
+            self.server.end(stream, state);
+            self.in_progress.count_shed();
+            self.faults.shed(self.in_progress.max());
+        } else if self.server.refuse(stream, state) {
             self.in_progress.count_shed();
             self.faults.shed(self.in_progress.max());
         }

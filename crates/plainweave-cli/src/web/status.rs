@@ -21,6 +21,7 @@ pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission,
         ("connections that could not be accepted", clients.failed),
         ("times that the connection limit was reached", clients.pauses),
         ("requests answered 503: there was memory for no more", admission.in_progress.shed()),
+        ("TLS connections closed: there was memory for no more handshakes", admission.handshakes.shed()),
         ("lines of the access log lost", lost_lines.unwrap_or(0)),
     ];
     let problems: Vec<_> = problems.chain(more.map(|(name, count)| (name.to_owned(), count))).collect();

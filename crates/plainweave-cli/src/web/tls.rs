@@ -15,6 +15,7 @@ use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
 use plainweave_http::{Closer, HeaderValue, Limits, Next, NonBlocking, TlsSession, Transport};
 
 use super::https::Https;
+use super::in_progress::InProgress;
 use crate::admin::Figures;
 use crate::flag::{address, time};
 
@@ -25,8 +26,8 @@ const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8443);
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsFlags {
-    /// File with a certificate and those behind it (PEM); with --tls-key, may be repeated: a client gets the one for
-    /// the name that it asks for, or else the first. HUP loads them again
+    /// File with a certificate and its chain (PEM); goes with --tls-key; may be repeated: a client gets the certificate
+    /// for the name that it asks for, otherwise the first. SIGHUP reloads them
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Vec<PathBuf>,
 
@@ -38,26 +39,26 @@ pub(super) struct TlsFlags {
     #[arg(long, value_name = "ADDR", value_parser = address, requires = "tls_cert")]
     tls_listen: Vec<SocketAddr>,
 
-    /// Serve only clients with a certificate by one of the authorities in this file (PEM); sessions are not resumed.
-    /// Nothing is served without TLS: --listen needs --https-redirect
+    /// Serve only clients with a certificate from one of the authorities in this file (PEM); sessions are not resumed.
+    /// Nothing is served without TLS, so --listen needs --https-redirect
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Handshakes that are computed at once; others wait [default: as many as workers]
+    /// Maximum handshakes computed at once; others wait [default: as many as workers]
     #[arg(long, value_name = "N", requires = "tls_cert")]
     tls_handshakes: Option<NonZeroUsize>,
 
-    /// For a TLS handshake, from the connection's opening
+    /// Time for a TLS handshake, from the opening of the connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     handshake_timeout: Duration,
 
-    /// Redirect all requests without TLS to HTTPS, at this port if clients know another one [default port: that of
-    /// the first --tls-listen]
+    /// Redirect all requests without TLS to HTTPS; name the port if clients see another one [default port: that of the
+    /// first --tls-listen]
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     #[arg(requires = "tls_cert")]
     https_redirect: Option<u16>,
 
-    /// Have browsers use HTTPS alone for this many seconds from each answer on (Strict-Transport-Security)
+    /// Tell browsers to use HTTPS only, for this many seconds from each answer (Strict-Transport-Security)
     #[arg(long, value_name = "SECONDS", requires = "tls_cert")]
     hsts: Option<u64>,
 }
@@ -139,12 +140,13 @@ impl Tls {
     }
 
     /// For the admin address.
-    pub(super) fn figures(&self, mut figures: Figures) -> Figures {
+    pub(super) fn figures(&self, mut figures: Figures, handshakes: &InProgress) -> Figures {
         let counts = self.0.counts();
         for (name, help, count) in [
             ("handshakes", "TLS handshakes that have succeeded.", counts.completed),
             ("handshakes_resumed", "Those of them that took up an earlier session.", counts.resumed),
             ("handshakes_failed", "TLS handshakes that have failed.", counts.failed),
+            ("handshakes_shed", "Those for which there was no memory beside others.", handshakes.shed()),
         ] {
             figures.one(&format!("plainweave_tls_{name}_total"), "counter", help, count);
         }
@@ -282,6 +284,14 @@ impl Transport for Stream {
 
     fn set_handshake_timeout(&mut self, timeout: Duration) {
         either!(self, stream => stream.set_handshake_timeout(timeout))
+    }
+
+    fn expect_proxy_header(&mut self) -> bool {
+        either!(self, stream => stream.expect_proxy_header())
+    }
+
+    fn proxied(&self) -> Option<SocketAddr> {
+        either!(self, stream => stream.proxied())
     }
 
     fn end(&mut self) {

@@ -7,6 +7,7 @@ use plainweave::net::TcpStream;
 use plainweave_http::{Limits, Next};
 
 use super::https::Https;
+use super::in_progress::InProgress;
 use crate::admin::Figures;
 
 /// None.
@@ -52,7 +53,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(super) fn figures(&self, _figures: Figures) -> Figures {
+    pub(super) fn figures(&self, _figures: Figures, _handshakes: &InProgress) -> Figures {
         match *self {}
     }
 }

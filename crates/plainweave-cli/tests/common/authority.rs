@@ -1,12 +1,19 @@
-//! An authority that certifies what tests need.
+//! An authority that certifies what tests need, and clients that trust it.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// A connection by TLS.
+pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// Years in which a certificate is valid.
 pub(crate) const NOW: (i32, i32) = (2020, 2120);
@@ -22,12 +29,21 @@ impl Authority {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("plainweave-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(&unique);
+        Self::named(&unique, std::env::temp_dir().join(&unique))
+    }
+
+    /// Another one, with another key, of the same name.
+    pub(crate) fn impostor(&self) -> Self {
+        let name = self.directory.file_name().unwrap().to_str().unwrap();
+        Self::named(name, self.directory.with_extension("impostor"))
+    }
+
+    fn named(name: &str, directory: PathBuf) -> Self {
         fs::create_dir_all(&directory).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // One of another's name would be tried, and its signature found wrong.
-        params.distinguished_name.push(DnType::CommonName, unique);
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         fs::write(directory.join("ca.pem"), issuer.pem()).unwrap();
         Self { issuer, directory }
@@ -50,6 +66,22 @@ impl Authority {
         fs::write(&paths[0], certificate.pem()).unwrap();
         fs::write(&paths[1], key.serialize_pem()).unwrap();
         ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
+    }
+
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// Connects to an address. The handshake is the first write's.
+    pub(crate) fn connect_to(&self, address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let client = ClientConnection::new(self.client(), "localhost".try_into().unwrap()).unwrap();
+        StreamOwned::new(client, stream)
     }
 }
 

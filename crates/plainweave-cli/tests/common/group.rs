@@ -1,5 +1,7 @@
 //! A control group with a memory limit, for a server that is to be killed if it takes more.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

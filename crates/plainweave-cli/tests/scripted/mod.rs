@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod agent;
 #[path = "../common/child.rs"]
 pub(crate) mod child;
+pub(crate) mod frames;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -92,6 +94,19 @@ pub(crate) fn sleeper(time: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
             std::thread::sleep(time);
             stream.write_all(OK.as_bytes()).is_ok()
         });
+    });
+    (address, seen)
+}
+
+/// A server that never answers, and counts what comes; the program's probe sends nothing.
+pub(crate) fn silent() -> (SocketAddr, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let address = server(move |mut stream, _| {
+        let mut bytes = [0; 1000];
+        while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
     });
     (address, seen)
 }

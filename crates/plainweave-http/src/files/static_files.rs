@@ -28,6 +28,15 @@ const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
 
 /// Serves the regular files beneath a directory.
+///
+/// ```
+/// use plainweave_http::{Server, files::StaticFiles};
+///
+/// let server = Server::new(StaticFiles::new(env!("CARGO_MANIFEST_DIR"))?);
+/// let answer = plainweave_http::testing::in_memory(&server, "GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n");
+/// assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StaticFiles<B = Inline> {
     root: Arc<Root>,
     blocking: B,
@@ -92,9 +101,9 @@ impl<B: Blocking> StaticFiles<B> {
         Ok(self)
     }
 
-    /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers
-    /// itself, such as a malformed request, stay plain: all but [`PAGED`], and of these some 400, 500 and 501. Fails
-    /// when there is no such file, or the status is not one of [`PAGED`].
+    /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers itself,
+    /// such as a malformed request, stay plain: all but [`PAGED`](super::PAGED), and of these some 400, 500 and 501.
+    /// Fails when there is no such file, or the status is not one of [`PAGED`](super::PAGED).
     pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
         self.pages.set_error(&self.root, status, path)?;
         Ok(self)

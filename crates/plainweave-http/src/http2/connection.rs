@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt};
 use h2::Reason;
 use plainweave::{Fiber, Scope};
 
-use super::engine::{Engine, Http2, Request, Step, send_last, send_some};
+use super::engine::{Engine, FAREWELL, Http2, Request, Step, send_last, send_some};
 use super::meter::PREFACE;
 use super::pipe::Pipe;
 use super::shared::{Alive, Shared};
@@ -61,6 +61,7 @@ pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S,
     state.served = http2.shared.served();
     match served {
         Ok(Some(idle)) => {
+            drop(http2.shared.take_spare());
             let most = server.limits().http2.as_ref().map_or(0, |limits| limits.idle);
             http2.parked = server.http2().park(most);
             if http2.parked.is_some() {
@@ -73,10 +74,11 @@ pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S,
         Ok(None) => {}
         Err(error) => server.report(&error),
     }
-    let peer_has_ended = http2.pipe.lock().ended;
+    let lingers = !http2.pipe.lock().ended && http2.shared.may_wait(|| server.admit());
+    let _permit = http2.shared.take_spare();
     drop(http2);
     stream.end();
-    if !peer_has_ended {
+    if lingers {
         server.pool().with(|Buffers { input, encoder }| {
             Link::new(stream, encoder, state, server.limits()).linger(input.discard());
         });
@@ -208,6 +210,10 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             if self.is_idle() {
                 return Ok(Some(idle));
             }
+            // Those that were refused wait for nobody.
+            if self.streams.is_empty() && !self.shared.may_wait(|| self.server.admit()) {
+                return Ok(None);
+            }
             self.wait(idle)?;
         }
     }
@@ -316,7 +322,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         }
     }
 
-    /// Tells the client to begin no more requests, if it is time to. Returns whether it was.
+    /// Announces the end of the connection once that is due. Returns whether it did so now.
     fn ask_for_end(&mut self) -> bool {
         let bound = self.server.limits().requests;
         let full = bound > 0 && self.shared.served() >= bound;
@@ -331,7 +337,12 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Returns whether the end was announced long enough ago for the client to have answered.
     fn is_drained(&self) -> bool {
         let limit = self.server.limits().linger_timeout;
-        self.has_nothing() && self.drains.is_some_and(|since| since.elapsed() >= limit)
+        self.drained_since().is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    /// Returns when the end was announced, if nothing else is left to do.
+    fn drained_since(&self) -> Option<Instant> {
+        self.drains.filter(|_| self.has_nothing())
     }
 
     fn has_nothing(&self) -> bool {
@@ -350,7 +361,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Waits for the client and the requests. `idle`: for how long, if there are none.
     fn wait(&mut self, idle: Duration) -> Result<(), Error> {
         let limits = self.server.limits();
-        let has_nothing = self.has_nothing();
+        let drained_since = self.drained_since();
         let pipe = self.pipe.lock();
         let mut limit = if self.streams.is_empty() { idle } else { Duration::MAX };
         // Of what belongs to a request, the request's own limits know.
@@ -364,7 +375,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             let slow = || Error::timeout(None, "the head of a request, or another frame, arrives too slowly");
             limit = limit.min(left.filter(|left| !left.is_zero()).ok_or_else(slow)?);
         }
-        if let Some(since) = self.drains.filter(|_| has_nothing) {
+        if let Some(since) = drained_since {
             limit = limit.min(limits.linger_timeout.saturating_sub(since.elapsed()));
         }
         let mut wait = Wait::new(&self.shared.wakeups, limit);
@@ -383,6 +394,8 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         self.engine.poll(&self.waker);
         *self.engine = Engine::Over;
         self.scope.cancel();
-        send_last(self.stream, self.pipe, self.shared, self.server.limits().linger_timeout);
+        let patient = self.shared.may_wait(|| self.server.admit());
+        let limit = if patient { self.server.limits().linger_timeout } else { FAREWELL };
+        send_last(self.stream, self.pipe, self.shared, limit);
     }
 }

@@ -20,7 +20,7 @@ use crate::{Limits, Transport};
 /// The largest window (RFC 9113, 6.9.1).
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 /// For the last frames to leave, to a client that does not read.
-const FAREWELL: Duration = Duration::from_millis(10);
+pub(super) const FAREWELL: Duration = Duration::from_millis(10);
 
 /// A connection between two turns.
 pub(crate) struct Http2 {

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use http::{HeaderMap, StatusCode};
 
+use super::outgoing::Outgoing;
 use super::shared::Shared;
 use super::wait::{failed, ready};
 use crate::head::{Framing, RequestHead};
@@ -30,6 +31,8 @@ pub(super) struct Incoming<'a> {
     limits: RequestLimits,
     pace: Pace,
     trailers: HeaderMap,
+    /// The client keeps it back until it is asked for it.
+    withheld: bool,
     done: bool,
     error: Option<Error>,
 }
@@ -47,7 +50,8 @@ impl<'a> Incoming<'a> {
         }
         let pace = Pace::new(limits.body_timeout, limits.min_rate);
         let (data, trailers, done) = (Bytes::new(), HeaderMap::new(), stream.is_end_stream());
-        Ok(Self { stream, shared, data, received: 0, announced, limits, pace, trailers, done, error: None })
+        let (withheld, error) = (head.expects_continue(), None);
+        Ok(Self { stream, shared, data, received: 0, announced, limits, pace, trailers, withheld, done, error })
     }
 
     /// Ends the body for its handler. Returns the error that it met.
@@ -56,9 +60,14 @@ impl<'a> Incoming<'a> {
         (self.error.take(), self.limits)
     }
 
-    /// Returns whether any of it has come, or all of nothing.
-    pub(super) fn has_begun(&self) -> bool {
-        self.done || self.received > 0
+    /// Returns whether the client keeps it back, and was not asked for it.
+    pub(super) fn is_withheld(&self) -> bool {
+        self.withheld && !self.done && self.received == 0
+    }
+
+    /// Makes it what the handler reads; `outgoing`: by which the client can be asked for it.
+    pub(super) fn reading<'b>(&'b mut self, outgoing: &'b mut Outgoing<'a>) -> Reading<'b, 'a> {
+        Reading { body: self, outgoing }
     }
 
     /// Takes what the client still sends after its answer, if that is little: otherwise the stream is reset, and some
@@ -114,6 +123,12 @@ impl<'a> Incoming<'a> {
     }
 }
 
+/// A body while its handler may read it: the first read asks for it, if the client waits for that (RFC 9110, 10.1.1).
+pub(super) struct Reading<'b, 'a> {
+    body: &'b mut Incoming<'a>,
+    outgoing: &'b mut Outgoing<'a>,
+}
+
 fn too_large() -> Error {
     Error::too_large(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
 }
@@ -122,46 +137,53 @@ fn slow() -> Error {
     Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request body arrives too slowly")
 }
 
-impl RequestBody for Incoming<'_> {
+impl RequestBody for Reading<'_, '_> {
     fn trailers(&self) -> Result<HeaderMap, Error> {
-        Ok(if self.done { self.trailers.clone() } else { HeaderMap::new() })
+        Ok(if self.body.done { self.body.trailers.clone() } else { HeaderMap::new() })
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.shared.peer
+        self.body.shared.peer
     }
 
     fn limits(&self) -> RequestLimits {
-        self.limits
+        self.body.limits
     }
 
     fn set_limits(&mut self, limits: RequestLimits) {
-        self.limits = limits;
-        self.pace.change(limits.body_timeout, limits.min_rate);
-        if self.received.max(self.announced) > limits.body_bytes {
-            self.error.get_or_insert_with(too_large);
+        let Incoming { received, announced, error, pace, .. } = &mut *self.body;
+        pace.change(limits.body_timeout, limits.min_rate);
+        if *received.max(announced) > limits.body_bytes {
+            error.get_or_insert_with(too_large);
         }
+        self.body.limits = limits;
     }
 
     fn pause(&mut self) {
-        self.pace.pause();
+        self.body.pace.pause();
     }
 
     fn resume(&mut self) {
-        self.pace.resume();
+        self.body.pace.resume();
     }
 }
 
-impl Read for Incoming<'_> {
+impl Read for Reading<'_, '_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let Self { body, outgoing } = self;
         if buf.is_empty() {
             return Ok(0);
         }
-        if let Some(error) = &self.error {
+        if let Some(error) = &body.error {
             return Err(error.clone().into());
         }
-        self.next(buf).map_err(|error| {
-            self.error = Some(error.clone());
+        let asked = match body.is_withheld() {
+            true => outgoing.ask_for_body(),
+            false => Ok(()),
+        };
+        body.withheld = false;
+        asked.and_then(|()| body.next(buf)).map_err(|error| {
+            body.error = Some(error.clone());
             error.into()
         })
     }

@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -49,6 +50,17 @@ impl<'a> Outgoing<'a> {
     pub(super) fn set_limits(&mut self, limits: RequestLimits) {
         self.limits = limits;
         self.pace = Pace::new(limits.write_timeout, limits.min_rate);
+    }
+
+    /// Sends `100 Continue`; to be called before [`Self::send`].
+    pub(super) fn ask_for_body(&mut self) -> Result<(), Error> {
+        // The engine would send it for a stream that the client has reset, too.
+        if self.respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return Err(Error::closed(UNSENT));
+        }
+        let mut interim = http::Response::new(());
+        *interim.status_mut() = StatusCode::CONTINUE;
+        self.respond.send_informational(interim).map_err(|error| failed(error, UNSENT))
     }
 
     /// Sends a response. An error with a status can still be answered: nothing was sent.

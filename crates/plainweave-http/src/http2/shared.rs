@@ -1,5 +1,6 @@
 //! What the requests of a connection share with it, and what a server knows of its busy connections.
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -12,11 +13,15 @@ use slab::Slab;
 use crate::encode::DateCache;
 use crate::{TlsSession, Wakeups};
 
+/// What [`Server::with_admission`](crate::Server::with_admission) gave; nothing, if the server asks nobody.
+pub(super) type Permit = Option<Box<dyn Any + Send>>;
+
 /// Of one connection.
 pub(super) struct Shared {
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) tls: Option<Arc<TlsSession>>,
+    permits: Mutex<Permits>,
     /// Requests answered.
     served: AtomicU32,
     /// An answer has asked for it to be the last.
@@ -32,6 +37,7 @@ impl Shared {
             wakeups: Wakeups::new(),
             peer,
             tls,
+            permits: Mutex::default(),
             served: AtomicU32::new(0),
             last: AtomicBool::new(false),
             ended: Mutex::default(),
@@ -60,9 +66,60 @@ impl Shared {
         std::mem::take(&mut *lock(&self.ended))
     }
 
+    /// Returns a permit for a request: the one that the connection has waited with, or a new one, by `ask`.
+    pub(super) fn admit(&self, ask: impl FnOnce() -> Option<Permit>) -> Option<Lent<'_>> {
+        let spare = lock(&self.permits).spare.take();
+        let permit = spare.or_else(ask)?;
+        lock(&self.permits).lent += 1;
+        Some(Lent { shared: self, _permit: permit })
+    }
+
+    /// Sees to it that the connection has a permit, be it a request's: it has a stack and buffers while it waits for
+    /// its client; `ask` gets a new one. False: it must not wait.
+    pub(super) fn may_wait(&self, ask: impl FnOnce() -> Option<Permit>) -> bool {
+        let held = lock(&self.permits);
+        if held.lent > 0 || held.spare.is_some() || held.denied {
+            return !held.denied;
+        }
+        drop(held);
+        // The server's code, which may take its time.
+        let spare = ask();
+        let mut held = lock(&self.permits);
+        held.denied = spare.is_none();
+        held.spare = spare;
+        !held.denied
+    }
+
+    /// Takes back what [`Self::may_wait`] has given, for the connection waits no more.
+    pub(super) fn take_spare(&self) -> Option<Permit> {
+        lock(&self.permits).spare.take()
+    }
+
     /// Returns the value of `Date`.
     pub(super) fn date(&self) -> HeaderValue {
         lock(&self.dates).value()
+    }
+}
+
+/// What a connection in its turn has of the server's permits: one for each request that is handled, and one for itself
+/// if it has to wait while none is.
+#[derive(Default)]
+struct Permits {
+    lent: usize,
+    spare: Option<Permit>,
+    /// There was none for the connection itself, so it ends.
+    denied: bool,
+}
+
+/// A request's permit, until its fiber ends.
+pub(super) struct Lent<'a> {
+    shared: &'a Shared,
+    _permit: Permit,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.permits).lent -= 1;
     }
 }
 

@@ -1,6 +1,5 @@
 //! One request and its answer, on a fiber of its own.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use super::head::{Joined, head};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use super::shared::Shared;
+use super::shared::{Lent, Shared};
 use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server};
 
 /// Serves a request.
@@ -33,7 +32,11 @@ pub(super) fn serve<H: Handler>(
         permit: None,
         started,
     };
-    match head(&parts, &fields, body.is_end_stream(), server.limits()) {
+    let head = head(&parts, &fields, body.is_end_stream(), server.limits());
+    // Before anything that may wait for the client.
+    exchange.permit = shared.admit(|| server.admit());
+    match head {
+        head if exchange.permit.is_none() => exchange.turn_away(head.as_ref().ok()),
         Ok(head) => exchange.run(&head, body),
         Err(error) => exchange.end(None, Err(error)),
     }
@@ -43,8 +46,7 @@ struct Answer<'a, H> {
     server: &'a Server<H>,
     shared: &'a Shared,
     outgoing: Outgoing<'a>,
-    /// Of [`Server::with_admission`].
-    permit: Option<Box<dyn Any + Send>>,
+    permit: Option<Lent<'a>>,
     started: Option<Instant>,
 }
 
@@ -53,10 +55,18 @@ impl<'a, H: Handler> Answer<'a, H> {
         let mut rest = None;
         let done = self.answer(head, body, &mut rest);
         self.end(Some(head), done);
-        self.permit = None;
         if let Some(mut rest) = rest {
             rest.drain();
         }
+    }
+
+    /// Refuses a request that was not admitted. An answer without a body waits for no window: without a permit this
+    /// fiber must not be there for long.
+    fn turn_away(&mut self, head: Option<&RequestHead<'_>>) {
+        let response = Response::new(StatusCode::SERVICE_UNAVAILABLE);
+        let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let sent = self.outgoing.send(response, false);
+        self.end(head, sent.map(|()| None));
     }
 
     /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed. `rest` gets a body of
@@ -68,17 +78,10 @@ impl<'a, H: Handler> Answer<'a, H> {
         rest: &mut Option<Incoming<'a>>,
     ) -> Result<Option<Error>, Error> {
         let head_only = *head.method() == Method::HEAD;
-        match self.server.admit() {
-            Some(permit) => self.permit = permit,
-            None => {
-                let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
-                let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
-                return self.outgoing.send(response, head_only).map(|()| None);
-            }
-        }
         let limits = self.server.limits_of(head);
         let mut body = Incoming::new(body, self.shared, head, limits)?;
-        let mut request = Request::new(head, &mut body).with_tls(self.shared.tls.as_deref());
+        let mut reading = body.reading(&mut self.outgoing);
+        let mut request = Request::new(head, &mut reading).with_tls(self.shared.tls.as_deref());
         let answered = catch_unwind(AssertUnwindSafe(|| self.server.handler().handle(&mut request)));
         let (error, limits) = body.finish();
         self.outgoing.set_limits(limits);
@@ -92,7 +95,7 @@ impl<'a, H: Handler> Answer<'a, H> {
         self.shared.count();
         let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
         let sent = self.outgoing.send(response, head_only).map(|()| panic);
-        if sent.is_ok() && (body.has_begun() || !head.expects_continue()) {
+        if sent.is_ok() && !body.is_withheld() {
             *rest = Some(body);
         }
         sent

@@ -20,6 +20,14 @@ const SESSIONS: usize = 1024;
 
 /// The settings of an [`Acceptor`](super::Acceptor). Files are PEM, and read again by
 /// [`Acceptor::reload`](super::Acceptor::reload).
+///
+/// ```
+/// use plainweave_http::tls::{Acceptor, Config};
+///
+/// let config = Config::new("chain.pem", "key.pem").with_alpn(["h2", "http/1.1"]);
+/// let error = Acceptor::new(config).unwrap_err();
+/// assert!(error.to_string().contains("chain.pem"), "{error}");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     pairs: Vec<(PathBuf, PathBuf)>,

@@ -56,12 +56,33 @@ impl std::error::Error for Cancelled {}
 
 /// Returns whether an error says that the calling fiber was cancelled (a deadline is [`io::ErrorKind::TimedOut`]
 /// instead).
+///
+/// ```
+/// # use std::time::Duration;
+/// plainweave::run(|| {
+///     let sleeper = plainweave::spawn(|| plainweave::time::sleep(Duration::from_secs(60)));
+///     sleeper.cancel();
+///     assert!(plainweave::is_cancelled(&sleeper.join().unwrap().unwrap_err()));
+/// });
+/// ```
 #[must_use]
 pub fn is_cancelled(error: &io::Error) -> bool {
     cancel_reason(error).is_some()
 }
 
 /// Returns why the calling fiber was cancelled, if that is what the error says.
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave::{CancelReason, cancel_reason};
+///
+/// plainweave::run(|| {
+///     let sleeper = plainweave::spawn(|| plainweave::time::sleep(Duration::from_secs(60)));
+///     sleeper.cancel();
+///     let error = sleeper.join().unwrap().unwrap_err();
+///     assert!(matches!(cancel_reason(&error), Some(CancelReason::Requested)));
+/// });
+/// ```
 #[must_use]
 pub fn cancel_reason(error: &io::Error) -> Option<CancelReason> {
     error.get_ref()?.downcast_ref::<Cancelled>().map(|c| c.reason)

@@ -6,10 +6,11 @@
 //! much as ending a thread, some 20 us.
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Block;
+use crate::aging::Aging;
 
 /// The most blocks that a worker keeps.
 const CAPACITY: usize = 128;
@@ -22,19 +23,13 @@ const KEPT: usize = 256;
 const IDLE: Duration = Duration::from_millis(300);
 
 struct FreeBlocks {
-    /// Used from its end.
-    free: Vec<Block>,
-    /// The shortest that `free` has been since the time beside it: that many at its front were not used since.
-    shortest: usize,
-    looked: Option<Instant>,
-    /// As many at the front are to be freed.
-    aged: usize,
+    free: Aging<Block>,
     /// Whether a thread is freeing blocks.
     freeing: bool,
 }
 
-static SHARED: Mutex<FreeBlocks> =
-    Mutex::new(FreeBlocks { free: Vec::new(), shortest: 0, looked: None, aged: 0, freeing: false });
+static SHARED: LazyLock<Mutex<FreeBlocks>> =
+    LazyLock::new(|| Mutex::new(FreeBlocks { free: Aging::new(IDLE, KEPT), freeing: false }));
 /// The number of blocks: in use, in caches and free.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -60,13 +55,7 @@ impl Cache {
         if let Some(block) = self.0.pop() {
             return Ok(block);
         }
-        {
-            let mut shared = shared();
-            let left = shared.free.len().saturating_sub(BATCH);
-            self.0.extend(shared.free.drain(left..));
-            shared.shortest = shared.shortest.min(left);
-            shared.aged = shared.aged.min(left);
-        }
+        self.0.extend(shared().free.take_newest(BATCH));
         if let Some(block) = self.0.pop() {
             return Ok(block);
         }
@@ -87,7 +76,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        shared().free.append(&mut self.0);
+        shared().free.extend(self.0.drain(..));
     }
 }
 
@@ -100,13 +89,8 @@ pub(crate) fn tidy() -> bool {
     if shared.free.len() <= KEPT {
         return false;
     }
-    let now = Instant::now();
-    if shared.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= IDLE) {
-        shared.aged = shared.shortest.min(shared.free.len() - KEPT);
-        shared.shortest = shared.free.len();
-        shared.looked = Some(now);
-    }
-    if !shared.freeing && shared.aged > 0 {
+    shared.free.look(Instant::now());
+    if !shared.freeing && shared.free.due() > 0 {
         // Without a thread to do it the blocks stay until the next call.
         let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_aged);
         shared.freeing = started.is_ok();
@@ -119,22 +103,19 @@ fn free_aged() {
     loop {
         let mut surplus: Vec<Block> = {
             let mut shared = shared();
-            let count = shared.aged.min(BATCH).min(shared.free.len().saturating_sub(KEPT));
-            if count == 0 {
-                shared.aged = 0;
+            let aged = shared.free.take_aged(BATCH);
+            if aged.is_empty() {
                 shared.freeing = false;
                 return;
             }
-            shared.aged -= count;
-            shared.shortest = shared.shortest.saturating_sub(count);
-            shared.free.drain(..count).collect()
+            aged
         };
         while let Some(block) = surplus.pop() {
             if let Err(block) = block.end() {
                 // No thread could be created for it.
                 surplus.push(block);
                 let mut shared = shared();
-                shared.free.append(&mut surplus);
+                shared.free.extend(surplus);
                 shared.freeing = false;
                 return;
             }

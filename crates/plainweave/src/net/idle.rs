@@ -33,6 +33,24 @@ impl HasStream for TcpStream {
 ///
 /// # Panics
 /// If called outside a fiber.
+///
+/// ```
+/// # use std::{io::Write, time::Duration};
+/// use plainweave::net::{TcpListener, TcpStream, on_readable};
+///
+/// plainweave::run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+///     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+///     let (server, _) = listener.accept().unwrap();
+///     let me = plainweave::current();
+///     on_readable(server, Some(Duration::from_secs(60)), move |_server, outcome| {
+///         assert!(outcome.is_ok());
+///         me.unpark();
+///     });
+///     client.write_all(b"hello").unwrap();
+///     plainweave::park().unwrap();
+/// });
+/// ```
 #[track_caller]
 pub fn on_readable<C, F>(conn: C, idle: Option<Duration>, f: F)
 where
@@ -52,6 +70,30 @@ where
 ///
 /// # Panics
 /// If called outside a fiber.
+///
+/// ```
+/// # use std::{io::{Read, Write}, ops::ControlFlow};
+/// use plainweave::net::{TcpListener, TcpStream, each_readable};
+///
+/// plainweave::run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+///     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+///     let (server, _) = listener.accept().unwrap();
+///     each_readable(server, None, |stream, outcome| {
+///         let mut buf = [0; 64];
+///         match outcome.and_then(|()| stream.read(&mut buf)) {
+///             Ok(len @ 1..) if stream.write_all(&buf[..len]).is_ok() => ControlFlow::Continue(()),
+///             _ => ControlFlow::Break(()),
+///         }
+///     });
+///     let mut echo = [0; 2];
+///     for word in [b"hi", b"ho"] {
+///         client.write_all(word).unwrap();
+///         client.read_exact(&mut echo).unwrap();
+///         assert_eq!(&echo, word);
+///     }
+/// });
+/// ```
 #[track_caller]
 pub fn each_readable<C, F>(mut conn: C, idle: Option<Duration>, mut f: F)
 where

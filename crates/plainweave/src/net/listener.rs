@@ -64,6 +64,20 @@ macro_rules! listener {
 pub(super) use listener;
 
 /// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
+///
+/// ```
+/// # use std::io::{Read, Write};
+/// use plainweave::net::{TcpListener, TcpStream};
+///
+/// plainweave::run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+///     let address = listener.local_addr().unwrap();
+///     plainweave::spawn(move || listener.accept().unwrap().0.write_all(b"hello"));
+///     let mut text = String::new();
+///     TcpStream::connect(address).unwrap().read_to_string(&mut text).unwrap();
+///     assert_eq!(text, "hello");
+/// });
+/// ```
 #[derive(Debug)]
 pub struct TcpListener {
     source: Arc<Descriptor>,

@@ -28,6 +28,21 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// A Unix socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
 ///
 /// As with `std`'s, the file of a path stays when the listener is dropped: whoever bound it removes it.
+///
+/// ```
+/// # use std::io::{Read, Write};
+/// use plainweave::net::{UnixListener, UnixStream};
+///
+/// # let path = std::env::temp_dir().join(format!("plainweave-doc-{}.sock", std::process::id()));
+/// plainweave::run(|| {
+///     let listener = UnixListener::bind(&path).unwrap();
+///     plainweave::spawn(move || listener.accept().unwrap().0.write_all(b"hello"));
+///     let mut text = String::new();
+///     UnixStream::connect(&path).unwrap().read_to_string(&mut text).unwrap();
+///     assert_eq!(text, "hello");
+/// });
+/// # std::fs::remove_file(path).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct UnixListener {
     source: Arc<Descriptor>,
@@ -141,6 +156,19 @@ impl Iterator for UnixIncoming<'_> {
 
 /// A connection over a Unix socket. Clones made by [`UnixStream::try_clone`] share the descriptor, which is closed when
 /// the last is dropped.
+///
+/// ```
+/// # use std::io::{Read, Write};
+/// use plainweave::net::UnixStream;
+///
+/// plainweave::run(|| {
+///     let (mut here, mut there) = UnixStream::pair().unwrap();
+///     plainweave::spawn(move || there.write_all(b"hello"));
+///     let mut text = String::new();
+///     here.read_to_string(&mut text).unwrap();
+///     assert_eq!(text, "hello");
+/// });
+/// ```
 #[derive(Debug)]
 pub struct UnixStream {
     shared: Arc<Connection>,

@@ -277,6 +277,15 @@ impl<T> Drop for Deque<T> {
 ///
 /// # Panics
 /// If `capacity` is any other number.
+///
+/// ```
+/// use plainweave::queue::deque::deque;
+///
+/// let mut owner = deque(8);
+/// (1..=3).for_each(|n| owner.push(n).unwrap());
+/// assert_eq!((owner.pop_newest(), owner.pop_oldest()), (Some(3), Some(1)));
+/// assert_eq!(owner.stealer().steal_one(), Some(2));
+/// ```
 #[must_use]
 pub fn deque<T: Send>(capacity: usize) -> Owner<T> {
     deque_at(capacity, 0)

@@ -70,6 +70,12 @@ struct Slot<T> {
 }
 
 /// A bounded MPMC FIFO queue: any thread pushes and pops through `&Mpmc`.
+///
+/// ```
+/// let queue = plainweave::queue::mpmc::Mpmc::new(2);
+/// assert!(queue.push(1).is_ok() && queue.push(2).is_ok());
+/// assert_eq!((queue.push(3), queue.pop()), (Err(3), Some(1)));
+/// ```
 pub struct Mpmc<T> {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,

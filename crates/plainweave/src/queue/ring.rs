@@ -186,6 +186,15 @@ impl<T> Drop for Ring<T> {
 
 /// Creates a ring for `capacity` tasks (a power of two, at most [`MAX_CAPACITY`]; anything else panics) and returns its
 /// owner's half.
+///
+/// ```
+/// use plainweave::queue::ring::ring;
+///
+/// let (mut owner, mut thief) = (ring(8), ring(8));
+/// (1..=4).for_each(|n| owner.push(n).unwrap());
+/// assert_eq!(owner.stealer().steal_into(&mut thief, |len| len / 2), Some(1), "one to run, the rest to keep");
+/// assert_eq!((thief.pop(), owner.pop()), (Some(2), Some(3)));
+/// ```
 pub fn ring<T: Send>(capacity: usize) -> Owner<T> {
     ring_at(capacity, 0)
 }

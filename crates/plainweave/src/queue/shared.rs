@@ -14,7 +14,10 @@
 //! producer sees that and pushes behind too: so its tasks in the ring are older than those behind. A consumer that
 //! finds the ring empty under the lock has missed none of them. (Without the second look it could: the ring may have
 //! filled and spilled since the first.) *Waiting is bounded:* while a task is behind, the only tasks to enter the ring
-//! are those whose push had looked before; so the ring runs dry, and the rest comes.
+//! are those whose push had looked before; so the ring runs dry, and the rest comes. *No task is out of sight:* a batch
+//! is counted before it leaves the ring and until it is in the worker's. So a look at the queue and then at the
+//! workers' rings finds one of its tasks, and a worker that looks before it sleeps does not leave it to one that runs
+//! for long (`loom_a_batch_is_never_out_of_sight`).
 //!
 //! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to five of them. There
 //! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
@@ -34,6 +37,8 @@ use crossbeam_utils::CachePadded;
 
 use super::mpmc::Mpmc;
 use super::ring::Owner;
+use crate::shim::atomic::AtomicUsize;
+use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use injector::Injector;
 
@@ -48,12 +53,18 @@ pub struct Sharded<T> {
 struct Shard<T> {
     ring: Option<Mpmc<T>>,
     behind: Injector<T>,
+    /// Batches on their way from the ring to a worker's own.
+    moving: AtomicUsize,
 }
 
 impl<T: Send> Shard<T> {
     fn len(&self) -> usize {
         // The ring after the locked queue: a task never moves from one to the other.
         self.behind.len() + self.ring.as_ref().map_or(0, Mpmc::len)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0 && self.moving.load(Acquire) == 0
     }
 
     fn push(&self, mut task: T) {
@@ -78,10 +89,16 @@ impl<T: Send> Shard<T> {
         else {
             return self.behind.pop_batch_after(|| self.ring.as_ref().and_then(Mpmc::pop), owner, max);
         };
-        for _ in 1..max.min(owner.free() + 1) {
-            let Some(task) = ring.pop() else { break };
-            // `free` counts pushes that are sure to succeed, and only this owner uses them up.
-            assert!(owner.push(task).is_ok(), "a ring's free slot was taken by somebody else");
+        let more = (max - 1).min(owner.free());
+        if more > 0 && !ring.is_empty() {
+            // A pop releases this store to whoever sees that it has taken a task.
+            self.moving.fetch_add(1, Relaxed);
+            for _ in 0..more {
+                let Some(task) = ring.pop() else { break };
+                // `free` counts pushes that are sure to succeed, and only this owner uses them up.
+                assert!(owner.push(task).is_ok(), "a ring's free slot was taken by somebody else");
+            }
+            self.moving.fetch_sub(1, Release);
         }
         Some(oldest)
     }
@@ -101,7 +118,7 @@ impl<T: Send> Sharded<T> {
     }
 
     fn of(shards: usize, ring: impl Fn() -> Option<Mpmc<T>>) -> Self {
-        let shard = |_| CachePadded::new(Shard { ring: ring(), behind: Injector::new() });
+        let shard = |_| CachePadded::new(Shard { ring: ring(), behind: Injector::new(), moving: AtomicUsize::new(0) });
         Self { shards: (0..shards.max(1)).map(shard).collect() }
     }
 
@@ -111,16 +128,16 @@ impl<T: Send> Sharded<T> {
         self.shards.len()
     }
 
-    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
-    /// look, unless a pop is about to return it.
+    /// Returns the number of queued tasks, as a hint.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Returns whether [`len`](Self::len) is 0.
+    /// Returns whether no task is queued. Never true while one is whose push happened before this look, unless a pop is
+    /// about to return it: a batch on its way to a worker's ring counts until it is there.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.len() == 0)
+        self.shards.iter().all(|shard| shard.is_empty())
     }
 
     /// Appends `task` as the newest of part `shard`.

@@ -37,6 +37,11 @@ impl StubDriver {
         self.1.notify_one();
     }
 
+    /// Takes note of a signal without sleeping, as a worker's turn does.
+    fn poll(&self) {
+        *self.0.lock().unwrap() = false;
+    }
+
     fn sleep(&self) {
         let mut signalled = self.0.lock().unwrap();
         while !*signalled {
@@ -55,11 +60,19 @@ struct Pool {
     stopping: AtomicBool,
     /// Whether the spare worker is to rest.
     released: AtomicBool,
+    regular: usize,
+    /// Where each task waits for the others, if they do.
+    together: Option<(Mutex<usize>, Condvar)>,
 }
 
 impl Pool {
     /// Two workers, `spares` of which are spare ones.
     fn new(tasks: usize, spares: usize) -> Arc<Self> {
+        Self::of(tasks, spares, false)
+    }
+
+    /// `together`: each task holds up its worker until all of them run.
+    fn of(tasks: usize, spares: usize, together: bool) -> Arc<Self> {
         let params = WorkStealingParams { capacity: 2, poll: 61 };
         let topology = Topology { spares: spares > 0, ..Topology::flat(2 - spares) };
         Arc::new(Self {
@@ -70,6 +83,8 @@ impl Pool {
             left: AtomicUsize::new(tasks),
             stopping: AtomicBool::new(false),
             released: AtomicBool::new(false),
+            regular: 2 - spares,
+            together: together.then(|| (Mutex::new(tasks), Condvar::new())),
         })
     }
 
@@ -98,6 +113,14 @@ impl Pool {
 
     /// Runs a task; the last one ends the pool.
     fn run(&self, _: Probe) {
+        if let Some((missing, all_are_here)) = &self.together {
+            let mut missing = missing.lock().unwrap();
+            *missing -= 1;
+            all_are_here.notify_all();
+            while *missing > 0 {
+                missing = all_are_here.wait(missing).unwrap();
+            }
+        }
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.stopping.store(true, Ordering::SeqCst);
             self.drivers.iter().for_each(StubDriver::signal);
@@ -109,9 +132,13 @@ impl Pool {
 fn work(pool: &Pool, me: WorkerId) {
     let (mut local, mut cx) = (pool.policy.attach(me), Cx::new(me as u64));
     let mut searching = false;
+    let others_see_work = || match pool.regular {
+        1 => pool.policy.maybe_ready_spare(),
+        _ => pool.policy.maybe_ready(1 - me),
+    };
     let found = |searching: &mut bool, task| {
         *searching = false;
-        if pool.sleepers.end_search() && (pool.policy.maybe_ready(me) || pool.policy.maybe_ready(1 - me)) {
+        if pool.sleepers.end_search() && (pool.policy.maybe_ready(me) || others_see_work()) {
             pool.act_on(Wake::Any);
         }
         pool.run(task);
@@ -129,9 +156,12 @@ fn work(pool: &Pool, me: WorkerId) {
             }
             continue;
         }
-        let search = searching || pool.sleepers.begin_search();
+        let search = searching || (pool.regular > 1 && pool.sleepers.begin_search());
         searching = false;
-        if search && let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Search) {
+        if search
+            && pool.regular > 1
+            && let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Search)
+        {
             found(&mut searching, task);
             continue;
         }
@@ -184,6 +214,7 @@ fn work_as_spare(pool: &Pool, me: WorkerId) {
             }
             return;
         }
+        pool.drivers[me].poll();
         if let Some(task) = pool.policy.pop_spare(&mut cx) {
             if std::mem::take(&mut searching) && pool.sleepers.end_search() && pool.policy.maybe_ready_spare() {
                 pool.act_on(Wake::Any);
@@ -192,7 +223,8 @@ fn work_as_spare(pool: &Pool, me: WorkerId) {
             continue;
         }
         pool.sleepers.begin_sleep(me, std::mem::take(&mut searching));
-        if pool.policy.maybe_ready_spare() || pool.stopping.load(Ordering::Acquire) {
+        let ends = || pool.stopping.load(Ordering::Acquire) || pool.released.load(Ordering::Acquire);
+        if pool.policy.maybe_ready_spare() || ends() {
             pool.sleepers.cancel_sleep(me);
             searching = true;
             loom::thread::yield_now();
@@ -236,4 +268,29 @@ fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
         regular.join().unwrap();
         spare.join().unwrap();
     });
+}
+
+/// Two tasks wait for each other, so both workers must come: one that has taken both wakes the other.
+fn check_together(spares: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(if spares > 0 { 2 } else { 1 });
+    builder.check(move || {
+        let pool = Pool::of(2, spares, true);
+        let (first, second) = (pool.clone(), pool.clone());
+        let first = loom::thread::spawn(move || work(&first, 0));
+        let second = loom::thread::spawn(move || if spares > 0 { work_as_spare(&second, 1) } else { work(&second, 1) });
+        (0..2).for_each(|_| pool.schedule_outside());
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_tasks_that_wait_for_each_other_are_run() {
+    check_together(0);
+}
+
+#[test]
+fn loom_tasks_that_wait_for_each_other_are_run_with_a_spare_worker() {
+    check_together(1);
 }

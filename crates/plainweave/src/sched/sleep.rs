@@ -4,9 +4,10 @@
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
 //!    workers search already. 2. It announces its sleep and takes its **last look**: grants (it marks their queue, so
-//!    that the next sender signals), the inbox, the policy's queues, the pool's end. 3. It sleeps in its driver until a
-//!    completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts as searching
-//!    until it has found something ([`Worker::found`]), and the last searcher to find something wakes the next worker.
+//!    that the next sender signals), the inbox, the policy's queues, the pool's end, its role. 3. It sleeps in its
+//!    driver until a completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts
+//!    as searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
+//!    next worker.
 //!
 //! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`) asks `Sleepers` which
 //! worker, if any, it must signal.
@@ -78,7 +79,8 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
 
     fn last_look(&self) -> bool {
         let work = !self.mailbox.grants.doze() || Worker::has_mail(self) || self.policy.maybe_ready(self.ctx.id());
-        work || self.ctx.pool().is_stopping() || self.close_if_requested()
+        // A turn may have swallowed the signal for what its worker had looked at before.
+        work || self.ctx.pool().is_stopping() || !self.is_active() || self.close_if_requested()
     }
 
     fn rouse(&self) {

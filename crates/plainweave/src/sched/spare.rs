@@ -145,6 +145,17 @@ impl<P: Policy<FiberTask>> Policy<FiberTask> for Spare<P> {
     }
 }
 
+impl<P: Policy<FiberTask>> Worker<P> {
+    /// Returns whether it is to run fibers: false for a spare worker that the watchdog lets go.
+    pub(super) fn is_active(&self) -> bool {
+        self.role().get() == Role::Active
+    }
+
+    fn role(&self) -> &RoleCell {
+        &self.ctx.shared().role
+    }
+}
+
 impl<P: Policy<FiberTask>> Worker<Spare<P>> {
     /// Runs until the pool stops. Returns the operations still in flight.
     pub(crate) fn run_spare(self) -> usize {
@@ -158,10 +169,6 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
             Role::Resting => worker.rest(),
             _ => worker.leave(),
         })
-    }
-
-    fn role(&self) -> &RoleCell {
-        &self.ctx.shared().role
     }
 
     fn set_rests(&self, rests: bool) {

@@ -8,10 +8,10 @@
 //! now). So stacks used in the last 100 ms are left alone: each list records how short it has been, and only that many
 //! stacks, at its old end, have been unused since.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Stack;
+use crate::aging::Aging;
 
 /// Free stacks that stay hot however long they are unused: a small runtime never pays for counting pages.
 pub(super) const ALWAYS_HOT: usize = 128;
@@ -26,73 +26,11 @@ pub(super) const WARM_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct FreeLists {
     /// Stacks as their fibers left them, newest last.
-    pub(super) hot: Aging,
+    pub(super) hot: Aging<Stack>,
     /// Stacks with pages in the top `WARM_BYTES` at most.
-    pub(super) warm: Aging,
+    pub(super) warm: Aging<Stack>,
     /// Stacks without pages.
     pub(super) cold: Vec<Stack>,
-}
-
-/// Stacks that are used from the list's end and age at its front.
-#[derive(Debug)]
-pub(super) struct Aging {
-    stacks: VecDeque<Stack>,
-    /// The shortest that the list has been since `looked`: that many stacks at its front were not used since.
-    shortest: usize,
-    looked: Instant,
-    /// As many at the front have been found to be unused for a period.
-    aged: usize,
-    period: Duration,
-    /// As many stay however old they are.
-    kept: usize,
-}
-
-impl Aging {
-    fn new(period: Duration, kept: usize) -> Self {
-        Self { stacks: VecDeque::new(), shortest: 0, looked: Instant::now(), aged: 0, period, kept }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.stacks.len()
-    }
-
-    /// Returns the stacks, newest first.
-    pub(super) fn newest(&self) -> impl Iterator<Item = &Stack> {
-        self.stacks.iter().rev()
-    }
-
-    pub(super) fn extend(&mut self, stacks: impl IntoIterator<Item = Stack>) {
-        self.stacks.extend(stacks);
-    }
-
-    fn pop(&mut self) -> Option<Stack> {
-        let stack = self.stacks.pop_back()?;
-        self.shortest = self.shortest.min(self.stacks.len());
-        self.aged = self.aged.min(self.stacks.len());
-        Some(stack)
-    }
-
-    /// Removes the oldest ones.
-    fn take_oldest(&mut self, count: usize) -> Vec<Stack> {
-        self.shortest = self.shortest.saturating_sub(count);
-        self.aged = self.aged.saturating_sub(count);
-        self.stacks.drain(..count).collect()
-    }
-
-    /// Removes up to `limit` stacks that have been unused for a period or longer.
-    pub(super) fn take_aged(&mut self, now: Instant, limit: usize) -> Vec<Stack> {
-        if now.saturating_duration_since(self.looked) >= self.period {
-            self.aged = self.shortest;
-            self.shortest = self.stacks.len();
-            self.looked = now;
-        }
-        self.take_oldest(self.due().min(limit))
-    }
-
-    /// Returns how many are to be taken for their age.
-    fn due(&self) -> usize {
-        self.aged.min(self.stacks.len().saturating_sub(self.kept))
-    }
 }
 
 /// What an unused pool has left to give back.
@@ -114,6 +52,12 @@ impl FreeLists {
     /// Takes the stack most likely to be in the processor's cache, or at least in memory.
     pub(super) fn pop(&mut self) -> Option<Stack> {
         self.hot.pop().or_else(|| self.warm.pop()).or_else(|| self.cold.pop())
+    }
+
+    /// Notes what was not used for a while.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.hot.look(now);
+        self.warm.look(now);
     }
 
     /// Removes the stacks above the limit, those out of use longest: first (already cooled) warm ones, then hot ones.

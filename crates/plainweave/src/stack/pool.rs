@@ -168,8 +168,9 @@ impl StackPool {
     pub(super) fn tidy_at(&self, now: Instant, limit: usize) -> Left {
         let (hot, warm) = {
             let mut free = locked(&self.free);
-            let hot = free.hot.take_aged(now, limit);
-            let warm = free.warm.take_aged(now, limit - hot.len());
+            free.look(now);
+            let hot = free.hot.take_aged(limit);
+            let warm = free.warm.take_aged(limit - hot.len());
             (hot, warm)
         };
         self.cool(hot);

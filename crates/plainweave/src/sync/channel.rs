@@ -69,12 +69,31 @@ type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 ///
 /// With a bound of 0 it holds none: `send` waits until a receiver takes the value, `try_send` succeeds only if a
 /// receiver waits, and `try_recv` only if a sender waits.
+///
+/// ```
+/// use plainweave::sync::channel;
+///
+/// let (sender, receiver) = channel::bounded(2);
+/// sender.send(1).unwrap();
+/// sender.send(2).unwrap();
+/// assert!(sender.try_send(3).is_err(), "full");
+/// assert_eq!(receiver.recv().unwrap(), 1);
+/// ```
 #[must_use]
 pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     channel(bound)
 }
 
 /// Creates a channel without a bound: `send` never waits, and only memory limits how far a receiver may fall behind.
+///
+/// ```
+/// use plainweave::sync::channel;
+///
+/// let (sender, receiver) = channel::unbounded();
+/// (0..1000).for_each(|n| sender.send(n).unwrap());
+/// drop(sender);
+/// assert_eq!(receiver.iter().count(), 1000);
+/// ```
 #[must_use]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(usize::MAX)

@@ -70,6 +70,16 @@ enum Why {
 }
 
 /// Creates a promise and what resolves it.
+///
+/// ```
+/// use plainweave::sync::promise;
+///
+/// plainweave::run(|| {
+///     let (resolver, promise) = promise();
+///     plainweave::spawn(move || resolver.resolve("ready"));
+///     assert_eq!(*promise.wait().unwrap(), "ready");
+/// });
+/// ```
 pub fn promise<T>() -> (Resolver<T>, Promise<T>) {
     let queue = WaitQueue::new(State { ended: false, watchers: Watchers::new() });
     let shared = Arc::new(Shared { queue, value: OnceLock::new() });

@@ -101,7 +101,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["io", "policy"],
     &["queue"],
     &["atomics", "timer", "stack", "fiber_local"],
-    &["abort", "prefetch", "sys", "shim"],
+    &["abort", "aging", "prefetch", "sys", "shim"],
 ];
 
 /// What a folder may import, where that is less than all that lies below it.

@@ -4,6 +4,8 @@ mod client;
 mod ends;
 mod floods;
 mod memory;
+mod permits;
 mod raw;
 mod requests;
+mod splits;
 mod tls;

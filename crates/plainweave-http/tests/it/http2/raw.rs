@@ -33,6 +33,7 @@ pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
+    pub(super) flags: u8,
     pub(super) id: u32,
     pub(super) payload: Vec<u8>,
 }
@@ -139,10 +140,10 @@ impl<S: Read + Write> Raw<S> {
     pub(super) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;
-        let [high, middle, low, kind, _, id @ ..] = head;
+        let [high, middle, low, kind, flags, id @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
         self.stream.read_exact(&mut payload).ok()?;
-        Some(Frame { kind, id: u32::from_be_bytes(id), payload })
+        Some(Frame { kind, flags, id: u32::from_be_bytes(id), payload })
     }
 
     /// The next frame of a type.

@@ -1,15 +1,19 @@
 //! Requests and answers: what handlers see, what clients get.
 
+use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use plainweave::block_on;
 use plainweave::sync::Barrier;
+use plainweave::time::with_timeout;
 use plainweave_http::{Body, HeaderValue, Limits, Request, Response, Server, Version};
 
-use super::client::{Client, beside, eventually, head};
+use super::client::{Client, HANG, beside, eventually, head};
+use super::permits::Permits;
+use super::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, fields};
 use crate::support::server;
 
 #[test]
@@ -188,6 +192,41 @@ fn a_body_has_its_limit_whether_it_is_announced_or_not() {
     });
 }
 
+/// The first read asks for the body, and nothing else does.
+#[test]
+fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+    beside(server, |_, address| {
+        let mut client = Client::connect(address);
+        let mut expecting = head(Method::POST, "/echo");
+        expecting.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
+        let mut request = client.begin(expecting, false);
+        let interim = with_timeout(HANG, || block_on(poll_fn(|cx| request.response.poll_informational(cx))));
+        let interim = interim.expect("in time").expect("an interim answer").expect("no error");
+        assert_eq!((interim.status().as_u16(), interim.headers().len()), (100, 0));
+        request.send(Bytes::from_static(b"asked for"), true).expect("taken");
+        assert_eq!(request.answer().expect("answered").body, b"asked for");
+
+        let mut raw = Raw::connect(address);
+        let expecting = [("expect", "100-continue")];
+        // Nobody reads it; nobody waits to be asked.
+        for (id, path, more) in [(1, "/unread", &expecting[..]), (3, "/echo", &[])] {
+            raw.send(HEADERS, END_HEADERS, id, &fields(0x83, path, more));
+            if more.is_empty() {
+                raw.send(DATA, END_STREAM, id, b"body");
+            }
+            assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], 0x88, "{path}");
+        }
+        // Once, however often it is read..
+        raw.send(HEADERS, END_HEADERS, 5, &fields(0x83, "/echo", &expecting));
+        let interim = raw.next_of(HEADERS).expect("asked");
+        assert_eq!((interim.id, interim.flags), (5, END_HEADERS));
+        for flags in [0, 0, END_STREAM] {
+            raw.send(DATA, flags, 5, b"body");
+        }
+        assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], 0x88);
+    });
+}
+
 #[test]
 fn nobody_takes_over_a_connection() {
     let handler = |_: &mut Request<'_>| Response::upgrade(HeaderValue::from_static("x"), |_| {});
@@ -213,28 +252,29 @@ fn a_body_that_nobody_reads_costs_its_request() {
 #[test]
 fn hooks_counts_and_admission_are_for_each_request() {
     type Seen = Arc<Mutex<Vec<(String, u16, u64)>>>;
-    let make = |seen: Seen, left: Arc<AtomicUsize>| {
-        let admit = move || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).ok();
-        server().with_admission(admit).on_exchange(move |exchange| {
+    let make = |seen: Seen, permits: Permits| {
+        server().with_admission(move || permits.take()).on_exchange(move |exchange| {
             let head = exchange.head.expect("a head");
             assert!(exchange.peer.is_some() && head.version() == Version::HTTP_2);
             let status = exchange.status.expect("a status").as_u16();
             seen.lock().expect("whole").push((head.path().to_owned(), status, exchange.body_bytes));
         })
     };
-    let all: Seen = Seen::default();
+    let (all, permits) = (Seen::default(), Permits::new(1));
     beside(
-        || make(all.clone(), Arc::new(AtomicUsize::new(2))),
+        || make(all.clone(), permits.clone()),
         |server, address| {
             let mut client = Client::connect(address);
             for status in [200, 200, 503] {
+                eventually(|| permits.left() == 1);
+                let _last = (status == 503).then(|| permits.take());
                 assert_eq!(client.get("/path").status(), status);
             }
             client.ended().expect("ended");
             eventually(|| server.counts().requests == 2);
             let seen = std::mem::take(&mut *all.lock().expect("whole"));
             let path = || "/path".to_owned();
-            assert_eq!(seen, [(path(), 200, 5), (path(), 200, 5), (path(), 503, 24)]);
+            assert_eq!(seen, [(path(), 200, 5), (path(), 200, 5), (path(), 503, 0)]);
         },
     );
 }

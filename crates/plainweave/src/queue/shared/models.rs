@@ -47,3 +47,18 @@ fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
         });
     }
 }
+
+/// One worker moves a batch to its ring; a look at the queue and then at that ring finds the task that nobody runs yet.
+#[test]
+fn loom_a_batch_is_never_out_of_sight() {
+    loom::model(|| {
+        let (queue, mut own) = (Arc::new(Sharded::lock_free(1)), ring(2));
+        (1..=2).for_each(|task| queue.push(0, task));
+        let (looked_at, stealer) = (queue.clone(), own.stealer());
+        let look = thread::spawn(move || !looked_at.is_empty() || !stealer.is_empty());
+        assert_eq!(queue.pop_batch_into(0, &mut own, 2), Some(1));
+        assert!(look.join().unwrap(), "out of sight");
+        assert_eq!(own.pop(), Some(2));
+        assert!(queue.is_empty());
+    });
+}

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use super::axis::round_step;
+use super::text::{escape, humane};
+
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 360.0;
 /// Room around a panel's axes.
@@ -105,24 +108,9 @@ impl Axes {
 /// What is less is drawn as this much.
 const MIN_US: f64 = 0.01;
 
-/// Returns 1, 2 or 5 times a power of ten, at least `step`.
-fn round_step(step: f64) -> f64 {
-    let power = 10_f64.powf(step.max(1e-9).log10().floor());
-    [1.0, 2.0, 5.0].map(|of| of * power).into_iter().find(|round| *round >= step).unwrap_or(10.0 * power)
-}
-
-/// Returns a number as an axis shows it.
-fn short(value: f64) -> String {
-    match value.abs() {
-        big if big >= 1e6 => format!("{:.1} M", value / 1e6),
-        big if big >= 1e4 => format!("{:.0} k", value / 1e3),
-        _ => format!("{value:.1}"),
-    }
-}
-
 fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
     let (bottom, right) = (TOP + HEIGHT, LEFT + WIDTH);
-    let _ = write!(svg, "<text class='head' x='{LEFT}' y='20'>{}</text>", panel.title);
+    let _ = write!(svg, "<text class='head' x='{LEFT}' y='20'>{}</text>", escape(&panel.title));
     let mut step = axes.low;
     while step <= axes.high + axes.step * 1e-6 {
         let at = axes.x(step);
@@ -132,17 +120,13 @@ fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
              <text x='{:.1}' y='{}'>{}</text>",
             at - 8.0,
             bottom + 16.0,
-            short(step)
+            humane(step, "")
         );
         step += axes.step;
     }
     for power in axes.least as i32..=axes.most as i32 {
         let at = axes.y(10_f64.powi(power));
-        let label = match power {
-            ..0 => format!("{} ns", 10_i32.pow((power + 3).max(0) as u32)),
-            0..3 => format!("{} us", 10_i32.pow(power as u32)),
-            3.. => format!("{} ms", 10_i32.pow(power as u32 - 3)),
-        };
+        let label = humane(10_f64.powi(power), "us");
         let _ = write!(
             svg,
             "<line class='grid' x1='{LEFT}' x2='{right}' y1='{at:.1}' y2='{at:.1}'/>\
@@ -177,7 +161,7 @@ fn draw(svg: &mut String, panel: &Panel) {
             axes.x(point.across[2]),
             area.x,
             area.y + 10.0,
-            point.label,
+            escape(&point.label),
         );
         taken.push(area);
     }
@@ -226,7 +210,6 @@ mod tests {
         let axes = Axes::of(&Panel { title: String::new(), across: "", up: "", holds: None, points });
         assert_eq!((axes.step, axes.low, axes.high), (100_000.0, 400_000.0, 1_100_000.0));
         assert_eq!((axes.least, axes.most), (0.0, 4.0));
-        assert_eq!([0.7, 900_000.0, 1.2e6].map(short), ["0.7", "900 k", "1.2 M"]);
     }
 
     #[test]

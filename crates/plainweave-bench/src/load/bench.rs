@@ -1,0 +1,34 @@
+//! What the cases share: how much they measure, and what they have found.
+
+use std::time::Duration;
+
+use crate::sample::Row;
+use crate::web::site::Site;
+
+/// What the cases share.
+pub(super) struct Bench {
+    pub(super) connections: usize,
+    pub(super) runs: usize,
+    pub(super) turn: Duration,
+    pub(super) site: Site,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) rows: Vec<Row>,
+    pub(super) absent: Vec<(String, String)>,
+}
+
+impl Bench {
+    /// Adds a column of values.
+    pub(super) fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
+        let (case, system) = (case.to_owned(), system.to_owned());
+        self.rows.push(Row { experiment: "load", case, system, workers: 1, metric, unit, values });
+    }
+
+    pub(super) fn missing(&mut self, system: &str, why: &str) {
+        self.absent.push((system.to_owned(), why.to_owned()));
+    }
+}
+
+/// Returns each value's ratio to that of the same round.
+pub(super) fn ratios(own: &[f64], to: &[f64]) -> Vec<f64> {
+    own.iter().zip(to).map(|(own, to)| own / to).collect()
+}

@@ -1,0 +1,209 @@
+//! What the benches have written: a CSV, and with it what was measured, on which machine and how.
+//!
+//! The head is lines `# key: value` before the columns. No benchmark writes them yet: a file without them has its head
+//! in the page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::sample::Spread;
+
+/// A row of a CSV.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) case: String,
+    pub(super) system: String,
+    pub(super) workers: usize,
+    pub(super) metric: String,
+    pub(super) unit: String,
+    pub(super) spread: Spread,
+    pub(super) runs: usize,
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Its name without the ending.
+    pub(super) name: String,
+    pub(super) experiment: String,
+    pub(super) facts: Vec<(String, String)>,
+    /// Systems that were not measured, and why.
+    pub(super) absent: Vec<String>,
+    /// Whether it has quartiles.
+    pub(super) quartiles: bool,
+    pub(super) figures: Vec<Figure>,
+}
+
+const NEEDED: [&str; 10] =
+    ["experiment", "case", "system", "workers", "metric", "unit", "median", "min", "max", "runs"];
+const QUARTILES: [&str; 2] = ["q1", "q3"];
+/// The key of a head's line on a system that was not measured.
+const ABSENT: &str = "not measured";
+/// What `plainweave load --csv` writes: one load, which has no systems to compare.
+const LOAD: &str = "metric,unit,value";
+
+impl Table {
+    /// Reads a file; `None`: it is a single load's, and nothing to compare.
+    ///
+    /// # Errors
+    /// It is no CSV of a bench, or is cut.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let text = std::fs::read_to_string(path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if text.lines().next() == Some(LOAD) {
+            return Ok(None);
+        }
+        let mut table = Self::parse(name, &text)?;
+        if table.facts.is_empty() {
+            let page = std::fs::read_to_string(path.with_extension("html")).unwrap_or_default();
+            (table.facts, table.absent) = facts_of_page(&page);
+        }
+        Ok(Some(table))
+    }
+
+    fn parse(name: String, text: &str) -> anyhow::Result<Self> {
+        ensure!(!text.is_empty(), "the file is empty");
+        ensure!(text.ends_with('\n'), "line {} is cut: it does not end", text.lines().count());
+        let mut lines = (1..).zip(text.lines());
+        let (mut facts, mut absent) = (Vec::new(), Vec::new());
+        let columns = loop {
+            let (number, line) = lines.next().context("it has no columns")?;
+            let Some(fact) = line.strip_prefix("# ") else { break line };
+            let (key, value) = fact.split_once(": ").with_context(|| format!("line {number}: no key and value"))?;
+            if key == ABSENT {
+                absent.push(value.to_owned());
+            } else {
+                facts.push((key.to_owned(), value.to_owned()));
+            }
+        };
+        let columns: Vec<&str> = columns.split(',').collect();
+        let known = |column: &&str| NEEDED.contains(column) || QUARTILES.contains(column);
+        if let Some(unknown) = columns.iter().find(|column| !known(column)) {
+            bail!("unknown column '{unknown}'; there are: {}", [&NEEDED[..], &QUARTILES[..]].concat().join(", "));
+        }
+        if let Some(missing) = NEEDED.iter().find(|column| !columns.contains(column)) {
+            bail!("no column '{missing}'");
+        }
+        let quartiles = QUARTILES.iter().all(|column| columns.contains(column));
+        let mut figures = Vec::new();
+        let mut experiment = String::new();
+        for (number, line) in lines {
+            let fields: Vec<&str> = line.split(',').collect();
+            let (found, due) = (fields.len(), columns.len());
+            ensure!(found >= due, "line {number} is cut: {found} of {due} fields");
+            ensure!(found == due, "line {number} has {found} fields, and there are {due} columns");
+            let row: HashMap<&str, &str> = columns.iter().copied().zip(fields).collect();
+            experiment = row["experiment"].to_owned();
+            figures.push(figure(&row, quartiles).with_context(|| format!("line {number}"))?);
+        }
+        ensure!(!figures.is_empty(), "it has no rows");
+        Ok(Self { name, experiment, facts, absent, quartiles, figures })
+    }
+
+    /// Returns a line of the head.
+    pub(super) fn fact(&self, key: &str) -> Option<&str> {
+        self.facts.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the command that made it, and whether that is known with its flags.
+    pub(super) fn command(&self) -> (String, bool) {
+        match self.fact("command") {
+            // Some heads have it without the program.
+            Some(command) if command.starts_with("plainweave") => (command.to_owned(), true),
+            Some(command) => (format!("plainweave bench {command}"), true),
+            None => (format!("plainweave bench {}", self.experiment), false),
+        }
+    }
+}
+
+fn figure(row: &HashMap<&str, &str>, quartiles: bool) -> anyhow::Result<Figure> {
+    let number = |column: &str| -> anyhow::Result<f64> {
+        let field = row[column];
+        field.parse().map_err(|_| anyhow::anyhow!("'{field}' is no number ({column})"))
+    };
+    let text = |column: &str| row[column].to_owned();
+    let (median, min, max) = (number("median")?, number("min")?, number("max")?);
+    let (q1, q3) = if quartiles { (number("q1")?, number("q3")?) } else { (min, max) };
+    Ok(Figure {
+        case: text("case"),
+        system: text("system"),
+        workers: number("workers")? as usize,
+        metric: text("metric"),
+        unit: text("unit"),
+        spread: Spread { median, q1, q3, min, max },
+        runs: number("runs")? as usize,
+    })
+}
+
+/// Reads the head of a page that a bench has written, and its lines on what was not measured.
+fn facts_of_page(page: &str) -> (Vec<(String, String)>, Vec<String>) {
+    let plain = |html: &str| {
+        let text = html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+        text.replace("&amp;", "&")
+    };
+    let table = page.split_once("<table class=facts>").map_or("", |(_, rest)| rest);
+    let table = table.split("</table>").next().unwrap_or_default();
+    let fact = |row: &str| row.split_once("<td>").map(|(key, value)| (plain(key), plain(value)));
+    let absent = page.split("<p>").skip(1).filter(|line| line.contains(": not measured ("));
+    let absent = absent.map(|line| plain(line.trim()).replace(": not measured (", " ("));
+    (table.split("<tr><th>").filter_map(fact).collect(), absent.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Table, facts_of_page};
+
+    const HEAD: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs\n";
+
+    fn parse(text: &str) -> anyhow::Result<Table> {
+        Table::parse("web".to_owned(), text)
+    }
+
+    #[test]
+    fn a_file_has_its_head_and_rows() {
+        let text = format!("# host: vm: a\n# command: web --runs 3\n# not measured: nginx (no)\n{HEAD}");
+        let table = parse(&(text + "web,1k,nginx,1,p99_us,us,3.5,3,4,inf,NaN,5\n")).unwrap();
+        assert_eq!(
+            (table.fact("host"), table.command()),
+            (Some("vm: a"), ("plainweave bench web --runs 3".into(), true))
+        );
+        assert!(table.quartiles && table.absent == ["nginx (no)"] && table.experiment == "web");
+        let figure = &table.figures[0];
+        assert!(figure.spread.q1 == 3.0 && figure.spread.min.is_infinite() && figure.spread.max.is_nan());
+        assert_eq!((figure.system.as_str(), figure.workers, figure.runs), ("nginx", 1, 5));
+    }
+
+    #[test]
+    fn results_from_before_quartiles_are_read() {
+        let old = "experiment,case,system,workers,metric,unit,median,min,max,runs\nweb,a,b,1,m,us,2,1,3,5\n";
+        let table = parse(old).unwrap();
+        assert!(!table.quartiles && table.figures[0].spread.q3 == 3.0);
+        assert_eq!(table.command(), ("plainweave bench web".to_owned(), false));
+        let page =
+            "<table class=facts><tr><th>host<td>vm<tr><th>CPU<td>2 &lt;x&gt;</table><p>go: not measured (absent)";
+        let (facts, absent) = facts_of_page(page);
+        assert_eq!(facts, [("host".to_owned(), "vm".to_owned()), ("CPU".to_owned(), "2 <x>".to_owned())]);
+        assert_eq!(absent, ["go (absent)"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let row = "web,a,b,1,m,us,2,1,3,1,3,5\n";
+        for (text, says) in [
+            (String::new(), "empty"),
+            (HEAD.to_owned(), "no rows"),
+            (format!("{HEAD}{row}web,a,b,1,m,u"), "line 3 is cut"),
+            (format!("{HEAD}web,a,b,1\n{row}"), "line 2 is cut: 4 of 12"),
+            (format!("{HEAD}{}", row.replace(",5", ",5,6")), "13 fields"),
+            (format!("{HEAD}{}", row.replace(",2,", ",two,")), "line 2: 'two' is no number (median)"),
+            (HEAD.replace("unit", "colour") + row, "unknown column 'colour'"),
+            (HEAD.replace("unit,", "") + row, "no column 'unit'"),
+            ("# host: vm\n".to_owned(), "no columns"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(format!("{error:#}").contains(says), "{text}: {error:#}");
+        }
+    }
+}
