@@ -163,6 +163,11 @@ impl Checker {
         }
     }
 
+    /// The run is over, and a worker does not stop.
+    pub(crate) fn endless(&mut self) {
+        self.violated("a worker does not come back from the policy after the last fiber has ended".to_owned());
+    }
+
     /// A worker's code has panicked.
     pub(crate) fn panicked(&mut self, message: &str) {
         self.violated(format!("the policy panicked: {message}"));

@@ -5,6 +5,7 @@
 //! no costs.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 
 use corosensei::stack::DefaultStack;
@@ -15,7 +16,7 @@ use crate::check::{Checker, Promises};
 use crate::costs::{NANO, Picos};
 use crate::figures::Outcome;
 use crate::machine::Machine;
-use crate::meter::{self, Installed};
+use crate::meter::{self, Installed, Traffic};
 use crate::policy::{Choice, Policy, Visitor};
 use crate::task::{Fibers, TaskId, Ticket};
 use crate::timeline::Timeline;
@@ -129,7 +130,37 @@ pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
     choice.visit(Run(setup, promises))
 }
 
-type Actor = Coroutine<(), (), Result<(), String>>;
+/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped, and so is the pool,
+/// which it shares: a coroutine's `Drop` would unwind it out of the policy (`meter` says why that is not sound).
+pub(crate) struct Actor(Option<Coroutine<(), (), Result<(), String>>>);
+
+impl Actor {
+    fn new(body: impl FnOnce() + 'static) -> Result<Self, String> {
+        let stack = DefaultStack::new(STACK).map_err(|error| format!("no stack for a simulated worker: {error}"))?;
+        Ok(Self(Some(Coroutine::with_stack(stack, move |yielder, ()| meter::enter(yielder, body)))))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(Coroutine::done)
+    }
+
+    /// Lets it go on until it gives way. Returns the message of a panic that has ended it.
+    fn resume(&mut self) -> Option<String> {
+        let coroutine = self.0.as_mut().filter(|coroutine| !coroutine.done())?;
+        match coroutine.resume(()) {
+            CoroutineResult::Return(Err(message)) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        if let Some(coroutine) = self.0.take_if(|coroutine| coroutine.started() && !coroutine.done()) {
+            mem::forget(coroutine);
+        }
+    }
+}
 
 /// Carries out a run with a policy of any type.
 pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
@@ -140,15 +171,16 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
     let mut actors = Vec::with_capacity(workers + 1);
     for id in 0..workers {
         let pool = pool.clone();
-        actors.push(actor(move || worker::work(&pool, id))?);
+        actors.push(Actor::new(move || worker::work(&pool, id))?);
     }
     let outside = pool.clone();
-    actors.push(actor(move || worker::arrive(&outside))?);
+    actors.push(Actor::new(move || worker::arrive(&outside))?);
     let meter = Installed::new(&setup.machine, actors.len(), setup.seed);
-    drive(&pool, &meter, &mut actors);
-    let traffic = meter.traffic();
+    let traffic = drive(&pool, &meter, &mut actors);
     let mut world = pool.world.borrow_mut();
     if let Some(violation) = world.checker.violation() {
+        // An actor that the policy's panic has ended is not leaked, but the policy may be in any state.
+        mem::forget(pool.clone());
         return Err(violation.to_owned());
     }
     Ok(Outcome {
@@ -166,36 +198,43 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
     })
 }
 
-fn actor(body: impl FnOnce() + 'static) -> Result<Actor, String> {
-    let stack = DefaultStack::new(STACK).map_err(|error| format!("no stack for a simulated worker: {error}"))?;
-    Ok(Coroutine::with_stack(stack, move |yielder, ()| meter::enter(yielder, body)))
-}
-
-/// Resumes actors until everything is done or a checker objects; then ends all of them.
-fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Actor]) {
-    while let Some((actor, now)) = meter.next() {
-        let done = actors[actor].resume(());
-        meter.pause();
-        let mut world = pool.world.borrow_mut();
-        if let CoroutineResult::Return(Err(message)) = done {
-            world.checker.panicked(&message);
-        }
-        if !world.checker.event(now) || world.is_done() {
-            break;
-        }
-    }
+/// Resumes actors until everything is done, then until each has stopped. Returns the traffic until everything was done.
+/// Once a checker objects, no actor goes on.
+fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Actor]) -> Traffic {
+    advance(pool, meter, actors, World::is_done);
     let mut world = pool.world.borrow_mut();
     let live = world.fibers.live();
     if world.checker.violation().is_none() {
         world.checker.stuck(live);
     }
+    let ended = world.ended;
     drop(world);
-    meter.end();
-    for actor in actors.iter_mut().filter(|actor| !actor.done()) {
-        // At the end nothing waits: one resume carries a worker out of its loop.
-        let done = actor.resume(());
-        if let CoroutineResult::Return(Err(message)) = done {
-            pool.world.borrow_mut().checker.panicked(&message);
+    let traffic = meter.end((0..actors.len()).filter(|actor| !actors[*actor].has_ended()), ended);
+    if pool.world.borrow().checker.violation().is_none() {
+        advance(pool, meter, actors, |_| false);
+        if !actors.iter().all(Actor::has_ended) {
+            pool.world.borrow_mut().checker.endless();
+        }
+    }
+    traffic
+}
+
+/// Resumes actors in the order of time until `is_done`, until a checker objects, or until nothing can happen any more.
+fn advance<P: Policy<Ticket>>(
+    pool: &Pool<P>,
+    meter: &Installed,
+    actors: &mut [Actor],
+    is_done: impl Fn(&World) -> bool,
+) {
+    while let Some((actor, now)) = meter.next() {
+        let panic = actors[actor].resume();
+        meter.pause();
+        let world = &mut *pool.world.borrow_mut();
+        if let Some(message) = panic {
+            world.checker.panicked(&message);
+        }
+        if !world.checker.event(now) || is_done(world) {
+            break;
         }
     }
 }

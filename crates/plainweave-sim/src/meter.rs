@@ -10,6 +10,15 @@
 //! **How exact.** A worker runs at most [`SKEW`] ahead on its own lines. What another worker writes in that span it may
 //! see late by as much, which is less than one transfer between caches.
 //!
+//! **How a run ends.** Never by unwinding a worker out of the policy, whose code expects to unwind only where it panics
+//! itself. A pop that waits for its turn in `queue/mpmc` holds a ticket; if it vanished there, the queue's `Drop` would
+//! take every slot between `head` and `tail` for a task. So simulated time goes on after the last fiber has ended:
+//! sleepers wake, calls of the policy return as always, those that spin included, and each worker stops between two of
+//! them, when it sees [`is_ending`]. Once all have stopped, nobody holds a ticket, a claim or a lock, and the policy is
+//! dropped in a state in which the runtime would drop it too. If a checker objects, before or after the last fiber's
+//! end (its bound on a livelock ends a spin that nobody will end), no worker is resumed again: all of them are leaked,
+//! and the policy with them ([`Actor`](crate::engine::Actor)), so no destructor meets what a call has left half done.
+//!
 //! **One run a thread.** Policies reach the meter through their atomics, which have no room for a reference to it, so
 //! it is a variable of the thread. Outside a run, and for what the engine itself does, it is off: nothing is charged.
 
@@ -67,7 +76,7 @@ pub(crate) struct Meter {
     next_event: u64,
     /// Which actor runs.
     current: Option<usize>,
-    /// The run ends: nothing is charged, and nothing waits.
+    /// The run ends: workers stop between two operations.
     ending: bool,
     pub(crate) traffic: Traffic,
 }
@@ -77,9 +86,6 @@ thread_local! {
     /// The way out of the coroutine that runs.
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
-
-/// What unwinds a worker that the end of a run finds in a loop.
-struct Ending;
 
 impl Meter {
     fn new(machine: &Machine, actors: usize, seed: u64) -> Self {
@@ -160,7 +166,7 @@ impl Meter {
 /// Calls `f` with the run's meter and the actor that runs, if there is one.
 fn charged<R>(f: impl FnOnce(&mut Meter, usize) -> R) -> Option<R> {
     METER.with_borrow_mut(|meter| {
-        let meter = meter.as_mut().filter(|meter| !meter.ending)?;
+        let meter = meter.as_mut()?;
         let actor = meter.current?;
         Some(f(meter, actor))
     })
@@ -203,13 +209,7 @@ pub(crate) fn spend_about(time: Picos) {
 }
 
 /// Spends one turn of a loop that waits for another worker.
-///
-/// # Panics
-/// Unwinds the worker if the run is ending, since nobody will come; the coroutine's entry catches it.
 pub(crate) fn spin() {
-    if is_ending() {
-        panic::resume_unwind(Box::new(Ending));
-    }
     if charged(|meter, actor| meter.clocks[actor] += meter.costs.spin).is_some() {
         give_way();
     }
@@ -258,7 +258,7 @@ pub(crate) fn now() -> Picos {
     charged(|meter, actor| meter.clocks[actor]).unwrap_or(0)
 }
 
-/// Returns whether the run is ending.
+/// Returns whether the run is ending: a worker stops, and does not sleep any more.
 pub(crate) fn is_ending() -> bool {
     METER.with_borrow(|meter| meter.as_ref().is_some_and(|meter| meter.ending))
 }
@@ -274,10 +274,7 @@ fn suspend() {
 /// Runs `body` on the coroutine that `yielder` leads out of. Returns the message of a panic in it.
 pub(crate) fn enter(yielder: &Yielder<(), ()>, body: impl FnOnce()) -> Result<(), String> {
     YIELDER.set(yielder);
-    panic::catch_unwind(panic::AssertUnwindSafe(body)).or_else(|panic| match panic.downcast::<Ending>() {
-        Ok(_) => Ok(()),
-        Err(panic) => Err(message(&*panic)),
-    })
+    panic::catch_unwind(panic::AssertUnwindSafe(body)).map_err(|panic| message(&*panic))
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -314,18 +311,22 @@ impl Installed {
         })
     }
 
-    /// Begins the end of the run: from now on nothing is charged, and nothing waits.
-    pub(crate) fn end(&self) {
-        self.with(|meter| meter.ending = true);
+    /// Begins the end of the run at `now`: of its `actors`, those that sleep wake. Returns the traffic until then.
+    pub(crate) fn end(&self, actors: impl Iterator<Item = usize>, now: Picos) -> Traffic {
+        self.with(|meter| {
+            meter.ending = true;
+            for actor in actors {
+                if meter.awaited[actor] == 0 {
+                    meter.schedule(actor, now);
+                }
+            }
+            meter.traffic
+        })
     }
 
     /// Turns the meter off while the engine itself works.
     pub(crate) fn pause(&self) {
         self.with(|meter| meter.current = None);
-    }
-
-    pub(crate) fn traffic(&self) -> Traffic {
-        self.with(|meter| meter.traffic)
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn work<P: Policy<Ticket>>(pool: &Pool<P>, id: WorkerId) {
 /// Brings what comes from outside the pool.
 pub(crate) fn arrive<P: Policy<Ticket>>(pool: &Pool<P>) {
     let mut cx = Cx::new(!pool.seed);
-    while !meter::is_ending() {
+    loop {
         let next = pool.world.borrow_mut().arrival();
         let Some((time, fiber)) = next else { return };
         if time > meter::now() {
@@ -206,7 +206,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         }
         meter::spend_about(machine.costs.switch);
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
-        while !meter::is_ending() {
+        loop {
             let action = self.pool.world.borrow_mut().next(fiber, meter::now());
             match action {
                 Action::Compute(time) => meter::run_for(machine.computing(self.id, time)),

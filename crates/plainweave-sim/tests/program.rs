@@ -72,6 +72,21 @@ fn random_machines_are_checked() {
     assert!(text(&checked.stdout).contains("30 random machines from seed 1000"));
 }
 
+/// In a process of its own each: the allocator ends it if memory is freed twice. Each of these runs once ended while a
+/// worker waited for its turn in `queue/mpmc`, and was unwound with its ticket in hand.
+#[test]
+fn a_run_ends_while_no_worker_is_inside_the_policy() {
+    let seed_1013 = sim(&["--check", "1", "--seed", "1013"]);
+    assert!(seed_1013.status.success(), "{}", text(&seed_1013.stderr));
+    for (policy, workload) in [("global-fifo", "churn"), ("global-fifo", "yield"), ("ot-fifo-sharded-5", "churn")] {
+        let flags = ["--policy", policy, "--workload", workload, "--workers", "8", "--size", "300", "--runs", "6"];
+        for idle in ["sleep", "spin"] {
+            let ended = sim(&[&flags[..], &["--idle", idle]].concat());
+            assert!(ended.status.success(), "{policy}, {workload}, {idle}: {}", text(&ended.stderr));
+        }
+    }
+}
+
 #[test]
 fn a_check_ends_in_time() {
     let checked = sim(&["--check", "10000000", "--seconds", "1"]);
