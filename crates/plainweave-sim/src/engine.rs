@@ -26,7 +26,7 @@ use crate::workload::{Action, Load, Step, Workload};
 /// Bytes of an actor's stack; only what is used is committed.
 const STACK: usize = 256 << 10;
 
-/// The longest latency that is told apart, in nanoseconds: an hour.
+/// The longest latency that the histogram distinguishes, in nanoseconds: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Everything that a run depends on.
@@ -93,7 +93,7 @@ impl World {
 
     /// Notes that a worker has taken a fiber from the policy.
     pub(crate) fn starts(&mut self, fiber: TaskId, worker: usize, now: Picos) {
-        self.checker.popped(fiber, now);
+        self.checker.popped(fiber, worker, now);
         self.runs += 1;
         // FNV-1a's step over what happened, where and when.
         for word in [fiber as u64, worker as u64, now] {
@@ -126,7 +126,9 @@ pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
         }
     }
     let choice = Choice::parse(&setup.policy)?;
-    let promises = Promises { conservation: choice.conservation(), bounded: choice.preset().bounded };
+    // Parameters may take back what the preset promises about waiting.
+    let bounded = choice.preset().bounded && !setup.policy.contains(':');
+    let promises = Promises { conservation: choice.conservation(), bounded };
     choice.visit(Run(setup, promises))
 }
 

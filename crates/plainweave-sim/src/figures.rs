@@ -23,7 +23,7 @@ pub struct Outcome {
     pub(crate) traffic: Traffic,
     /// How often workers slept.
     pub sleeps: u64,
-    /// The longest that a ready fiber waited while a worker slept, in nanoseconds.
+    /// The longest that a ready fiber waited while a worker slept and none searched, in nanoseconds.
     pub beside_sleeper: u64,
     /// The most fibers that started between a push and its pop.
     pub overtaken: u64,

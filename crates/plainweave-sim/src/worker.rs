@@ -66,7 +66,7 @@ impl<P: Policy<Ticket>> Pool<P> {
         let costs = &self.machine.costs;
         meter::spend_about(costs.signal);
         if self.beds[worker].replace(Bed::Signalled) == Bed::Occupied {
-            self.world.borrow_mut().checker.wakes();
+            self.world.borrow_mut().checker.wakes(worker);
             meter::wake(worker, meter::now() + costs.wake);
         }
     }
@@ -191,7 +191,9 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn run(&self, ticket: Ticket) {
         let (fiber, begin) = (ticket.id(), meter::now());
         self.resume(ticket);
-        if let Some(timeline) = &mut self.pool.world.borrow_mut().timeline {
+        let world = &mut *self.pool.world.borrow_mut();
+        world.checker.left(self.id);
+        if let Some(timeline) = &mut world.timeline {
             timeline.runs(self.id, fiber, begin, meter::now());
         }
     }
@@ -288,7 +290,7 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
             {
                 let world = &mut *self.pool.world.borrow_mut();
                 world.sleeps += 1;
-                world.checker.sleeps(meter::now());
+                world.checker.sleeps(self.id, meter::now());
             }
             let begin = meter::now();
             meter::sleep(None);
@@ -306,6 +308,7 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
     }
 
     fn run_found(&self, ticket: Ticket) {
+        self.pool.world.borrow_mut().checker.found(meter::now());
         self.run(ticket);
     }
 }

@@ -44,7 +44,6 @@ fn each_checker_finds_the_fault_that_is_planted_for_it() {
     let cases = [
         (Fault::Loses, "lost: "),
         (Fault::Repeats, "comes out of the policy twice"),
-        (Fault::Starves, "waiting is bounded, but"),
         (Fault::LetsSleep, "work is conserved, but"),
         (Fault::Spins, "livelock"),
         (Fault::Panics, "panics on purpose"),
@@ -52,9 +51,19 @@ fn each_checker_finds_the_fault_that_is_planted_for_it() {
     let setup = setup("fifo", 4, 15_000);
     simulate_fault(&setup, None).expect("without a fault there is nothing to find");
     for (fault, expected) in cases {
-        let found = simulate_fault(&setup, Some(fault)).expect_err("a fault");
+        let found = simulate_fault(&setup, Some(fault)).map(|outcome| outcome.digest).expect_err("a fault");
         assert!(found.contains(expected), "{fault:?}: {found}");
     }
+}
+
+/// The bound on waiting grows with what was ready before, so it takes an overload that lasts.
+#[test]
+fn a_fiber_that_starves_is_found() {
+    let load = load("open", 20_000).at_rate(200);
+    let setup = Setup { load, ..setup("fifo", 2, 1) };
+    simulate_fault(&setup, None).expect("without a fault there is nothing to find");
+    let found = simulate_fault(&setup, Some(Fault::Starves)).map(|outcome| outcome.digest).expect_err("a fault");
+    assert!(found.contains("waiting is bounded, but"), "{found}");
 }
 
 #[test]
@@ -164,7 +173,7 @@ fn slow_cores_take_twice_as_long() {
 #[test]
 fn machines_and_workloads_that_make_no_sense_are_refused() {
     for workers in [0, 257] {
-        let error = Machine::named("flat", workers).expect_err("not so many workers");
+        let error = Machine::named("flat", workers).expect_err("a number that is not allowed");
         assert!(error.contains("1 to 256"), "{error}");
     }
     assert!(Machine::named("toaster", 2).expect_err("no such machine").contains("epyc, flat, numa, hybrid"));

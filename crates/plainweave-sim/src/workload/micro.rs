@@ -19,7 +19,7 @@ pub(crate) enum Case {
     Cycle,
     /// 100 fibers a worker release a random one of as many semaphores and acquire it.
     Churn,
-    /// The same with one-seat spots: write to an array of one's own, take a seat, wake its occupant.
+    /// The same with spots for one fiber: write to an array of one's own, take a random spot, wake its occupant.
     Locality,
     /// One fiber, the leader, waits without yielding until all others have run; then another one leads.
     Transfer,
@@ -36,7 +36,7 @@ const PATIENCE: Picos = 2 * MILLI;
 /// The first line of the shared data, beyond those of fibers.
 const DATA: u64 = 1 << 40;
 
-/// What fibers wait for: a semaphore, or a seat.
+/// What fibers wait for: a semaphore, or a place for one fiber.
 #[derive(Clone, Debug, Default)]
 struct Spot {
     permits: u32,
@@ -106,8 +106,9 @@ impl Micro {
             let passed_on = std::mem::replace(&mut this.other, usize::MAX) == usize::MAX;
             return if passed_on { Action::End } else { Action::Wake(next) };
         }
-        let has_token = std::mem::replace(&mut this.kind, 1) == 1;
-        if !has_token && !(turn == 0 && fiber.is_multiple_of(RING)) {
+        let begins_with_token = turn == 0 && fiber.is_multiple_of(RING);
+        let was_given_token = std::mem::replace(&mut this.kind, 1) == 1;
+        if !(begins_with_token || was_given_token) {
             return Action::Wait;
         }
         this.kind = 0;
@@ -150,7 +151,7 @@ impl Micro {
         }
     }
 
-    /// Writes to an array of its own, then takes a random seat and wakes the fiber that sat there.
+    /// Writes to an array of its own, then takes a random spot and wakes the fiber that waits there.
     fn locality(&mut self, fiber: TaskId, turn: u64, fibers: &mut Fibers) -> Action {
         let this = fibers.get(fiber);
         match turn % 4 {

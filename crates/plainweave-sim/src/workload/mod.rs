@@ -87,7 +87,12 @@ pub(crate) const LOADS: &[Row] = &[
     ("yield", Kind::Micro(Case::Yield), 100_000, "100 fibers a worker yield (CFA thesis, as those below)"),
     ("cycle", Kind::Micro(Case::Cycle), 100_000, "rings of five fibers, 20 a worker, pass tokens on"),
     ("churn", Kind::Micro(Case::Churn), 100_000, "100 fibers a worker release and acquire random semaphores"),
-    ("locality", Kind::Micro(Case::Locality), 100_000, "100 fibers a worker write to their data and swap seats"),
+    (
+        "locality",
+        Kind::Micro(Case::Locality),
+        100_000,
+        "100 fibers a worker write to their data and take each other's places",
+    ),
     (
         "transfer",
         Kind::Micro(Case::Transfer),
