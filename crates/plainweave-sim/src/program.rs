@@ -61,7 +61,8 @@ struct Flags {
     #[arg(long, value_name = "HOW")]
     idle: Option<Idle>,
 
-    /// Decides all draws: a run with the same flags and the same sources is the same run [default: 1]
+    /// Decides all draws: a run with the same flags and the same sources is the same run; any number below 2^64
+    /// [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -81,8 +82,10 @@ struct Flags {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     svg: Option<PathBuf>,
 
-    /// Check N random small machines with random policies instead, from the seed on
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
+          conflicts_with_all = ["policy", "workers", "workload", "size", "rate", "machine", "cost", "idle", "runs",
+                                "csv"])]
     check: Option<u64>,
 
     /// With --check: end after so long, however many machines are left, 1 to 86,400

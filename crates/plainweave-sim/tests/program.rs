@@ -44,12 +44,15 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
         (&["--size", "0"], "1 to 20000000"),
         (&["--cost", "group=x"], "no number"),
+        (&["--cost", "group=1e7"], "the cost 'group' is 10000000: 0 to 1000000 nanoseconds"),
+        (&["--check", "0"], "1..=10000000"),
+        (&["--check", "1", "--policy", "fifo"], "'--check <N>' cannot be used with '--policy <POLICY>'"),
         (&["--cost", "jitter=101"], "0 to 100 percent"),
         (&["--workload", "parcels"], "there are: packets"),
         (&["--machine", "toaster"], "there are: epyc, flat"),
@@ -156,7 +159,7 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("policies = [\n \"fifo\",\n \"best\"]\n", "line 3: no scheduling policy is called 'best'"),
         ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
         ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
-        ("[costs]\ngroup = -1\n", "line 2: the cost 'group' is -1: 0 to 1000000000 nanoseconds are allowed"),
+        ("[costs]\ngroup = -1\n", "line 2: the cost 'group' is -1: 0 to 1000000 nanoseconds are allowed"),
         ("[costs]\nsocks = 1\n", "line 2: no cost is called 'socks'"),
         ("seed = 1\nworkrs = [2]\n", "line 2"),
         ("seed = 1\nruns = \"many\"\n", "line 2"),
