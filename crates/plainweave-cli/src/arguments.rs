@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, cache, load, policies, web};
+use crate::{bench, cache, load, policies, sim, web};
 
 /// Servers on user-level threads.
 #[derive(Debug, Parser)]
@@ -19,4 +19,5 @@ pub(crate) enum Command {
     Load(load::Flags),
     Policies(policies::Flags),
     Bench(bench::Flags),
+    Sim(sim::Flags),
 }

@@ -1,14 +1,8 @@
-//! `plainweave bench ...`: hands its arguments to the program `plainweave-bench`, which operators need not have.
-//!
-//! In the sources it is built first, so that what is measured is what is there. Cargo does nothing if it is up to date.
+//! `plainweave bench ...`: hands its arguments to the program `plainweave-bench`.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, anyhow, ensure};
+use crate::beside::become_program;
 
 /// Run the benchmarks (needs the program plainweave-bench, which is built first in the sources)
 #[derive(Debug, clap::Args)]
@@ -19,59 +13,7 @@ pub(crate) struct Flags {
     args: Vec<OsString>,
 }
 
-const PACKAGE: &str = "plainweave-bench";
-
-/// Becomes `plainweave-bench`: the one beside this program, else the one in PATH.
+/// Becomes `plainweave-bench`.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
-    if let Some(build) = Build::around(&own) {
-        build.run()?;
-    }
-    let beside = own.with_file_name(PACKAGE);
-    let program = if beside.exists() { beside } else { PACKAGE.into() };
-    let error = Command::new(&program).args(&flags.args).exec();
-    Err(match error.kind() {
-        ErrorKind::NotFound => anyhow!(
-            "{PACKAGE} is neither beside this program nor in PATH; install it from the sources with \
-             cargo install --path crates/{PACKAGE}"
-        ),
-        _ => anyhow::Error::new(error).context(format!("cannot run {}", program.display())),
-    })
-}
-
-/// A build of the sources that this program comes from.
-struct Build {
-    manifest: PathBuf,
-    target: PathBuf,
-    profile: String,
-}
-
-impl Build {
-    /// Returns the build whose result a program is; `None`: it has been installed, or its sources are gone.
-    fn around(program: &Path) -> Option<Self> {
-        let folder = program.parent()?;
-        let target = folder.parent().filter(|target| target.join("CACHEDIR.TAG").exists())?;
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
-        sources.join("crates").join(PACKAGE).join("Cargo.toml").exists().then(|| {
-            let profile = match folder.file_name().and_then(|name| name.to_str()) {
-                None | Some("debug") => "dev",
-                Some(name) => name,
-            };
-            Self { manifest: sources.join("Cargo.toml"), target: target.to_owned(), profile: profile.to_owned() }
-        })
-    }
-
-    fn run(&self) -> anyhow::Result<()> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(&cargo);
-        command.args(["build", "--package", PACKAGE, "--profile", &self.profile]);
-        command.arg("--manifest-path").arg(&self.manifest).arg("--target-dir").arg(&self.target);
-        match command.status() {
-            Ok(status) => ensure!(status.success(), "{PACKAGE} could not be built: see above"),
-            // A machine to measure on need not have it: there is what was copied there.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(anyhow::Error::new(error).context(format!("cannot run {}", cargo.display()))),
-        }
-        Ok(())
-    }
+    become_program("plainweave-bench", &flags.args)
 }

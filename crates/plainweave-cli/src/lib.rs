@@ -8,6 +8,7 @@ mod arguments;
 mod bench;
 mod bench_block;
 mod bench_flags;
+mod beside;
 pub mod cache;
 mod console;
 mod engine;
@@ -18,6 +19,7 @@ mod memory_limit;
 mod mode;
 mod policies;
 mod signals;
+mod sim;
 mod stalls;
 mod status;
 mod trace_file;
@@ -40,6 +42,7 @@ pub fn main() -> ExitCode {
         Command::Load(flags) => return load::run(&flags),
         Command::Policies(flags) => policies::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
+        Command::Sim(flags) => sim::run(&flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,8 +25,12 @@ fn script(path: &Path, text: &str) {
 }
 
 fn bench(program: &Path, cargo: &Path) -> (Option<i32>, String, String) {
+    beside(program, cargo, &["bench", "micro", "--quick"])
+}
+
+fn beside(program: &Path, cargo: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program);
-    command.args(["bench", "micro", "--quick"]).env("CARGO", cargo).env("PATH", "/usr/bin:/bin");
+    command.args(args).env("CARGO", cargo).env("PATH", "/usr/bin:/bin");
     let output = child::output(&mut command).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -48,6 +52,10 @@ fn the_program_that_measures_is_found_or_built() {
     script(&place.join("bin/plainweave-bench"), "echo \"measures: $*\"");
     let (code, out, error) = bench(&installed, &cargo);
     assert_eq!((code, out.as_str()), (Some(0), "measures: micro --quick\n"), "{error}");
+    // The simulator is found in the same way; its flags are its own.
+    script(&place.join("bin/plainweave-sim"), "echo \"simulates: $*\"");
+    let (code, out, error) = beside(&installed, &cargo, &["sim", "--workers", "2", "--help"]);
+    assert_eq!((code, out.as_str()), (Some(0), "simulates: --workers 2 --help\n"), "{error}");
 
     // In the sources: it is built by the same profile, into the same folder.
     for (folder, profile) in [("debug", "dev"), ("release", "release")] {

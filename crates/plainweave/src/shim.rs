@@ -1,4 +1,6 @@
-//! The single source of atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model.
+//! The single source of atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model. (The crate
+//! `plainweave-sim` compiles `queue`, `policy` and a part of `sched` once more, with a shim of its own: simulated
+//! time.)
 //!
 //! Lock-free modules (`queue/*`, `atomics/*`) import from here and from nowhere else, so that the file that runs is the
 //! file that was checked. Under `--cfg loom` every access goes through loom's scheduler; capacities shrink there
@@ -9,6 +11,7 @@ mod imp {
     use rustix::fs::Timespec;
     use rustix::thread::futex;
 
+    pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::compiler_fence;
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
@@ -57,6 +60,7 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
+    pub(crate) use std::hint::spin_loop;
 
     /// Has no effect in a model, so code that relies on it needs another way there.
     pub(crate) fn compiler_fence(_: atomic::Ordering) {}

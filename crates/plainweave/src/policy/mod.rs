@@ -53,7 +53,7 @@ pub use pinned::Pinned;
 pub use placement::Load;
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
-pub use registry::{Choice, Family, PRESETS, Preset, Visitor};
+pub use registry::{Choice, Conservation, Family, PRESETS, Preset, Visitor};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
 pub use tiers::{Tiers, TiersLocal, TiersParams};
@@ -92,14 +92,35 @@ pub const PRIORITY: u8 = 128;
 /// The weight of a task that was given none.
 pub const WEIGHT: u32 = 100;
 
+/// How far apart two workers are: the nearest level that both are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Distance {
+    /// It is the same worker.
+    Same,
+    /// They share a core.
+    Core,
+    /// They share a last-level cache.
+    Group,
+    /// They share a socket.
+    Socket,
+    /// They are on different sockets.
+    Machine,
+}
+
 /// The machine as a policy sees it.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Workers in the pool, at least one; spare ones do not count.
     pub workers: usize,
-    /// Workers that share a last-level cache, at least one: workers 0 to `group - 1` are the first group, and so on.
-    /// Workers are not pinned to processors, so this is what the machine has, not what the kernel must keep to.
+    /// Workers that share a core, at least one: workers 0 to `core - 1` are on the first, and so on.
+    ///
+    /// Here and below: workers are not pinned to processors, so this is what the machine has, not what the kernel must
+    /// keep to.
+    pub core: usize,
+    /// Workers that share a last-level cache, a multiple of `core`.
     pub group: usize,
+    /// Workers that share a socket, a multiple of `group`.
+    pub socket: usize,
     /// Whether spare workers may come and go: threads that pop by [`Policy::pop_spare`].
     pub spares: bool,
 }
@@ -108,7 +129,21 @@ impl Topology {
     /// `workers` workers behind one cache.
     #[must_use]
     pub fn flat(workers: usize) -> Self {
-        Self { workers, group: workers.max(1), spares: false }
+        let all = workers.max(1);
+        Self { workers, core: 1, group: all, socket: all, spares: false }
+    }
+
+    /// Returns how far apart two workers are.
+    #[must_use]
+    pub fn distance(&self, a: WorkerId, b: WorkerId) -> Distance {
+        let share = |level: usize| a / level == b / level;
+        match () {
+            () if a == b => Distance::Same,
+            () if share(self.core) => Distance::Core,
+            () if share(self.group) => Distance::Group,
+            () if share(self.socket) => Distance::Socket,
+            () => Distance::Machine,
+        }
     }
 
     /// Whether there is one worker and never another, so that nobody but it pops.

@@ -194,6 +194,17 @@ pub struct Choice {
     family: Family,
 }
 
+/// Whether workers may sleep beside tasks that they could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conservation {
+    /// Never: a search finds whatever any worker may take.
+    Always,
+    /// After a search in vain: that one passes some workers over, the next one looks everywhere.
+    AfterSearches,
+    /// They may: some tasks wait for one worker, however idle the others are.
+    Never,
+}
+
 /// Code that needs the type that belongs to a [`Choice`].
 pub trait Visitor<T: Task> {
     /// What [`Choice::visit`] returns.
@@ -263,6 +274,18 @@ impl Choice {
     #[must_use]
     pub fn family(&self) -> &Family {
         &self.family
+    }
+
+    /// Returns what it promises about ready tasks that wait beside a worker without work. The simulator holds it to
+    /// that.
+    #[must_use]
+    pub fn conservation(&self) -> Conservation {
+        match &self.family {
+            Family::Local(_) => Conservation::Never,
+            Family::Stealing(params) if params.slot.in_a_row > 0 && !params.slot.stealable => Conservation::Never,
+            Family::Stealing(params) => params.conservation(),
+            _ => Conservation::Always,
+        }
     }
 
     /// Returns why it is for experiments only, if it is.

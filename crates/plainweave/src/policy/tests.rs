@@ -336,7 +336,7 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
 /// Runs workers that each spawn tasks, which yield once; `idle` is what a worker does that finds nothing.
 fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&P, WorkerId, &AtomicUsize) + Sync) {
     const WORKERS: usize = 4;
-    let policy = P::new(params, &Topology { workers: WORKERS, group: 2, spares: false });
+    let policy = P::new(params, &Topology { group: 2, ..Topology::flat(WORKERS) });
     let runs: Vec<_> = (0..WORKERS * each).map(|_| AtomicUsize::new(0)).collect();
     let (left, start) = (AtomicUsize::new(WORKERS * each), Barrier::new(WORKERS));
     let work = |w: usize| {

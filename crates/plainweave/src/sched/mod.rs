@@ -40,7 +40,7 @@
 //! | question | file |
 //! |---|---|
 //! | a worker's loop, and how often it looks at its driver and inbox | [`worker`], [`mailbox`] |
-//! | when a worker searches and sleeps; the proof | [`sleep`]; [`sleepers`](crate::atomics::sleepers) |
+//! | when a worker searches and sleeps; the proof | [`idle`], [`sleep`]; [`sleepers`](crate::atomics::sleepers) |
 //! | driver, timers and idle connections of a worker; the watchdog's way to them | [`worker_io`], [`worker_shared`] |
 //! | one blocking system call | [`io_call`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |
@@ -55,6 +55,7 @@ pub(crate) mod closure;
 mod counts;
 mod end;
 pub(crate) mod event;
+mod idle;
 pub(crate) mod idle_conn;
 pub(crate) mod inspect;
 pub(crate) mod io_call;

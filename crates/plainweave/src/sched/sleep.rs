@@ -1,5 +1,6 @@
-//! How a worker falls asleep and how others wake it. The protocol, its fences and its proof are in `atomics/sleepers`;
-//! this file holds the worker's side of it: the queues of the "last look", and the threads that signal.
+//! How a worker falls asleep and how others wake it: the worker's side. What is decided, and in which order, is in
+//! [`super::idle`]; the protocol, its fences and its proof are in `atomics/sleepers`. This file has the queues of the
+//! "last look", and the threads that signal.
 //!
 //! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
 //!    workers search already. 2. It announces its sleep and takes its **last look**: grants (it marks their queue, so
@@ -11,12 +12,15 @@
 //! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`) asks `Sleepers` which
 //! worker, if any, it must signal.
 
+use std::cell::Cell;
+
+use super::idle::{self, Idler};
 use super::pool::{PoolShared, bump};
 use super::worker::Worker;
-use crate::atomics::sleepers::Slept;
+use crate::atomics::sleepers::Sleepers;
 use crate::fiber::FiberTask;
 use crate::io::driver::Wait;
-use crate::policy::{Effort, Policy, Wake};
+use crate::policy::{Effort, Policy, Wake, WorkerId};
 
 impl PoolShared {
     /// Wakes the worker that a policy's push asks for.
@@ -28,65 +32,94 @@ impl PoolShared {
     }
 
     fn wake_worker(&self, wake: Wake) {
-        match wake {
-            Wake::None => {}
-            Wake::Any => {
-                if let Some(worker) = self.sleepers.wake_any() {
-                    self.workers[worker].signal();
-                }
-            }
-            Wake::Worker(worker) if worker < self.workers.len() => {
-                if self.sleepers.wake_worker(worker) {
-                    self.workers[worker].signal();
-                }
-            }
-            // There is no such worker: the policy is wrong.
-            Wake::Worker(_) => self.wake_worker(Wake::Any),
+        if let Some(worker) = idle::chosen(&self.sleepers, self.workers.len(), wake) {
+            self.workers[worker].signal();
         }
+    }
+}
+
+impl<P: Policy<FiberTask>> Idler for Worker<P> {
+    type Task = FiberTask;
+
+    fn id(&self) -> WorkerId {
+        self.ctx.id()
+    }
+
+    fn regular(&self) -> usize {
+        self.ctx.pool().regular()
+    }
+
+    fn sleepers(&self) -> &Sleepers {
+        &self.ctx.pool().sleepers
+    }
+
+    fn searching(&self) -> &Cell<bool> {
+        &self.searching
+    }
+
+    fn has_mail(&self) -> bool {
+        Worker::has_mail(self)
+    }
+
+    fn read_mail(&self) {
+        Worker::read_mail(self);
+    }
+
+    fn pop(&self, effort: Effort) -> Option<FiberTask> {
+        self.policy.pop(effort)
+    }
+
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        self.policy.maybe_ready(worker)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        self.ctx.pool().outside.maybe_ready_spare()
+    }
+
+    fn last_look(&self) -> bool {
+        let work = !self.mailbox.grants.doze() || Worker::has_mail(self) || self.policy.maybe_ready(self.ctx.id());
+        // A turn may have swallowed the signal for what its worker had looked at before.
+        work || self.ctx.pool().is_stopping() || !self.is_active() || self.close_if_requested()
+    }
+
+    fn rouse(&self) {
+        self.mailbox.grants.rouse();
+        self.ctx.pool().watchdog_bell.notice();
+    }
+
+    fn rest(&self, awake: impl FnOnce()) {
+        let ctx = &self.ctx;
+        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
+        self.publish_counts(self.stride.get() - self.budget.get());
+        self.budget.set(self.stride.get());
+        self.sleep(next.map_or(Wait::Forever, Wait::Until), awake);
+        self.last_turn.set(ctx.last_reading());
+    }
+
+    fn wake_another(&self) {
+        self.ctx.pool().act_on(Wake::Any);
+    }
+
+    fn run_found(&self, task: FiberTask) {
+        self.extra.set(self.extra.get() + 1);
+        self.resume(task);
     }
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
     /// Searches for work elsewhere, and sleeps if there is none.
     pub(super) fn idle(&self) {
-        let (ctx, pool) = (&self.ctx, self.ctx.pool());
-        ctx.leave_fibers();
+        self.ctx.leave_fibers();
         self.extra.set(self.extra.get() - 1);
         self.mailbox.ran_dry();
-        ctx.set_dry(true);
-        if self.has_mail() {
-            return self.read_mail();
-        }
-        let mut searching = self.searching.take();
-        if pool.regular() > 1 {
-            searching = searching || pool.sleepers.begin_search();
-            if searching && let Some(task) = self.policy.pop(Effort::Search) {
-                return self.found(task);
-            }
-        }
-        pool.sleepers.begin_sleep(ctx.id(), searching);
-        let work = !self.mailbox.grants.doze() || self.has_mail() || self.policy.maybe_ready(ctx.id());
-        // A turn may have swallowed the signal for what its worker had looked at before.
-        if work || pool.is_stopping() || !self.is_active() || self.close_if_requested() {
-            pool.sleepers.cancel_sleep(ctx.id());
-            self.mailbox.grants.rouse();
-            pool.watchdog_bell.notice();
-            self.searching.set(true);
-            // The task may be in another thief's hands: let it finish.
-            std::hint::spin_loop();
-            self.settle();
-            return;
-        }
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
-        self.publish_counts(self.stride.get() - self.budget.get());
-        self.budget.set(self.stride.get());
-        self.sleep(next.map_or(Wait::Forever, Wait::Until), || {
-            self.searching.set(pool.sleepers.end_sleep(ctx.id()) == Slept::Woken);
-            self.mailbox.grants.rouse();
-            pool.watchdog_bell.notice();
-        });
-        self.last_turn.set(ctx.last_reading());
-        self.settle();
+        self.ctx.set_dry(true);
+        idle::idle(self);
+    }
+
+    /// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
+    pub(super) fn found(&self, task: FiberTask) {
+        idle::found(self, task);
     }
 
     /// Sleeps in the driver as `wait` says, then calls `awake`, and counts the time.
@@ -100,39 +133,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
             awake();
         });
         idle.end(self.ctx.last_reading());
-    }
-
-    /// Ends the search after a last look or a sleep if the worker's own queues have something.
-    fn settle(&self) {
-        if !self.searching.get() {
-            return;
-        }
-        if self.has_mail() {
-            self.read_mail();
-        }
-        if let Some(task) = self.policy.pop(Effort::Quick) {
-            self.searching.set(false);
-            self.found(task);
-        }
-    }
-
-    /// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
-    pub(super) fn found(&self, task: FiberTask) {
-        let pool = self.ctx.pool();
-        self.extra.set(self.extra.get() + 1);
-        if pool.sleepers.end_search() && (self.policy.maybe_ready(self.ctx.id()) || self.others_see_work()) {
-            pool.act_on(Wake::Any);
-        }
-        self.resume(task);
-    }
-
-    /// Returns whether others would find a task, in this worker's own queue too: pushes during its search woke nobody.
-    fn others_see_work(&self) -> bool {
-        let pool = self.ctx.pool();
-        match pool.regular() {
-            1 => pool.outside.maybe_ready_spare(),
-            regular => self.policy.maybe_ready((self.ctx.id() + 1) % regular),
-        }
     }
 }
 

@@ -4,6 +4,8 @@
 pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave-bench/src/files/ring.rs",
     "crates/plainweave-bench/src/mode.rs",
+    "crates/plainweave-sim/src/allocator.rs",
+    "crates/plainweave-sim/src/meter.rs",
     "crates/plainweave-cli/src/engine.rs",
     "crates/plainweave-cli/src/cache/store/segment.rs",
     "crates/plainweave/src/fiber/blocks.rs",

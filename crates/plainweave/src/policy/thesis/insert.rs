@@ -20,6 +20,7 @@ use crossbeam_utils::CachePadded;
 use crate::policy::{Cx, Wake};
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
+use crate::shim::spin_loop;
 
 /// Attempts before a spawner gives up on workers that are out: longer than waking one takes.
 const PATIENCE: u32 = 1 << 14;
@@ -73,7 +74,7 @@ impl Inserts {
         self.spinning.fetch_add(1, Relaxed);
         let mut hopeless = 0;
         let done = loop {
-            std::hint::spin_loop();
+            spin_loop();
             cx.counts.insert_retries += 1;
             task = match attempt(task) {
                 Ok(wake) => break Ok(wake),

@@ -4,8 +4,8 @@ use super::order::Ends;
 use super::overflow::WhenFull;
 use super::victim::{Amount, Victim};
 use super::{SlotFor, SlotParams};
-use crate::policy::WorkStealingParams;
 use crate::policy::settings::{Key, Settings, key, number, with, word};
+use crate::policy::{Conservation, WorkStealingParams};
 
 /// Where tasks go that yield and do not ask for a place themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +134,13 @@ impl Settings for StealingParams {
 }
 
 impl StealingParams {
+    /// Returns what a search may pass over.
+    pub(in crate::policy) fn conservation(&self) -> Conservation {
+        let looks_everywhere = matches!(self.victim, Victim::Uniform | Victim::Group);
+        let passes_over = matches!(self.amount, Amount::PassOver { .. });
+        if looks_everywhere && !passes_over { Conservation::Always } else { Conservation::AfterSearches }
+    }
+
     /// Returns whether a bounded ring does what they say; else it takes a [`Deque`](super::Deque).
     pub(in crate::policy) fn fits_ring(&self) -> bool {
         let bounded = !matches!(self.full, WhenFull::Grow | WhenFull::Horizontal);

@@ -17,7 +17,7 @@ use super::order::Order;
 use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
 use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
-use crate::shim::Mutex;
+use crate::shim::{Mutex, spin_loop};
 
 /// Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
 /// that has none steals from others.
@@ -98,7 +98,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     #[cold]
     fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T, why: Ready) -> Wake {
         for _ in 0..self.params.spin {
-            std::hint::spin_loop();
+            spin_loop();
             cx.counts.insert_retries += 1;
             task = match local.order.push(task, Ready::Yielded) {
                 Ok(wake) => return wake,

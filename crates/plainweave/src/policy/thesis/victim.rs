@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn each_rule_looks_where_it_says() {
-        let eight = Topology { workers: 8, group: 4, spares: false };
+        let eight = Topology { group: 4, ..Topology::flat(8) };
         let sorted = |mut v: Vec<_>| {
             v.sort_unstable();
             v

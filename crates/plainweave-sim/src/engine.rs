@@ -1,0 +1,242 @@
+//! One run: actors on coroutines, resumed in the order of simulated time.
+//!
+//! Actors are the workers, and after them one thread outside the pool, which brings what arrives. The engine takes the
+//! earliest event, resumes its actor until that gives way, and looks whether everything is done. It knows no policy and
+//! no costs.
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+use hdrhistogram::Histogram;
+
+use crate::check::{Checker, Promises};
+use crate::costs::{NANO, Picos};
+use crate::figures::Outcome;
+use crate::machine::Machine;
+use crate::meter::{self, Installed, Traffic};
+use crate::policy::{Choice, Policy, Visitor};
+use crate::task::{Fibers, TaskId, Ticket};
+use crate::timeline::Timeline;
+use crate::worker::{self, Pool};
+use crate::workload::{Action, Load, Step, Workload};
+
+/// Bytes of an actor's stack; only what is used is committed.
+const STACK: usize = 256 << 10;
+
+/// The longest latency that the histogram distinguishes, in nanoseconds: an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The policy, as text: `NAME` or `NAME:param=value,...`.
+    pub policy: String,
+    /// The machine.
+    pub machine: Machine,
+    /// What its fibers do.
+    pub load: Load,
+    /// What decides all draws.
+    pub seed: u64,
+    /// Whether the outcome has a timeline.
+    pub record: bool,
+}
+
+/// What the actors of a run share beside the pool.
+pub(crate) struct World {
+    pub(crate) fibers: Fibers,
+    pub(crate) checker: Checker,
+    pub(crate) runs: u64,
+    pub(crate) sleeps: u64,
+    /// What each worker does when, if that is recorded.
+    pub(crate) timeline: Option<Timeline>,
+    /// Nothing more comes from outside.
+    pub(crate) all_arrived: bool,
+    workload: Box<dyn Workload>,
+    latency: Histogram<u64>,
+    digest: u64,
+    /// When the last fiber ended.
+    ended: Picos,
+}
+
+impl World {
+    fn new(workload: Box<dyn Workload>, promises: Promises, workers: usize) -> Self {
+        Self {
+            fibers: Fibers::default(),
+            checker: Checker::new(promises, workers),
+            runs: 0,
+            sleeps: 0,
+            timeline: None,
+            all_arrived: false,
+            workload,
+            latency: Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order"),
+            digest: 0,
+            ended: 0,
+        }
+    }
+
+    /// Returns what a fiber does next.
+    pub(crate) fn next(&mut self, fiber: TaskId, now: Picos) -> Action {
+        let latency = &mut self.latency;
+        let mut record = |time: Picos| latency.saturating_record(time / NANO);
+        self.workload.next(fiber, &mut Step { now, fibers: &mut self.fibers, latency: &mut record })
+    }
+
+    /// Returns the next fiber that comes from outside, and when.
+    pub(crate) fn arrival(&mut self) -> Option<(Picos, TaskId)> {
+        let next = self.workload.arrival(&mut self.fibers);
+        self.all_arrived = next.is_none();
+        next
+    }
+
+    /// Notes that a worker has taken a fiber from the policy.
+    pub(crate) fn starts(&mut self, fiber: TaskId, worker: usize, now: Picos) {
+        self.checker.popped(fiber, worker, now);
+        self.runs += 1;
+        // FNV-1a's step over what happened, where and when.
+        for word in [fiber as u64, worker as u64, now] {
+            self.digest = (self.digest ^ word).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+
+    /// Notes that a fiber has ended.
+    pub(crate) fn ends(&mut self, fiber: TaskId, now: Picos) {
+        self.fibers.end(fiber);
+        self.ended = self.ended.max(now);
+    }
+
+    fn is_done(&self) -> bool {
+        self.all_arrived && self.fibers.live() == 0
+    }
+}
+
+/// Carries out one run.
+///
+/// # Errors
+/// The policy's text is wrong, or a checker has found something: a message. A run that is repeated with the same setup
+/// ends the same way.
+pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
+    struct Run<'a>(&'a Setup, Promises);
+    impl Visitor<Ticket> for Run<'_> {
+        type Output = Result<Outcome, String>;
+        fn visit<P: Policy<Ticket>>(self, params: P::Params) -> Self::Output {
+            run::<P>(self.0, self.1, params)
+        }
+    }
+    let choice = Choice::parse(&setup.policy)?;
+    // Parameters may take back what the preset promises about waiting.
+    let bounded = choice.preset().bounded && !setup.policy.contains(':');
+    let promises = Promises { conservation: choice.conservation(), bounded };
+    choice.visit(Run(setup, promises))
+}
+
+/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped, and so is the pool,
+/// which it shares: a coroutine's `Drop` would unwind it out of the policy (`meter` says why that is not sound).
+pub(crate) struct Actor(Option<Coroutine<(), (), Result<(), String>>>);
+
+impl Actor {
+    fn new(body: impl FnOnce() + 'static) -> Result<Self, String> {
+        let stack = DefaultStack::new(STACK).map_err(|error| format!("no stack for a simulated worker: {error}"))?;
+        Ok(Self(Some(Coroutine::with_stack(stack, move |yielder, ()| meter::enter(yielder, body)))))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(Coroutine::done)
+    }
+
+    /// Lets it go on until it gives way. Returns the message of a panic that has ended it.
+    fn resume(&mut self) -> Option<String> {
+        let coroutine = self.0.as_mut().filter(|coroutine| !coroutine.done())?;
+        match coroutine.resume(()) {
+            CoroutineResult::Return(Err(message)) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        if let Some(coroutine) = self.0.take_if(|coroutine| coroutine.started() && !coroutine.done()) {
+            mem::forget(coroutine);
+        }
+    }
+}
+
+/// Carries out a run with a policy of any type.
+pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
+    let workers = setup.machine.workers();
+    let mut world = World::new(setup.load.build(workers, setup.seed), promises, workers);
+    world.timeline = setup.record.then(Timeline::default);
+    let pool = Rc::new(Pool::<P>::new(setup, params, RefCell::new(world)));
+    let mut actors = Vec::with_capacity(workers + 1);
+    for id in 0..workers {
+        let pool = pool.clone();
+        actors.push(Actor::new(move || worker::work(&pool, id))?);
+    }
+    let outside = pool.clone();
+    actors.push(Actor::new(move || worker::arrive(&outside))?);
+    let meter = Installed::new(&setup.machine, actors.len(), setup.seed);
+    let traffic = drive(&pool, &meter, &mut actors);
+    let mut world = pool.world.borrow_mut();
+    if let Some(violation) = world.checker.violation() {
+        // An actor that the policy's panic has ended is not leaked, but the policy may be in any state.
+        mem::forget(pool.clone());
+        return Err(violation.to_owned());
+    }
+    Ok(Outcome {
+        nanos: world.ended / NANO,
+        operations: world.workload.operations(),
+        runs: world.runs,
+        latency: world.latency.clone(),
+        counts: pool.counts.get(),
+        traffic,
+        sleeps: world.sleeps,
+        beside_sleeper: world.checker.longest_beside_sleeper / NANO,
+        overtaken: world.checker.most_overtaken,
+        digest: world.digest,
+        timeline: world.timeline.take(),
+    })
+}
+
+/// Resumes actors until everything is done, then until each has stopped. Returns the traffic until everything was done.
+/// Once a checker objects, no actor goes on.
+fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Actor]) -> Traffic {
+    advance(pool, meter, actors, World::is_done);
+    let mut world = pool.world.borrow_mut();
+    let live = world.fibers.live();
+    if world.checker.violation().is_none() {
+        world.checker.stuck(live);
+    }
+    let ended = world.ended;
+    drop(world);
+    let traffic = meter.end((0..actors.len()).filter(|actor| !actors[*actor].has_ended()), ended);
+    if pool.world.borrow().checker.violation().is_none() {
+        advance(pool, meter, actors, |_| false);
+        if !actors.iter().all(Actor::has_ended) {
+            pool.world.borrow_mut().checker.endless();
+        }
+    }
+    traffic
+}
+
+/// Resumes actors in the order of time until `is_done`, until a checker objects, or until nothing can happen any more.
+fn advance<P: Policy<Ticket>>(
+    pool: &Pool<P>,
+    meter: &Installed,
+    actors: &mut [Actor],
+    is_done: impl Fn(&World) -> bool,
+) {
+    while let Some((actor, now)) = meter.next() {
+        let panic = actors[actor].resume();
+        meter.pause();
+        let world = &mut *pool.world.borrow_mut();
+        if let Some(message) = panic {
+            world.checker.panicked(&message);
+        }
+        if !world.checker.event(now) || is_done(world) {
+            break;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Plainweave's scheduling policies on simulated machines of 1 to 256 workers. `docs/simulator.md` says what for, what
+//! the cost model is, and what its figures claim.
+//!
+//! The policies, their queues and the sleepers' protocol are not models: they are the runtime's own files, compiled a
+//! second time against the metered atomics of `shim`. So are the decisions of a worker without work, `sched/idle`.
+//!
+//! | question | file |
+//! |---|---|
+//! | how simulated time passes; which worker goes on next | `meter`, `engine` |
+//! | what a cache line costs | `lines`; the constants are in `costs`, machines in `machine` |
+//! | a worker's loop | `worker` |
+//! | a fiber; what it does | `task`; `workload` |
+//! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
+//! | a run as a timeline; throughput as a plot | `timeline`; `plot` |
+//! | the program; scenario files | `program`, `scenario` |
+
+mod allocator;
+mod check;
+mod costs;
+mod engine;
+mod faulty;
+mod figures;
+mod lines;
+mod machine;
+mod meter;
+mod plot;
+mod prefetch;
+mod program;
+mod scenario;
+mod shim;
+mod task;
+mod timeline;
+mod trial;
+mod worker;
+mod workload;
+
+// The runtime's own files. What of them only the runtime uses is idle here.
+mod atomics;
+#[path = "../../plainweave/src/sched/idle.rs"]
+mod idle;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "the runtime uses more of it")]
+#[path = "../../plainweave/src/policy/mod.rs"]
+mod policy;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "the runtime uses more of it")]
+#[path = "../../plainweave/src/queue/mod.rs"]
+mod queue;
+
+pub use allocator::WholeLines;
+pub use engine::{Setup, simulate};
+pub use faulty::{Fault, simulate_fault};
+pub use figures::Outcome;
+pub use machine::Machine;
+pub use program::main;
+pub use timeline::Timeline;
+pub use trial::Trial;
+pub use workload::Load;

@@ -1,0 +1,337 @@
+//! Where simulated workers meet simulated time: every shared word that they touch, every turn of a loop that spins, and
+//! every sleep comes through here.
+//!
+//! **How a run goes.** Each worker is a coroutine with a clock of its own. A queue of events says which worker goes on
+//! when; the engine always resumes the one with the earliest time. A worker that is ahead of that queue gives way
+//! before it touches a line that it does not have, so transfers of lines happen in the order of simulated time, and two
+//! workers that race for a word do so in an order that the machine could have shown. Between such points it runs on
+//! without a switch: words in its own cache concern nobody else.
+//!
+//! **How exact.** A worker runs at most [`SKEW`] ahead on its own lines. What another worker writes in that span it may
+//! see late by as much, which is less than one transfer between caches.
+//!
+//! **How a run ends.** Never by unwinding a worker out of the policy, whose code expects to unwind only where it panics
+//! itself. A pop that waits for its turn in `queue/mpmc` holds a ticket; if it vanished there, the queue's `Drop` would
+//! take every slot between `head` and `tail` for a task. So simulated time goes on after the last fiber has ended:
+//! sleepers wake, calls of the policy return as always, those that spin included, and each worker stops between two of
+//! them, when it sees [`is_ending`]. Once all have stopped, nobody holds a ticket, a claim or a lock, and the policy is
+//! dropped in a state in which the runtime would drop it too. If a checker objects, before or after the last fiber's
+//! end (its bound on a livelock ends a spin that nobody will end), no worker is resumed again: all of them are leaked,
+//! and the policy with them ([`Actor`](crate::engine::Actor)), so no destructor meets what a call has left half done.
+//!
+//! **One run a thread.** Policies reach the meter through their atomics, which have no room for a reference to it, so
+//! it is a variable of the thread. Outside a run, and for what the engine itself does, it is off: nothing is charged.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::panic;
+use std::ptr;
+
+use corosensei::Yielder;
+
+use crate::costs::{Costs, NANO, Picos};
+use crate::lines::{LINE, Lines};
+use crate::machine::Machine;
+
+/// How far a worker may run ahead of the others on lines that are its own.
+const SKEW: Picos = 100 * NANO;
+
+/// What is done to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It is read.
+    Load,
+    /// It is written.
+    Store,
+    /// It is read and written in one step.
+    Exchange,
+}
+
+/// What the workers' accesses came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// Lines that travelled.
+    pub(crate) transfers: u64,
+    /// Time that workers waited for lines.
+    pub(crate) waited: Picos,
+    /// How much of that was for others' transfers of the same line.
+    pub(crate) queued: Picos,
+    /// Events of the simulation.
+    pub(crate) events: u64,
+}
+
+/// The time, the lines and the queue of events of one run.
+pub(crate) struct Meter {
+    costs: Costs,
+    lines: Lines,
+    random: u64,
+    /// Each actor's clock.
+    clocks: Vec<Picos>,
+    /// When the last store of each has arrived.
+    stored: Vec<Picos>,
+    /// The number of the event that each waits for; events with other numbers are out of date.
+    awaited: Vec<u64>,
+    events: BinaryHeap<Reverse<(Picos, u64, usize)>>,
+    next_event: u64,
+    /// Which actor runs.
+    current: Option<usize>,
+    /// The run ends: workers stop between two operations.
+    ending: bool,
+    pub(crate) traffic: Traffic,
+}
+
+thread_local! {
+    static METER: RefCell<Option<Box<Meter>>> = const { RefCell::new(None) };
+    /// The way out of the coroutine that runs.
+    static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
+}
+
+impl Meter {
+    fn new(machine: &Machine, actors: usize, seed: u64) -> Self {
+        Self {
+            costs: machine.costs.clone(),
+            lines: Lines::new(&machine.topology),
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            clocks: vec![0; actors],
+            stored: vec![0; actors],
+            awaited: vec![0; actors],
+            events: BinaryHeap::new(),
+            next_event: 1,
+            current: None,
+            ending: false,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// Lets `actor` go on at `time`, in place of whatever it waited for.
+    fn schedule(&mut self, actor: usize, time: Picos) {
+        self.awaited[actor] = self.next_event;
+        self.events.push(Reverse((time, self.next_event, actor)));
+        self.next_event += 1;
+    }
+
+    /// Returns when the next of the others goes on.
+    fn horizon(&mut self) -> Picos {
+        while let Some(Reverse((time, number, actor))) = self.events.peek() {
+            if self.awaited[*actor] == *number {
+                return *time;
+            }
+            self.events.pop();
+        }
+        Picos::MAX
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn vary(&mut self, cost: Picos) -> Picos {
+        cost * (100 - self.costs.jitter + self.random() % (2 * self.costs.jitter + 1)) / 100
+    }
+
+    /// Charges an access to the running actor. Returns false, and charges nothing, if the actor must give way first.
+    fn charge(&mut self, actor: usize, line: u64, access: Access) -> bool {
+        let clock = self.clocks[actor];
+        let hits = self.lines.hits(actor, line, access);
+        let ahead = if hits { SKEW } else { 0 };
+        if clock > self.horizon().saturating_add(ahead) {
+            return false;
+        }
+        let ready = if access == Access::Exchange { clock.max(self.stored[actor]) } else { clock };
+        let mut done = ready + self.costs.hit;
+        if !hits {
+            let percent = 100 - self.costs.jitter + self.random() % (2 * self.costs.jitter + 1);
+            let transfer = self.lines.fetch(actor, line, access, ready, &self.costs, percent);
+            self.traffic.transfers += 1;
+            self.traffic.queued += transfer.queued;
+            if access == Access::Store {
+                self.stored[actor] = self.stored[actor].max(transfer.done);
+            } else {
+                self.traffic.waited += transfer.done - ready;
+                done = transfer.done;
+            }
+        }
+        if access == Access::Exchange {
+            done += self.costs.exchange;
+        }
+        self.clocks[actor] = done;
+        true
+    }
+}
+
+/// Calls `f` with the run's meter and the actor that runs, if there is one.
+fn charged<R>(f: impl FnOnce(&mut Meter, usize) -> R) -> Option<R> {
+    METER.with_borrow_mut(|meter| {
+        let meter = meter.as_mut()?;
+        let actor = meter.current?;
+        Some(f(meter, actor))
+    })
+}
+
+/// Charges an access to the word at `at`.
+#[inline]
+pub(crate) fn touch<T>(at: *const T, access: Access) {
+    touch_line((at as usize / LINE) as u64, access);
+}
+
+/// Charges an access to a line with a number of its own: [`own_line`] makes such numbers.
+pub(crate) fn touch_line(line: u64, access: Access) {
+    // An actor that unwinds must not let others run: to them, their thread would be panicking.
+    while charged(|meter, actor| meter.charge(actor, line, access)) == Some(false) && !std::thread::panicking() {
+        give_way();
+    }
+}
+
+/// Returns the number of a line that no word of the process lies on.
+pub(crate) fn own_line(number: u64) -> u64 {
+    (1 << 62) + number
+}
+
+/// Waits until the running actor's stores have arrived.
+pub(crate) fn fence() {
+    charged(|meter, actor| {
+        meter.clocks[actor] = meter.clocks[actor].max(meter.stored[actor]) + meter.costs.fence;
+    });
+}
+
+/// Spends time.
+pub(crate) fn spend(time: Picos) {
+    charged(|meter, actor| meter.clocks[actor] += time);
+}
+
+/// Spends time that varies by the machine's jitter.
+pub(crate) fn spend_about(time: Picos) {
+    charged(|meter, actor| meter.clocks[actor] += meter.vary(time));
+}
+
+/// Spends one turn of a loop that waits for another worker.
+pub(crate) fn spin() {
+    if charged(|meter, actor| meter.clocks[actor] += meter.costs.spin).is_some() {
+        give_way();
+    }
+}
+
+/// Spends time, and lets all others go on that are due until then.
+pub(crate) fn run_for(time: Picos) {
+    spend(time);
+    give_way();
+}
+
+/// Suspends the running actor until the others have caught up. If there are no others, the engine sees what it waits
+/// for will not come.
+fn give_way() {
+    let waits = charged(|meter, actor| {
+        let (clock, horizon) = (meter.clocks[actor], meter.horizon());
+        let waits = clock > horizon || horizon == Picos::MAX;
+        if waits {
+            meter.schedule(actor, clock);
+        }
+        waits
+    });
+    if waits == Some(true) {
+        suspend();
+    }
+}
+
+/// Suspends the running actor until `time`, or until [`wake`] names it.
+pub(crate) fn sleep(until: Option<Picos>) {
+    let sleeps = charged(|meter, actor| match until {
+        Some(time) => meter.schedule(actor, time.max(meter.clocks[actor])),
+        None => meter.awaited[actor] = 0,
+    });
+    if sleeps.is_some() {
+        suspend();
+    }
+}
+
+/// Ends the sleep of `actor` at `time`.
+pub(crate) fn wake(actor: usize, time: Picos) {
+    charged(|meter, _| meter.schedule(actor, time));
+}
+
+/// Returns the running actor's time; 0 outside a run.
+pub(crate) fn now() -> Picos {
+    charged(|meter, actor| meter.clocks[actor]).unwrap_or(0)
+}
+
+/// Returns whether the run is ending: a worker stops, and does not sleep any more.
+pub(crate) fn is_ending() -> bool {
+    METER.with_borrow(|meter| meter.as_ref().is_some_and(|meter| meter.ending))
+}
+
+fn suspend() {
+    let yielder = YIELDER.get();
+    // SAFETY: only an actor that is charged suspends, and it runs on its coroutine. `enter` has set the pointer to that
+    // coroutine's yielder, which lives as long as its stack; every resume of it sets the pointer again, below.
+    unsafe { (*yielder).suspend(()) };
+    YIELDER.set(yielder);
+}
+
+/// Runs `body` on the coroutine that `yielder` leads out of. Returns the message of a panic in it.
+pub(crate) fn enter(yielder: &Yielder<(), ()>, body: impl FnOnce()) -> Result<(), String> {
+    YIELDER.set(yielder);
+    panic::catch_unwind(panic::AssertUnwindSafe(body)).map_err(|panic| message(&*panic))
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// A run's hold on the meter of this thread.
+pub(crate) struct Installed(());
+
+impl Installed {
+    /// Installs a meter for `actors` actors, all of which are due at time 0.
+    pub(crate) fn new(machine: &Machine, actors: usize, seed: u64) -> Self {
+        let mut meter = Meter::new(machine, actors, seed);
+        (0..actors).for_each(|actor| meter.schedule(actor, 0));
+        METER.set(Some(Box::new(meter)));
+        Self(())
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Meter) -> R) -> R {
+        METER.with_borrow_mut(|meter| f(meter.as_mut().expect("installed until this is dropped")))
+    }
+
+    /// Takes the next event: the actor to resume, and its time.
+    pub(crate) fn next(&self) -> Option<(usize, Picos)> {
+        self.with(|meter| {
+            meter.horizon();
+            let Reverse((time, _, actor)) = meter.events.pop()?;
+            meter.awaited[actor] = 0;
+            meter.clocks[actor] = meter.clocks[actor].max(time);
+            meter.current = Some(actor);
+            meter.traffic.events += 1;
+            Some((actor, time))
+        })
+    }
+
+    /// Begins the end of the run at `now`: of its `actors`, those that sleep wake. Returns the traffic until then.
+    pub(crate) fn end(&self, actors: impl Iterator<Item = usize>, now: Picos) -> Traffic {
+        self.with(|meter| {
+            meter.ending = true;
+            for actor in actors {
+                if meter.awaited[actor] == 0 {
+                    meter.schedule(actor, now);
+                }
+            }
+            meter.traffic
+        })
+    }
+
+    /// Turns the meter off while the engine itself works.
+    pub(crate) fn pause(&self) {
+        self.with(|meter| meter.current = None);
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        METER.set(None);
+    }
+}

@@ -1,0 +1,319 @@
+//! `plainweave sim`: simulated runs as a table or as CSV.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use toml::Spanned;
+
+use crate::engine::{Setup, simulate};
+use crate::figures::Outcome;
+use crate::machine::{MACHINES, MAX_WORKERS};
+use crate::plot::{self, Line, Point};
+use crate::scenario::{MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::trial::Trial;
+use crate::workload::LOADS;
+
+/// Run scheduling policies on simulated machines; every figure that it prints is simulated
+#[derive(Debug, Parser)]
+#[command(name = "plainweave sim", bin_name = "plainweave sim", version, max_term_width = 100, after_help = tables())]
+struct Flags {
+    /// What to run, as a TOML file; flags take the place of its lines (docs/simulator.md has an example)
+    #[arg(value_name = "SCENARIO", conflicts_with = "check")]
+    scenario: Option<PathBuf>,
+
+    /// Policies, each as NAME or NAME:param=value,...; given more than once, one row for each [default: fifo]
+    #[arg(long, value_name = "POLICY")]
+    policy: Vec<String>,
+
+    /// Numbers of workers from 1 to 256, separated by commas [default: 1,2,4,8,16,32,64]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS as u64))]
+    workers: Vec<u64>,
+
+    /// What the fibers do [default: packets]
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+
+    /// Requests of the workload, in place of its own number; 1 to 20,000,000
+    #[arg(long, value_name = "N")]
+    size: Option<u64>,
+
+    /// How fast requests come in the workloads open and stuck, in percent of what the workers can compute, 1 to 1000
+    /// [default: 80]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=MAX_RATE))]
+    rate: Option<u64>,
+
+    /// The machine [default: epyc]
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+
+    /// Changes a constant of the cost model, in nanoseconds or percent: group=30 (docs/simulator.md has them)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = cost)]
+    cost: Vec<(String, f64)>,
+
+    /// What workers do without work: sleep as the runtime's do, or search without end as the published ones
+    /// [default: sleep]
+    #[arg(long, value_name = "HOW")]
+    idle: Option<Idle>,
+
+    /// Decides all draws: a run with the same flags and the same sources is the same run; any number below 2^64
+    /// [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Repetitions, with this seed and the following ones, 1 to 1000 [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RUNS))]
+    runs: Option<u64>,
+
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+
+    /// Write what each worker did in the first run to a new file, as JSON in Chrome's trace format
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    trace: Option<PathBuf>,
+
+    /// Write throughput against workers to a new file, as SVG
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    svg: Option<PathBuf>,
+
+    /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
+          conflicts_with_all = ["policy", "workers", "workload", "size", "rate", "machine", "cost", "idle", "runs",
+                                "csv"])]
+    check: Option<u64>,
+
+    /// With --check: end after so long, however many machines are left, 1 to 86,400
+    #[arg(long, value_name = "N", requires = "check", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Idle {
+    Sleep,
+    Spin,
+}
+
+fn cost(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    let value = value.parse().map_err(|_| format!("'{value}' is no number"))?;
+    Ok((name.to_owned(), value))
+}
+
+fn tables() -> String {
+    let row = |name: &str, what: &str| format!("  {name:18}{what}\n");
+    let loads: String = LOADS.iter().map(|(name, _, size, what)| row(name, &format!("{size}: {what}"))).collect();
+    let machines: String = MACHINES.iter().map(|(name, what)| row(name, what)).collect();
+    format!(
+        "Workloads, with their number of requests:\n{loads}\nMachines:\n{machines}\n\
+         Policies: see plainweave policies. Examples:\n  \
+         plainweave sim --policy fifo --policy ot-fifo-base --workers 5,20,80,115\n  \
+         plainweave sim --policy ot-lifo-base --idle spin --runs 5 --csv"
+    )
+}
+
+/// Parses the arguments and carries out the runs.
+///
+/// The exit code is 0 if all was well, 1 if a checker objected or a file could not be written, 2 after wrong usage.
+pub fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match run(&flags, &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let wrong_usage = error.is::<Usage>();
+            // Nothing can be done if standard error is gone.
+            let _ = writeln!(io::stderr(), "plainweave sim: {error:#}");
+            ExitCode::from(if wrong_usage { 2 } else { 1 })
+        }
+    }
+}
+
+/// An argument, or a line of a scenario, that makes no sense.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn usage(message: String) -> anyhow::Error {
+    anyhow::Error::new(Usage(message))
+}
+
+fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
+    if let Some(trials) = flags.check {
+        return check(flags.seed.unwrap_or(1), trials, flags.seconds.map(Duration::from_secs), out);
+    }
+    let scenario = scenario(flags)?;
+    // All that can be wrong is found before the first run.
+    let mut setups = scenario.setups().map_err(|refused| usage(refused.plain()))?;
+    let mut trace = flags.trace.as_deref().map(create).transpose()?;
+    if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
+        first.record = trace.is_some();
+    }
+    let svg = flags.svg.as_deref().map(create).transpose()?;
+    let mut lines = Vec::new();
+    head(out, flags, &scenario)?;
+    for runs in &setups {
+        let outcomes = runs.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?;
+        if flags.csv {
+            write_csv(out, &scenario, &runs[0], &outcomes)?;
+        } else {
+            write_row(out, &runs[0], &outcomes)?;
+        }
+        add_point(&mut lines, &runs[0], &outcomes);
+        if let (Some(timeline), Some(mut file)) = (&outcomes[0].timeline, trace.take()) {
+            let title = format!("{} on {} workers", runs[0].policy, runs[0].machine.workers());
+            timeline.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
+            if timeline.is_cut() {
+                writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
+            }
+        }
+    }
+    if let Some(mut file) = svg {
+        let title = format!("throughput, {}", scenario.describe());
+        plot::write(&title, &lines, &mut file).and_then(|()| file.flush()).context("cannot write the plot")?;
+    }
+    Ok(())
+}
+
+/// Adds a machine's runs to the plot.
+fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
+    let values = sorted(outcomes.iter().map(Outcome::throughput));
+    let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
+    let point = Point { workers: setup.machine.workers() as f64, median, min, max };
+    match lines.iter_mut().find(|line| line.name == setup.policy) {
+        Some(line) => line.points.push(point),
+        None => {
+            let published = setup.load.published(&setup.policy);
+            lines.push(Line { name: setup.policy.clone(), points: vec![point], published });
+        }
+    }
+}
+
+fn create(path: &Path) -> anyhow::Result<BufWriter<fs::File>> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    Ok(BufWriter::new(file.with_context(|| format!("cannot create {}", path.display()))?))
+}
+
+/// Puts file and flags together.
+fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
+    fn replace<T: Clone>(place: &mut Spanned<T>, flag: &Option<T>) {
+        if let Some(value) = flag {
+            *place = unwritten(value.clone());
+        }
+    }
+    let mut scenario = match &flags.scenario {
+        None => Scenario::default(),
+        Some(path) => {
+            let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Scenario::read(&text).map_err(|message| usage(format!("{}: {message}", path.display())))?
+        }
+    };
+    if !flags.policy.is_empty() {
+        scenario.policies = flags.policy.iter().cloned().map(unwritten).collect();
+    }
+    if !flags.workers.is_empty() {
+        scenario.workers = flags.workers.iter().copied().map(unwritten).collect();
+    }
+    replace(&mut scenario.workload, &flags.workload);
+    replace(&mut scenario.machine, &flags.machine);
+    replace(&mut scenario.runs, &flags.runs);
+    let idle = flags.idle.map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
+    replace(&mut scenario.idle, &idle);
+    scenario.size = flags.size.map(unwritten).or(scenario.size);
+    scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
+    scenario.seed = flags.seed.unwrap_or(scenario.seed);
+    scenario.costs.extend(flags.cost.iter().map(|(name, value)| (name.clone(), unwritten(*value))));
+    Ok(scenario)
+}
+
+fn one(setup: &Setup) -> anyhow::Result<Outcome> {
+    simulate(setup).map_err(anyhow::Error::msg).with_context(|| {
+        format!("{} with {} workers and seed {}: a checker objects", setup.policy, setup.machine.workers(), setup.seed)
+    })
+}
+
+fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut done = 0;
+    while done < trials && limit.is_none_or(|limit| begin.elapsed() < limit) {
+        if let Err(message) = Trial::random(seed.wrapping_add(done)).run() {
+            bail!("a checker objects: {message}");
+        }
+        done += 1;
+    }
+    writeln!(out, "{done} random machines from seed {seed}: nothing to object.")?;
+    Ok(())
+}
+
+fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Result<()> {
+    if flags.csv {
+        writeln!(out, "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")?;
+        return Ok(());
+    }
+    writeln!(out, "Simulated: {}, seeds from {}. Times are simulated times.", scenario.describe(), scenario.seed)?;
+    writeln!(
+        out,
+        "{:>24} {:>7} {:>12} {:>10} {:>10} {:>11} {:>12} {:>12} {:>9}",
+        "policy", "workers", "M/s", "p50 us", "p99 us", "p99.99 us", "retries", "attempts", "wait ns"
+    )?;
+    Ok(())
+}
+
+/// Returns the value that a part of all is below; `values` are in order.
+fn at(values: &[f64], part: f64) -> f64 {
+    values[((values.len() - 1) as f64 * part) as usize]
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn write_csv(out: &mut impl Write, scenario: &Scenario, setup: &Setup, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    for (i, (metric, unit, _)) in outcomes[0].figures().into_iter().enumerate() {
+        let values = sorted(outcomes.iter().map(|outcome| outcome.figures()[i].2));
+        let [median, q1, q3, min, max] = [0.5, 0.25, 0.75, 0.0, 1.0].map(|part| at(&values, part));
+        writeln!(
+            out,
+            "sim,\"{}\",\"simulated {}\",{},{metric},{unit},{median},{q1},{q3},{min},{max},{}",
+            scenario.describe(),
+            setup.policy,
+            setup.machine.workers(),
+            values.len()
+        )?;
+    }
+    Ok(())
+}
+
+fn write_row(out: &mut impl Write, setup: &Setup, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let median = |metric: &str| {
+        let of = |outcome: &Outcome| outcome.figures().iter().find(|(name, ..)| *name == metric).map_or(0.0, |f| f.2);
+        at(&sorted(outcomes.iter().map(of)), 0.5)
+    };
+    writeln!(
+        out,
+        "{:>24} {:>7} {:>12.3} {:>10.1} {:>10.1} {:>11.1} {:>12.0} {:>12.0} {:>9.0}",
+        setup.policy,
+        setup.machine.workers(),
+        median("throughput") / 1e6,
+        median("latency-p50"),
+        median("latency-p99"),
+        median("latency-p99.99"),
+        median("insert-retries"),
+        median("steal-attempts"),
+        median("waited-for-lines")
+    )?;
+    Ok(())
+}

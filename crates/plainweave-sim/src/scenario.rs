@@ -1,0 +1,177 @@
+//! Scenarios: what to run, as a file that can be kept and passed on.
+//!
+//! ```toml
+//! policies = ["fifo", "ot-lifo-base"]
+//! workers = [5, 20, 80]
+//! workload = "open"
+//! size = 20000
+//! rate = 90
+//! machine = "epyc"
+//! idle = "sleep"
+//! seed = 1
+//! runs = 5
+//!
+//! [costs]
+//! machine = 180
+//! ```
+//!
+//! Every line is optional. What is wrong is refused with its line and what is allowed there.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::engine::Setup;
+use crate::machine::{MAX_WORKERS, Machine};
+use crate::policy::Choice;
+use crate::workload::Load;
+
+/// The most repetitions.
+pub(crate) const MAX_RUNS: u64 = 1_000;
+/// The highest rate, in percent.
+pub(crate) const MAX_RATE: u64 = 1_000;
+
+/// What to run, before anybody has looked whether it makes sense.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Scenario {
+    pub(crate) policies: Vec<Spanned<String>>,
+    pub(crate) workers: Vec<Spanned<u64>>,
+    pub(crate) workload: Spanned<String>,
+    pub(crate) size: Option<Spanned<u64>>,
+    pub(crate) rate: Option<Spanned<u64>>,
+    pub(crate) machine: Spanned<String>,
+    pub(crate) idle: Spanned<String>,
+    pub(crate) seed: u64,
+    pub(crate) runs: Spanned<u64>,
+    pub(crate) costs: BTreeMap<String, Spanned<f64>>,
+}
+
+/// Returns a value that stands nowhere in a file.
+pub(crate) fn unwritten<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            policies: vec![unwritten("fifo".to_owned())],
+            workers: [1, 2, 4, 8, 16, 32, 64].map(unwritten).to_vec(),
+            workload: unwritten("packets".to_owned()),
+            size: None,
+            rate: None,
+            machine: unwritten("epyc".to_owned()),
+            idle: unwritten("sleep".to_owned()),
+            seed: 1,
+            runs: unwritten(1),
+            costs: BTreeMap::new(),
+        }
+    }
+}
+
+/// What makes no sense, and the bytes of the file where it stands.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    at: std::ops::Range<usize>,
+    what: String,
+}
+
+impl Refused {
+    /// Returns the message for flags.
+    pub(crate) fn plain(self) -> String {
+        self.what
+    }
+
+    /// Returns the message for a file: with the line.
+    fn in_file(self, text: &str) -> String {
+        let line = text[..self.at.start.min(text.len())].matches('\n').count() + 1;
+        format!("line {line}: {}", self.what)
+    }
+}
+
+fn refuse<T>(field: &Spanned<T>, what: String) -> Refused {
+    Refused { at: field.span(), what }
+}
+
+fn within(name: &str, field: &Spanned<u64>, range: RangeInclusive<u64>) -> Result<u64, Refused> {
+    let value = *field.get_ref();
+    let refused = || refuse(field, format!("{name} is {value}: {} to {} are allowed", range.start(), range.end()));
+    if range.contains(&value) { Ok(value) } else { Err(refused()) }
+}
+
+impl Scenario {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// It is not TOML or has an unknown key, or a value makes no sense: a message with the line.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        scenario.setups().map_err(|refused| refused.in_file(text))?;
+        Ok(scenario)
+    }
+
+    /// Returns what to run: for each policy and number of workers its repetitions.
+    pub(crate) fn setups(&self) -> Result<Vec<Vec<Setup>>, Refused> {
+        let runs = within("runs", &self.runs, 1..=MAX_RUNS)?;
+        let load = self.load()?;
+        let mut machines = Vec::new();
+        for workers in &self.workers {
+            machines.push(self.machine(workers)?);
+        }
+        for policy in &self.policies {
+            Choice::parse(policy.get_ref()).map_err(|message| refuse(policy, message))?;
+        }
+        let setup = |policy: &Spanned<String>, machine: &Machine, run| Setup {
+            policy: policy.get_ref().clone(),
+            machine: machine.clone(),
+            load: load.clone(),
+            seed: self.seed.wrapping_add(run),
+            record: false,
+        };
+        let pairs = self.policies.iter().flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
+        Ok(pairs.map(|(policy, machine)| (0..runs).map(|run| setup(policy, machine, run)).collect()).collect())
+    }
+
+    fn load(&self) -> Result<Load, Refused> {
+        let size = self.size.as_ref().map(|size| within("size", size, 1..=Load::MOST)).transpose()?;
+        let load = Load::named(self.workload.get_ref(), size).map_err(|message| refuse(&self.workload, message))?;
+        match &self.rate {
+            Some(rate) if !load.has_rate() => {
+                Err(refuse(rate, format!("a rate has no effect on the workload '{}'", self.workload.get_ref())))
+            }
+            Some(rate) => Ok(load.at_rate(within("rate", rate, 1..=MAX_RATE)?)),
+            None => Ok(load),
+        }
+    }
+
+    fn machine(&self, workers: &Spanned<u64>) -> Result<Machine, Refused> {
+        let count = within("workers", workers, 1..=MAX_WORKERS as u64)?;
+        let mut machine =
+            Machine::named(self.machine.get_ref(), count as usize).map_err(|message| refuse(&self.machine, message))?;
+        for (name, value) in &self.costs {
+            machine.costs.set(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
+        }
+        match self.idle.get_ref().as_str() {
+            "sleep" => Ok(machine),
+            "spin" => Ok(machine.without_sleep()),
+            other => Err(refuse(&self.idle, format!("idle is '{other}': 'sleep' and 'spin' are allowed"))),
+        }
+    }
+
+    /// Returns workload, machine, and what differs from the usual, for the head of a table and for CSV.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = format!("{} on {}", self.workload.get_ref(), self.machine.get_ref());
+        if let Some(rate) = &self.rate {
+            text += &format!(" at {} %", rate.get_ref());
+        }
+        if self.idle.get_ref() == "spin" {
+            text += ", thieves never sleep";
+        }
+        for (name, value) in &self.costs {
+            text += &format!(", cost {name}={}", value.get_ref());
+        }
+        text
+    }
+}

@@ -1,0 +1,314 @@
+//! A simulated worker: the runtime's loop, as far as it concerns scheduling.
+//!
+//! It takes tasks from the policy as the runtime's worker does, reads the clock every [`STRIDE`] tasks, and decides as
+//! [`idle`] says what to do without work. It has no driver and no inbox, since its fibers are never pinned.
+
+use std::cell::{Cell, RefCell};
+
+use crate::atomics::sleepers::Sleepers;
+use crate::costs::NANO;
+use crate::engine::{Setup, World};
+use crate::idle::{self, Idler};
+use crate::machine::Machine;
+use crate::meter::{self, Access};
+use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::task::{Place, TaskId, Ticket};
+use crate::workload::Action;
+
+/// Tasks between two readings of the clock, as in the runtime.
+const STRIDE: u32 = 64;
+
+/// What the workers of a run share.
+pub(crate) struct Pool<P: Policy<Ticket>> {
+    pub(crate) machine: Machine,
+    pub(crate) world: RefCell<World>,
+    /// What the policies of all workers have counted; complete once they have ended.
+    pub(crate) counts: Cell<Counts>,
+    seed: u64,
+    policy: Box<P>,
+    sleepers: Box<Sleepers>,
+    beds: Vec<Cell<Bed>>,
+}
+
+/// Where a worker sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Bed {
+    #[default]
+    Empty,
+    /// It sleeps.
+    Occupied,
+    /// A signal came before it slept, or is on its way: it does not sleep, or wakes soon.
+    Signalled,
+}
+
+impl<P: Policy<Ticket>> Pool<P> {
+    pub(crate) fn new(setup: &Setup, params: P::Params, world: RefCell<World>) -> Self {
+        let workers = setup.machine.workers();
+        Self {
+            machine: setup.machine.clone(),
+            world,
+            counts: Cell::default(),
+            seed: setup.seed,
+            policy: Box::new(P::new(params, &setup.machine.topology)),
+            sleepers: Box::new(Sleepers::new(workers, 0)),
+            beds: vec![Cell::default(); workers],
+        }
+    }
+
+    /// Wakes the worker that a policy's push asks for.
+    fn act_on(&self, wake: Wake) {
+        if let Some(worker) = idle::chosen(&self.sleepers, self.machine.workers(), wake) {
+            self.signal(worker);
+        }
+    }
+
+    fn signal(&self, worker: WorkerId) {
+        let costs = &self.machine.costs;
+        meter::spend_about(costs.signal);
+        if self.beds[worker].replace(Bed::Signalled) == Bed::Occupied {
+            self.world.borrow_mut().checker.wakes(worker);
+            meter::wake(worker, meter::now() + costs.wake);
+        }
+    }
+
+    /// Takes the ticket of a fiber that is about to be pushed.
+    fn ready(&self, fiber: TaskId) -> Ticket {
+        let world = &mut *self.world.borrow_mut();
+        let place = std::mem::replace(&mut world.fibers.get(fiber).place, Place::Ready);
+        let (Place::New(ticket) | Place::Waiting(ticket)) = place else {
+            unreachable!("only a fiber that is new or waits becomes ready");
+        };
+        world.checker.pushed(fiber, meter::now());
+        ticket
+    }
+}
+
+/// One worker, on its coroutine.
+struct Worker<'a, P: Policy<Ticket>> {
+    id: WorkerId,
+    pool: &'a Pool<P>,
+    policy: RefCell<(P::Local, Cx)>,
+    searching: Cell<bool>,
+    left: Cell<u32>,
+}
+
+/// Runs a worker until the run ends.
+pub(crate) fn work<P: Policy<Ticket>>(pool: &Pool<P>, id: WorkerId) {
+    let cx = Cx::new(pool.seed.wrapping_mul(1 << 20).wrapping_add(id as u64));
+    let policy = RefCell::new((pool.policy.attach(id), cx));
+    let worker = Worker { id, pool, policy, searching: Cell::new(false), left: Cell::new(1) };
+    while !meter::is_ending() {
+        worker.step();
+    }
+    let (local, cx) = worker.policy.into_inner();
+    pool.counts.set(sum(pool.counts.get(), cx.counts));
+    pool.policy.drain(local, &mut drop);
+}
+
+/// Brings what comes from outside the pool.
+pub(crate) fn arrive<P: Policy<Ticket>>(pool: &Pool<P>) {
+    let mut cx = Cx::new(!pool.seed);
+    loop {
+        let next = pool.world.borrow_mut().arrival();
+        let Some((time, fiber)) = next else { return };
+        if time > meter::now() {
+            meter::sleep(Some(time));
+        }
+        cx.set_now(meter::now() / NANO);
+        let wake = pool.policy.push(&mut cx, None, pool.ready(fiber), Ready::Spawned);
+        pool.act_on(wake);
+    }
+}
+
+fn sum(a: Counts, b: Counts) -> Counts {
+    let mut sum = a;
+    sum.steal_attempts += b.steal_attempts;
+    sum.steals += b.steals;
+    sum.stolen += b.stolen;
+    sum.helped += b.helped;
+    sum.spills += b.spills;
+    sum.insert_retries += b.insert_retries;
+    sum.insert_overflows += b.insert_overflows;
+    sum
+}
+
+impl<P: Policy<Ticket>> Worker<'_, P> {
+    fn step(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.left.set(STRIDE);
+            self.read_clock();
+        }
+        match Idler::pop(self, Effort::Quick) {
+            Some(ticket) if self.searching.take() => idle::found(self, ticket),
+            Some(ticket) => self.run(ticket),
+            None if self.pool.machine.sleeps => idle::idle(self),
+            None => match Idler::pop(self, Effort::Search) {
+                Some(ticket) => self.run(ticket),
+                None => meter::run_for(self.pool.machine.costs.search),
+            },
+        }
+    }
+
+    fn read_clock(&self) {
+        self.policy.borrow_mut().1.set_now(meter::now() / NANO);
+    }
+
+    fn push(&self, ticket: Ticket, why: Ready) {
+        meter::spend(self.pool.machine.costs.queue);
+        let (local, cx) = &mut *self.policy.borrow_mut();
+        let wake = self.pool.policy.push(cx, Some(local), ticket, why);
+        self.pool.act_on(wake);
+    }
+
+    /// Makes a fiber wait, unless it was woken before; then it has its ticket back.
+    fn wait(&self, fiber: TaskId, ticket: Ticket) -> Option<Ticket> {
+        meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
+        let world = &mut *self.pool.world.borrow_mut();
+        let this = world.fibers.get(fiber);
+        if std::mem::take(&mut this.token) {
+            return Some(ticket);
+        }
+        this.place = Place::Waiting(ticket);
+        None
+    }
+
+    /// Wakes a fiber that waits; one that does not yet will not wait then.
+    fn wake(&self, fiber: TaskId) {
+        meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
+        let waits = {
+            let world = &mut *self.pool.world.borrow_mut();
+            let other = world.fibers.get(fiber);
+            other.token = matches!(other.place, Place::New(_) | Place::Ready | Place::Running);
+            matches!(other.place, Place::Waiting(_))
+        };
+        if waits {
+            self.push(self.pool.ready(fiber), Ready::Woken);
+        }
+    }
+
+    /// Runs a fiber until it ends or gives way.
+    fn run(&self, ticket: Ticket) {
+        let (fiber, begin) = (ticket.id(), meter::now());
+        self.resume(ticket);
+        let world = &mut *self.pool.world.borrow_mut();
+        world.checker.left(self.id);
+        if let Some(timeline) = &mut world.timeline {
+            timeline.runs(self.id, fiber, begin, meter::now());
+        }
+    }
+
+    fn resume(&self, mut ticket: Ticket) {
+        let (fiber, machine) = (ticket.id(), &self.pool.machine);
+        ticket.runs_on(self.id);
+        {
+            let world = &mut *self.pool.world.borrow_mut();
+            world.starts(fiber, self.id, meter::now());
+            world.fibers.get(fiber).place = Place::Running;
+        }
+        meter::spend_about(machine.costs.switch);
+        meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
+        loop {
+            let action = self.pool.world.borrow_mut().next(fiber, meter::now());
+            match action {
+                Action::Compute(time) => meter::run_for(machine.computing(self.id, time)),
+                Action::Spawn(child) => {
+                    meter::touch_line(meter::own_line(child as u64), Access::Store);
+                    self.push(self.pool.ready(child), Ready::Spawned);
+                }
+                Action::Touch(line) => meter::touch_line(meter::own_line(line), Access::Exchange),
+                Action::Wake(other) => self.wake(other),
+                Action::Wait => match self.wait(fiber, ticket) {
+                    Some(woken) => ticket = woken,
+                    None => return,
+                },
+                Action::Yield => {
+                    self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
+                    return self.push(self.pool.ready(fiber), Ready::Yielded);
+                }
+                Action::End => return self.pool.world.borrow_mut().ends(fiber, meter::now()),
+            }
+        }
+    }
+}
+
+impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
+    type Task = Ticket;
+
+    fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    fn regular(&self) -> usize {
+        self.pool.machine.workers()
+    }
+
+    fn sleepers(&self) -> &Sleepers {
+        &self.pool.sleepers
+    }
+
+    fn searching(&self) -> &Cell<bool> {
+        &self.searching
+    }
+
+    fn has_mail(&self) -> bool {
+        false
+    }
+
+    fn read_mail(&self) {}
+
+    fn pop(&self, effort: Effort) -> Option<Ticket> {
+        meter::spend(self.pool.machine.costs.queue);
+        let (local, cx) = &mut *self.policy.borrow_mut();
+        let before = cx.counts;
+        let ticket = self.pool.policy.pop(cx, local, effort);
+        if cx.counts.steals > before.steals
+            && let Some(timeline) = &mut self.pool.world.borrow_mut().timeline
+        {
+            timeline.steals(self.id, cx.victim(), cx.counts.stolen - before.stolen, meter::now());
+        }
+        ticket
+    }
+
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        self.pool.policy.maybe_ready(worker)
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        self.pool.policy.maybe_ready_spare()
+    }
+
+    fn last_look(&self) -> bool {
+        self.pool.policy.maybe_ready(self.id) || meter::is_ending()
+    }
+
+    fn rouse(&self) {}
+
+    fn rest(&self, awake: impl FnOnce()) {
+        let bed = &self.pool.beds[self.id];
+        if bed.replace(Bed::Occupied) != Bed::Signalled {
+            {
+                let world = &mut *self.pool.world.borrow_mut();
+                world.sleeps += 1;
+                world.checker.sleeps(self.id, meter::now());
+            }
+            let begin = meter::now();
+            meter::sleep(None);
+            if let Some(timeline) = &mut self.pool.world.borrow_mut().timeline {
+                timeline.sleeps(self.id, begin, meter::now());
+            }
+        }
+        bed.set(Bed::Empty);
+        awake();
+        self.read_clock();
+    }
+
+    fn wake_another(&self) {
+        self.pool.act_on(Wake::Any);
+    }
+
+    fn run_found(&self, ticket: Ticket) {
+        self.pool.world.borrow_mut().checker.found(meter::now());
+        self.run(ticket);
+    }
+}

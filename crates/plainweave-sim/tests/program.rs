@@ -1,0 +1,203 @@
+//! `plainweave-sim` as a user runs it.
+
+use std::process::{Command, Output};
+
+use plainweave_sim::{Trial, WholeLines};
+
+#[global_allocator]
+static ALLOCATOR: WholeLines = WholeLines;
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plainweave-sim")).args(args).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+#[test]
+fn the_same_flags_print_the_same_bytes() {
+    let flags = ["--policy", "fifo", "--policy", "ot-fifo-base", "--workers", "2,9", "--size", "600", "--csv"];
+    let (first, second) = (sim(&flags), sim(&flags));
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert_eq!(text(&first.stdout), text(&second.stdout));
+    let mut lines = text(&first.stdout).lines();
+    assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
+    let row = lines.next().expect("a row");
+    assert!(row.starts_with("sim,\"packets on epyc\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
+}
+
+#[test]
+fn help_answers_and_names_what_there_is() {
+    let help = sim(&["--help"]);
+    assert!(help.status.success());
+    for word in ["--policy", "--workers", "--workload", "--seed", "--csv", "packets", "epyc", "1 to 256"] {
+        assert!(text(&help.stdout).contains(word), "{word}");
+    }
+}
+
+#[test]
+fn the_table_says_that_it_is_simulated() {
+    let table = sim(&["--workers", "3", "--size", "100"]);
+    assert!(table.status.success() && text(&table.stdout).starts_with("Simulated: "));
+}
+
+#[test]
+fn bad_values_are_refused_with_what_is_allowed() {
+    let cases: [(&[&str], &str); 14] = [
+        (&["--workers", "0"], "1..=256"),
+        (&["--workers", "8,257"], "1..=256"),
+        (&["--runs", "0"], "1..=1000"),
+        (&["--size", "0"], "1 to 20000000"),
+        (&["--cost", "group=x"], "no number"),
+        (&["--cost", "group=1e7"], "the cost 'group' is 10000000: 0 to 1000000 nanoseconds"),
+        (&["--check", "0"], "1..=10000000"),
+        (&["--check", "1", "--policy", "fifo"], "'--check <N>' cannot be used with '--policy <POLICY>'"),
+        (&["--cost", "jitter=101"], "0 to 100 percent"),
+        (&["--workload", "parcels"], "there are: packets"),
+        (&["--machine", "toaster"], "there are: epyc, flat"),
+        (&["--policy", "best"], "there are: fifo"),
+        (&["--workload", "open", "--rate", "0"], "1..=1000"),
+        (&["--rate", "90"], "no effect on the workload 'packets'"),
+    ];
+    for (flags, allowed) in cases {
+        let refused = sim(flags);
+        let error = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {error}");
+        assert!(error.contains(allowed) && refused.stdout.is_empty(), "{flags:?}: {error}");
+    }
+}
+
+#[test]
+fn random_machines_are_checked() {
+    let checked = sim(&["--check", "30", "--seed", "1000"]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("30 random machines from seed 1000"));
+}
+
+/// In a process of its own each: the allocator ends it if memory is freed twice. Each of these runs once ended while a
+/// worker waited for its turn in `queue/mpmc`, and was unwound with its ticket in hand.
+#[test]
+fn a_run_ends_while_no_worker_is_inside_the_policy() {
+    let seed_1013 = sim(&["--check", "1", "--seed", "1013"]);
+    assert!(seed_1013.status.success(), "{}", text(&seed_1013.stderr));
+    for (policy, workload) in [("global-fifo", "churn"), ("global-fifo", "yield"), ("ot-fifo-sharded-5", "churn")] {
+        let flags = ["--policy", policy, "--workload", workload, "--workers", "8", "--size", "300", "--runs", "6"];
+        for idle in ["sleep", "spin"] {
+            let ended = sim(&[&flags[..], &["--idle", idle]].concat());
+            assert!(ended.status.success(), "{policy}, {workload}, {idle}: {}", text(&ended.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_check_ends_in_time() {
+    let checked = sim(&["--check", "10000000", "--seconds", "1"]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    let alone = sim(&["--seconds", "1"]);
+    assert_eq!(alone.status.code(), Some(2), "{}", text(&alone.stderr));
+}
+
+#[test]
+fn the_command_of_a_trial_repeats_it() {
+    for seed in 40..50 {
+        let trial = Trial::random(seed);
+        let outcome = trial.run().expect("nothing to object");
+        let mut flags: Vec<_> = trial.command().split(' ').skip(2).collect();
+        flags.push("--csv");
+        let again = sim(&flags);
+        assert!(again.status.success(), "{}: {}", trial.command(), text(&again.stderr));
+        for ((metric, unit, value), row) in outcome.figures().iter().zip(text(&again.stdout).lines().skip(1)) {
+            assert!(row.contains(&format!(",{metric},{unit},{value},")), "{metric} is {value}: {row}");
+        }
+    }
+}
+
+/// A file in the folder for tests, which goes with it.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn named(name: &str) -> Self {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
+        Self(path)
+    }
+
+    fn with(name: &str, text: &str) -> Self {
+        let file = Self::named(name);
+        std::fs::write(&file.0, text).expect("a file for the test");
+        file
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path in UTF-8")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_scenario_is_read_and_flags_take_the_place_of_its_lines() {
+    let file = File::with(
+        "scenario.toml",
+        "policies = [\"lifo\"]\nworkers = [3]\nworkload = \"open\"\nsize = 200\nrate = 50\n[costs]\ngroup = 40\n",
+    );
+    let run = sim(&[file.path(), "--workers", "2", "--csv"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let row = "\nsim,\"open on epyc at 50 %, cost group=40\",\"simulated lifo\",2,throughput,";
+    assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
+}
+
+#[test]
+fn a_wrong_scenario_is_refused_with_its_line() {
+    let cases = [
+        ("seed = 1\nworkers = [2, 300]\n", "line 2: workers is 300: 1 to 256 are allowed"),
+        ("seed = 1\n\nmachine = \"toaster\"\n", "line 3: no simulated machine is called 'toaster'"),
+        ("policies = [\n \"fifo\",\n \"best\"]\n", "line 3: no scheduling policy is called 'best'"),
+        ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
+        ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
+        ("[costs]\ngroup = -1\n", "line 2: the cost 'group' is -1: 0 to 1000000 nanoseconds are allowed"),
+        ("[costs]\nsocks = 1\n", "line 2: no cost is called 'socks'"),
+        ("seed = 1\nworkrs = [2]\n", "line 2"),
+        ("seed = 1\nruns = \"many\"\n", "line 2"),
+        ("seed = = 1\n", "line 1"),
+    ];
+    for (scenario, expected) in cases {
+        let file = File::with("wrong.toml", scenario);
+        let refused = sim(&[file.path()]);
+        let error = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{scenario}: {error}");
+        assert!(error.contains(expected) && error.contains("wrong.toml") && refused.stdout.is_empty(), "{error}");
+    }
+}
+
+#[test]
+fn a_trace_shows_runs_and_steals_and_overwrites_nothing() {
+    let file = File::named("trace.json");
+    let flags = ["--workers", "4", "--size", "300", "--trace", file.path()];
+    let run = sim(&flags);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let json = std::fs::read_to_string(&file.0).expect("the trace");
+    let events: Vec<serde_json::Value> = serde_json::from_str(&json).expect("JSON");
+    let count = |ph: &str| events.iter().filter(|event| event["ph"] == ph).count();
+    assert!(count("X") > 300 && count("s") > 0 && count("s") == count("f"), "{} events", events.len());
+    let again = sim(&flags);
+    assert!(again.status.code() == Some(1) && text(&again.stderr).contains("cannot create"), "a file that was there");
+}
+
+#[test]
+fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
+    let file = File::named("plot.svg");
+    let flags =
+        ["--policy", "fifo", "--policy", "ot-fifo-base", "--workers", "2,4", "--size", "200", "--svg", file.path()];
+    let run = sim(&flags);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let svg = std::fs::read_to_string(&file.0).expect("the plot");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    let count = |what: &str| svg.matches(what).count();
+    assert!(count("Simulated: ") == 1 && count("<polyline ") == 2 && count("published (measured)") == 1, "{svg}");
+    assert_eq!(count("<circle "), 4, "three points and their name: {svg}");
+}

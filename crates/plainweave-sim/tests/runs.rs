@@ -1,0 +1,182 @@
+//! Simulated runs: they repeat, they are checked, and they show what their model is made of.
+
+use plainweave_sim::{Fault, Load, Machine, Outcome, Setup, Trial, WholeLines, simulate, simulate_fault};
+
+#[global_allocator]
+static ALLOCATOR: WholeLines = WholeLines;
+
+fn setup(policy: &str, workers: usize, packets: u64) -> Setup {
+    Setup {
+        policy: policy.to_owned(),
+        machine: Machine::named("epyc", workers).expect("a machine"),
+        load: Load::named("packets", Some(packets)).expect("a workload"),
+        seed: 1,
+        record: false,
+    }
+}
+
+fn run(setup: &Setup) -> Outcome {
+    simulate(setup).unwrap_or_else(|error| panic!("{}: {error}", setup.policy))
+}
+
+#[test]
+fn a_seed_repeats_a_run_bit_for_bit() {
+    for policy in ["fifo", "ot-lifo-base", "helping"] {
+        let one = setup(policy, 12, 2_000);
+        let (first, second) = (run(&one), run(&one));
+        assert_eq!((first.digest, first.nanos), (second.digest, second.nanos), "{policy}");
+        let other = run(&Setup { seed: 2, ..one });
+        assert_ne!(first.digest, other.digest, "{policy}: another seed is another run");
+    }
+}
+
+#[test]
+fn random_small_machines_with_every_policy() {
+    for seed in 0..400 {
+        if let Err(message) = Trial::random(seed).run() {
+            panic!("{message}");
+        }
+    }
+}
+
+#[test]
+fn each_checker_finds_the_fault_that_is_planted_for_it() {
+    let cases = [
+        (Fault::Loses, "lost: "),
+        (Fault::Repeats, "comes out of the policy twice"),
+        (Fault::LetsSleep, "work is conserved, but"),
+        (Fault::Spins, "livelock"),
+        (Fault::Panics, "panics on purpose"),
+    ];
+    let setup = setup("fifo", 4, 15_000);
+    simulate_fault(&setup, None).expect("without a fault there is nothing to find");
+    for (fault, expected) in cases {
+        let found = simulate_fault(&setup, Some(fault)).map(|outcome| outcome.digest).expect_err("a fault");
+        assert!(found.contains(expected), "{fault:?}: {found}");
+    }
+}
+
+/// The bound on waiting grows with what was ready before, so it takes an overload that lasts.
+#[test]
+fn a_fiber_that_starves_is_found() {
+    let load = load("open", 20_000).at_rate(200);
+    let setup = Setup { load, ..setup("fifo", 2, 1) };
+    simulate_fault(&setup, None).expect("without a fault there is nothing to find");
+    let found = simulate_fault(&setup, Some(Fault::Starves)).map(|outcome| outcome.digest).expect_err("a fault");
+    assert!(found.contains("waiting is bounded, but"), "{found}");
+}
+
+#[test]
+fn a_failing_seed_prints_the_command_that_repeats_it() {
+    let trial = Trial::random(7);
+    let message = trial.run_by(|_| Err("lost: a task".to_owned())).expect_err("it was made to fail");
+    assert_eq!(message, format!("lost: a task\nThe same again: {}", trial.command()));
+    assert!(message.ends_with(" --seed 7"), "{message}");
+}
+
+#[test]
+fn more_workers_do_more() {
+    for policy in ["fifo", "ot-fifo-base"] {
+        let [two, four, eight] = [2, 4, 8].map(|workers| run(&setup(policy, workers, 3_000)).throughput());
+        assert!(four > 1.5 * two && eight > 1.5 * four, "{policy}: {two:.0}, {four:.0}, {eight:.0} packets a second");
+    }
+}
+
+#[test]
+fn every_packet_has_a_latency() {
+    let outcome = run(&setup("ot-fifo-base", 6, 1_500));
+    assert_eq!((outcome.latency.len(), outcome.operations, outcome.runs), (1_500, 1_500, 1_501));
+}
+
+#[test]
+fn a_spawner_with_a_full_queue_spins_while_time_passes() {
+    let figure = |outcome: &Outcome, metric: &str| {
+        outcome.figures().iter().find(|(name, ..)| *name == metric).expect("a figure of that name").2
+    };
+    // Four handlers cannot keep up with the spawner, so its structure of 128 is full most of the time.
+    let base = run(&setup("ot-fifo-base", 5, 5_000));
+    assert!(figure(&base, "insert-retries") > 1_000.0);
+    assert_eq!(figure(&base, "insert-overflows"), 0.0);
+    // A worker alone must not wait for itself.
+    assert_eq!(figure(&run(&setup("ot-fifo-base", 1, 500)), "insert-retries"), 0.0);
+    // The default spills instead.
+    let fifo = run(&setup("fifo", 5, 5_000));
+    assert!(figure(&fifo, "insert-retries") == 0.0 && figure(&fifo, "spills") > 0.0);
+}
+
+#[test]
+fn a_policy_that_shares_one_queue_waits_for_its_lines() {
+    let waits = |policy, workers| {
+        let outcome = run(&setup(policy, workers, 4_000));
+        outcome.figures().iter().find(|(name, ..)| *name == "waited-for-lines").expect("that figure").2
+    };
+    assert!(waits("global-fifo", 40) > 1.5 * waits("global-fifo", 2));
+}
+
+/// Runs any workload on a machine with one cache.
+fn on_flat(policy: &str, workers: usize, load: Load) -> Outcome {
+    let machine = Machine::named("flat", workers).expect("a machine");
+    run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false })
+}
+
+fn load(name: &str, size: u64) -> Load {
+    Load::named(name, Some(size)).expect("a workload")
+}
+
+#[test]
+fn the_micro_benchmarks_do_what_they_are_asked_for() {
+    for name in ["yield", "cycle", "churn", "locality"] {
+        for policy in ["fifo", "lifo-slot", "helping"] {
+            let outcome = on_flat(policy, 4, load(name, 5_000));
+            // What is under way when the last operation is done counts too.
+            assert!((5_000..6_000).contains(&outcome.operations), "{name}, {policy}: {}", outcome.operations);
+        }
+    }
+}
+
+#[test]
+fn a_busy_leader_starves_those_behind_it_unless_busy_workers_help() {
+    assert_eq!(on_flat("helping", 4, load("transfer", 10)).operations, 10);
+    assert_eq!(on_flat("global-fifo", 4, load("transfer", 10)).operations, 10);
+    assert!(on_flat("local-fifo", 4, load("transfer", 10)).operations < 10);
+}
+
+#[test]
+fn overload_makes_requests_wait_and_room_does_not() {
+    let p99 = |percent| {
+        let outcome = on_flat("fifo", 8, load("open", 8_000).at_rate(percent));
+        assert_eq!(outcome.latency.len(), 8_000);
+        outcome.latency.value_at_quantile(0.99)
+    };
+    let (half, double) = (p99(50), p99(200));
+    assert!(half < 100_000 && double > 1_000_000, "p99 of {half} and {double} ns");
+}
+
+#[test]
+fn a_stuck_worker_holds_back_only_what_nobody_else_may_take() {
+    let p99 = |policy| on_flat(policy, 4, load("stuck", 4_000)).latency.value_at_quantile(0.99);
+    assert!(p99("fifo") < 2_000_000 && p99("local-deal") > 3_000_000);
+}
+
+#[test]
+fn slow_cores_take_twice_as_long() {
+    let time = |machine| {
+        let machine = Machine::named(machine, 2).expect("a machine");
+        run(&Setup { policy: "fifo".to_owned(), machine, load: load("burst", 4_000), seed: 3, record: false }).nanos
+    };
+    let (even, hybrid) = (time("flat"), time("hybrid"));
+    // Two fast ones do in 3 what one fast and one slow one do in 4.
+    let ratio = hybrid as f64 / even as f64;
+    assert!((1.25..1.42).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn machines_and_workloads_that_make_no_sense_are_refused() {
+    for workers in [0, 257] {
+        let error = Machine::named("flat", workers).expect_err("a number that is not allowed");
+        assert!(error.contains("1 to 256"), "{error}");
+    }
+    assert!(Machine::named("toaster", 2).expect_err("no such machine").contains("epyc, flat, numa, hybrid"));
+    assert!(Load::named("parcels", None).expect_err("no such workload").contains("packets"));
+    assert!(Load::named("packets", Some(0)).expect_err("no packets").contains("1 to 20000000"));
+}
