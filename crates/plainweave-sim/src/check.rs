@@ -3,9 +3,10 @@
 //! 1. **Nothing is lost, nothing runs twice.** A fiber that comes out of a policy is one that was pushed and has not
 //!    come out since. When nothing can happen any more, no fiber is left.
 //! 2. **Work conservation**, as the policy declares it ([`Conservation`]): while some worker sleeps, none is on its way
-//!    from sleep to a fiber and none finds one by a search, no ready fiber waits longer than it takes to wake workers
-//!    one after the other. (While a worker searches nobody is woken, and it may have to wait for a policy's lock; what
-//!    it finds may be more urgent than the fiber that waits.)
+//!    from sleep to a fiber and none searches, no ready fiber waits longer than it takes to wake workers one after the
+//!    other. The time of searches does not count: nobody is woken meanwhile, and a worker that searches may have to
+//!    wait long for a policy's lock. What it finds may be more urgent than the fiber that waits, so the count begins
+//!    anew with each find.
 //! 3. **Bounded waiting**, where the policy promises it: how many *rounds* pass between a push and the pop. In a round
 //!    each worker leaves the fiber that it ran at the round's beginning; so rounds stop while one fiber holds up its
 //!    worker, and a policy may leave that worker's queue alone without breaking its promise.
@@ -34,6 +35,7 @@ pub(crate) struct Promises {
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     ready: bool,
+    /// When it was pushed, by the [clock](Checker::clock) that stops for searches.
     since: Picos,
     /// Fibers that had started, rounds that had passed, and fibers that were ready when this one was pushed.
     starts: u64,
@@ -70,8 +72,12 @@ pub(crate) struct Checker {
     asleep: u64,
     /// How many workers wake.
     waking: usize,
-    /// Since when some worker has slept all the time, and none has woken or found something.
+    /// Since when some worker has slept all the time, and none has woken or found something; by the same clock.
     asleep_since: Picos,
+    /// How many workers look into the policy in a search, since when any does, and for how long any did before.
+    searching: usize,
+    searching_since: Picos,
+    searched: Picos,
     futile: u64,
     last_start: Picos,
     /// The longest that a ready fiber waited while a worker slept, and none woke or found something.
@@ -94,6 +100,9 @@ impl Checker {
             asleep: 0,
             waking: 0,
             asleep_since: 0,
+            searching: 0,
+            searching_since: 0,
+            searched: 0,
             futile: 0,
             last_start: 0,
             longest_beside_sleeper: 0,
@@ -119,7 +128,7 @@ impl Checker {
             self.violated(format!("fiber {fiber} is pushed a second time before it has run"));
         }
         self.waits[fiber] =
-            Wait { ready: true, since: now, starts: self.starts, rounds: self.rounds, before: self.ready };
+            Wait { ready: true, since: self.clock(now), starts: self.starts, rounds: self.rounds, before: self.ready };
         self.ready += 1;
     }
 
@@ -146,7 +155,7 @@ impl Checker {
         self.is_awake(worker, now);
         self.start_in_round(worker);
         if self.asleep > 0 && self.waking == 0 {
-            self.beside_sleeper(now.saturating_sub(wait.since.max(self.asleep_since)));
+            self.beside_sleeper(self.clock(now).saturating_sub(wait.since.max(self.asleep_since)));
         }
     }
 
@@ -155,7 +164,7 @@ impl Checker {
         if self.doing[worker] == Doing::Wakes {
             self.doing[worker] = Doing::Nothing;
             self.waking -= 1;
-            self.asleep_since = now;
+            self.asleep_since = self.clock(now);
         }
     }
 
@@ -202,7 +211,7 @@ impl Checker {
     pub(crate) fn sleeps(&mut self, worker: WorkerId, now: Picos) {
         self.is_awake(worker, now);
         if self.asleep == 0 {
-            self.asleep_since = now;
+            self.asleep_since = self.clock(now);
         }
         self.asleep += 1;
     }
@@ -214,9 +223,32 @@ impl Checker {
         self.doing[worker] = Doing::Wakes;
     }
 
+    /// A worker that searches begins to look into the policy.
+    pub(crate) fn search_begins(&mut self, now: Picos) {
+        if self.searching == 0 {
+            self.searching_since = now;
+        }
+        self.searching += 1;
+    }
+
+    /// It has looked, with whatever result.
+    pub(crate) fn search_ends(&mut self, now: Picos) {
+        self.searching -= 1;
+        if self.searching == 0 {
+            self.searched += now.saturating_sub(self.searching_since);
+        }
+    }
+
+    /// The simulated time less the time in which some worker searched. Workers' clocks differ a little, so it may stand
+    /// still for a moment or be a little behind.
+    fn clock(&self, now: Picos) -> Picos {
+        let under_way = if self.searching > 0 { now.saturating_sub(self.searching_since) } else { 0 };
+        now.saturating_sub(self.searched + under_way)
+    }
+
     /// A worker that searched has found a fiber.
     pub(crate) fn found(&mut self, now: Picos) {
-        self.asleep_since = now;
+        self.asleep_since = self.clock(now);
     }
 
     /// Counts an event; returns whether the run should go on.

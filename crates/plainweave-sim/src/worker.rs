@@ -261,7 +261,14 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         meter::spend(self.pool.machine.costs.queue);
         let (local, cx) = &mut *self.policy.borrow_mut();
         let before = cx.counts;
+        let searches = effort == Effort::Search || self.searching.get();
+        if searches {
+            self.pool.world.borrow_mut().checker.search_begins(meter::now());
+        }
         let ticket = self.pool.policy.pop(cx, local, effort);
+        if searches {
+            self.pool.world.borrow_mut().checker.search_ends(meter::now());
+        }
         if cx.counts.steals > before.steals
             && let Some(timeline) = &mut self.pool.world.borrow_mut().timeline
         {
