@@ -138,7 +138,7 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
             "did not come with the load",
         ),
         (json!({ "args": ["http", "http://h/", "--frobnicate"] }), "--frobnicate"),
-        (json!({ "args": ["agent"] }), "this is no load"),
+        (json!({ "args": ["agent"] }), "an agent runs only http and cache"),
         (json!({ "args": [1] }), "no text"),
         (json!({}), "no arguments"),
     ] {
@@ -215,7 +215,7 @@ fn a_signal_ends_the_agents_too() {
     let coordinator = long(&names);
     // One coordinator at a time.
     let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "-n", "2", "--agents", &agents[1].address]);
-    assert!(code == Some(3) && error.contains("at work for another coordinator"), "{error}");
+    assert!(code == Some(3) && error.contains("busy with another coordinator"), "{error}");
     kill_process(Pid::from_child(&coordinator), Signal::INT).unwrap();
     let (code, out, error) = end(coordinator);
     assert!(code == Some(130) && out.contains("statuses  200 OK: "), "{out}{error}");
@@ -255,7 +255,7 @@ fn judged(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> St
 
 #[test]
 fn an_agent_that_is_silent_is_lost() {
-    let lost = "is lost: nothing came for 2 s";
+    let lost = "is lost: no message for 2 s";
     let (first, second) = (std::thread::spawn(|| judged(|_| {})), std::thread::spawn(|| judged(prepared)));
     // One that has much to prepare says that it is there.
     let slow = judged(|stream| {

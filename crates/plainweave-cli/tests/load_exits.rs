@@ -41,7 +41,7 @@ fn a_condition_that_a_closed_loop_cannot_judge_is_wrong_usage() {
     for condition in ["rate<99%", "lateness>1ms"] {
         let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--fail-if", "errors>0", "--fail-if", condition]);
         assert_eq!(code, Some(2), "{error}");
-        let said = format!("--fail-if '{condition}' is of an open loop: give --rate too");
+        let said = format!("--fail-if '{condition}' needs an open loop: add --rate");
         assert!(error.contains(&said), "{error}");
     }
 }

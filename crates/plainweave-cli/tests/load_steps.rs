@@ -118,7 +118,7 @@ fn wrong_steps_are_told_apart() {
         (&["--rates", "1", "--rate", "1"], "cannot be used with"),
         (&["--search", "p99<=5"], "write a time with its unit"),
         (&["--search", "p99<=5ms", "--rate", "1..2"], "--rate as one number"),
-        (&["--ramp", "1s"], "give --rate too"),
+        (&["--ramp", "1s"], "add --rate"),
         (&["--rate", "1..2", "--ramp", "1s"], "a ramp itself"),
     ] {
         let (code, _, error) = load(&[&["http", "http://127.0.0.1:1/"], args].concat());

@@ -278,7 +278,7 @@ fn pools_that_cannot_be_are_refused() {
     };
     for (pools, said) in [
         ("web:fifo/1,files:prio/2", "pools, at byte 17: no scheduling policy is called 'prio'; there are: fifo"),
-        ("web:fifo/1,files:fifo/0", "pools, at byte 22: '0' is no number of workers: 1 to 1024"),
+        ("web:fifo/1,files:fifo/0", "pools, at byte 22: '0' is not a number of workers from 1 to 1024"),
         ("web:fifo/1,web:fifo/1", "pools, at byte 11: two pools are called 'web'"),
         ("web:fifo/1/anytime/shared,files:fifo/1", "pools, at byte 11: 'anytime/shared' is unsafe"),
         ("web:fifo/1,", "pools, at byte 11: '' is no name of a pool"),

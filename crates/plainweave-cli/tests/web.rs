@@ -134,7 +134,7 @@ fn errors_name_the_remedy() {
         (&["--fallback", "/none.html"], 1, "give a file of the directory"),
         (&["--error-page", "404=/src"], 1, "not a regular file"),
         (&["--error-page", "200=/Cargo.toml"], 2, "an error status and a path"),
-        (&["--error-page", "414=/Cargo.toml"], 2, "no page is ever sent with 414; give one of 400, 403"),
+        (&["--error-page", "414=/Cargo.toml"], 2, "no error page is ever sent with 414; give one of 400, 403"),
         (&["--workers", "0"], 2, "--workers"),
         (&["--frobnicate"], 2, "--frobnicate"),
     ] {

@@ -138,7 +138,8 @@ pub(crate) struct Actor(Option<Coroutine<(), (), Result<(), String>>>);
 
 impl Actor {
     fn new(body: impl FnOnce() + 'static) -> Result<Self, String> {
-        let stack = DefaultStack::new(STACK).map_err(|error| format!("no stack for a simulated worker: {error}"))?;
+        let stack = DefaultStack::new(STACK)
+            .map_err(|error| format!("cannot allocate a stack for a simulated worker: {error}"))?;
         Ok(Self(Some(Coroutine::with_stack(stack, move |yielder, ()| meter::enter(yielder, body)))))
     }
 

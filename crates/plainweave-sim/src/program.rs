@@ -101,7 +101,7 @@ enum Idle {
 
 fn cost(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    let value = value.parse().map_err(|_| format!("'{value}' is no number"))?;
+    let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
     Ok((name.to_owned(), value))
 }
 

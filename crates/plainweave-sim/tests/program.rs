@@ -49,7 +49,7 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
         (&["--size", "0"], "1 to 20000000"),
-        (&["--cost", "group=x"], "no number"),
+        (&["--cost", "group=x"], "not a number"),
         (&["--cost", "group=1e7"], "the cost 'group' is 10000000: 0 to 1000000 nanoseconds"),
         (&["--check", "0"], "1..=10000000"),
         (&["--check", "1", "--policy", "fifo"], "'--check <N>' cannot be used with '--policy <POLICY>'"),

@@ -126,7 +126,7 @@ impl Table {
 fn figure(row: &HashMap<&str, &str>, quartiles: bool) -> anyhow::Result<Figure> {
     let number = |column: &str| -> anyhow::Result<f64> {
         let field = row[column];
-        field.parse().map_err(|_| anyhow::anyhow!("'{field}' is no number ({column})"))
+        field.parse().map_err(|_| anyhow::anyhow!("'{field}' is not a number ({column})"))
     };
     let text = |column: &str| row[column].to_owned();
     let (median, min, max) = (number("median")?, number("min")?, number("max")?);
@@ -202,7 +202,7 @@ mod tests {
             (format!("{HEAD}{row}web,a,b,1,m,u"), "line 3 is cut"),
             (format!("{HEAD}web,a,b,1\n{row}"), "line 2 is cut: 4 of 12"),
             (format!("{HEAD}{}", row.replace(",5", ",5,6")), "13 fields"),
-            (format!("{HEAD}{}", row.replace(",2,", ",two,")), "line 2: 'two' is no number (median)"),
+            (format!("{HEAD}{}", row.replace(",2,", ",two,")), "line 2: 'two' is not a number (median)"),
             (HEAD.replace("unit", "colour") + row, "unknown column 'colour'"),
             (HEAD.replace("unit,", "") + row, "no column 'unit'"),
             ("# host: vm\n".to_owned(), "no columns"),

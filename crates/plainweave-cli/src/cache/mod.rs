@@ -134,7 +134,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 fn warn_of_meaningless(flags: &Flags) {
     let extended = flags.limits.extended();
     for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
-        say(io::stderr(), &format!("plainweave cache: {name} is accepted and means nothing here"));
+        say(io::stderr(), &format!("plainweave cache: {name} is accepted but has no effect"));
     }
 }
 

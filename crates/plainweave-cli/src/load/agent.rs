@@ -91,7 +91,7 @@ fn attend(stream: TcpStream, secret: &Secret, busy: &Mutex<()>, greeting: Arc<()
     let done = match turn(busy) {
         // The turn ends before the coordinator gets the answer: it may come again at once.
         Some(_turn) => obey(&sender, receiver),
-        None => Err(anyhow!("the agent is at work for another coordinator")),
+        None => Err(anyhow!("the agent is busy with another coordinator")),
     };
     if let Err(error) = &done {
         // The coordinator may be gone; then nobody asks why.
@@ -189,7 +189,7 @@ fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
             let (targets, client) = Cache::prepare(own)?;
             Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
         }
-        What::Sessions(_) | What::Agent(_) => bail!("this is no load"),
+        What::Sessions(_) | What::Agent(_) => bail!("an agent runs only http and cache"),
     }
 }
 

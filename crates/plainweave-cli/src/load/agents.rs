@@ -148,7 +148,7 @@ impl Agents {
     fn none_silent(&self, waits_for: impl Fn(usize) -> bool) -> anyhow::Result<()> {
         let silent = |(part, link): &(usize, &Agent)| waits_for(*part) && link.heard.elapsed() > self.silence;
         match self.links.iter().enumerate().find(silent) {
-            Some((_, link)) => bail!("agent {} is lost: nothing came for {} s", link.name, self.silence.as_secs()),
+            Some((_, link)) => bail!("agent {} is lost: no message for {} s", link.name, self.silence.as_secs()),
             None => Ok(()),
         }
     }
@@ -308,7 +308,7 @@ fn connect(name: &str, secret: &Secret) -> anyhow::Result<(Sender, wire::Receive
 /// Returns the arguments behind `load` that are the agents' too. Those that say where results go mean nothing there.
 fn own_args() -> anyhow::Result<Vec<String>> {
     let args: Result<Vec<_>, _> = std::env::args_os().map(std::ffi::OsString::into_string).collect();
-    let args = args.map_err(|arg| anyhow!("{}: agents take text in UTF-8 alone", arg.display()))?;
+    let args = args.map_err(|arg| anyhow!("{}: agents accept only UTF-8", arg.display()))?;
     Ok(for_agents(args.into_iter().skip_while(|arg| arg != "load").skip(1)))
 }
 

@@ -41,7 +41,7 @@ impl Files {
         let text = String::from_utf8(self.read(path)?);
         text.map_err(|error| {
             let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-            anyhow::anyhow!("{}:{line}: no text in UTF-8", path.display())
+            anyhow::anyhow!("{}:{line}: this line is not UTF-8", path.display())
         })
     }
 

@@ -369,7 +369,7 @@ impl Weights {
     fn parse(text: &str) -> Result<Self, String> {
         let weight = |text: &str| text.trim().parse().ok().filter(|weight| (1..=1000).contains(weight));
         let weights: Option<Vec<u32>> = text.split(',').map(weight).collect();
-        weights.map(Self).ok_or_else(|| "write a whole number of 1 to 1000 for each server, as in 3,1".to_owned())
+        weights.map(Self).ok_or_else(|| "write a whole number from 1 to 1000 for each server, as in 3,1".to_owned())
     }
 }
 
@@ -407,13 +407,13 @@ fn silence(text: &str) -> Result<Duration, String> {
 /// Parses how exactly a rate is to be found.
 fn precision(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.001..=1.0).contains(share));
-    share.ok_or_else(|| "write a share of 0.001 to 1, as in 0.05".to_owned())
+    share.ok_or_else(|| "write a share from 0.001 to 1, as in 0.05".to_owned())
 }
 
 /// Parses a share of 1.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "write a share of 0 to 1, as in 0.03".to_owned())
+    share.ok_or_else(|| "write a share from 0 to 1, as in 0.03".to_owned())
 }
 
 #[cfg(test)]

@@ -369,7 +369,7 @@ mod tests {
         for (args, said) in [
             (&["example"][..], "write http://"),
             (&["/x"], "write http://"),
-            (&["https://h_/x y/"], "no URL"),
+            (&["https://h_/x y/"], "not a URL"),
             (&["ftp://h/"], "write http://"),
             (&["http://h/", "--header", "X"], "NAME: VALUE"),
             (&["http://h/", "--header", "X Y: 1"], "no valid header field"),

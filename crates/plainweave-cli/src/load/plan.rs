@@ -64,10 +64,10 @@ impl Plan {
         let lead = given.ramp.unwrap_or_default();
         let warm_up = given.warm_up.unwrap_or_default() + lead;
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
-        ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals is of an open loop: give --rate too");
-        ensure!(open || lead.is_zero(), "--ramp is of an open loop: give --rate too");
+        ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals needs an open loop: add --rate");
+        ensure!(open || lead.is_zero(), "--ramp needs an open loop: add --rate");
         if let Some(condition) = given.fail_if.iter().find(|condition| !open && condition.needs_rate()) {
-            bail!("--fail-if '{condition}' is of an open loop: give --rate too");
+            bail!("--fail-if '{condition}' needs an open loop: add --rate");
         }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);

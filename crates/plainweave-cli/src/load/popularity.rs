@@ -56,7 +56,7 @@ impl Picker {
 /// Parses the exponent of a Zipf distribution.
 pub(super) fn exponent(text: &str) -> Result<f64, String> {
     let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
-    exponent.ok_or_else(|| "write an exponent of 0 to 100, as in 0.9".to_owned())
+    exponent.ok_or_else(|| "write an exponent from 0 to 100, as in 0.9".to_owned())
 }
 
 #[cfg(test)]

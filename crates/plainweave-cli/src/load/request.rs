@@ -158,10 +158,10 @@ fn method(name: &str) -> anyhow::Result<Method> {
 
 fn parse(url: &str) -> anyhow::Result<Uri> {
     let uri: Uri =
-        url.parse().with_context(|| format!("{url} is no URL; write http://HOST[:PORT]/PATH or https://"))?;
+        url.parse().with_context(|| format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://"))?;
     match uri.scheme_str() {
         Some("http" | "https") => Ok(uri),
-        _ => bail!("{url} is no URL; write http://HOST[:PORT]/PATH or https://"),
+        _ => bail!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://"),
     }
 }
 

@@ -54,7 +54,7 @@ fn visit(line: &str) -> anyhow::Result<Visit> {
                 visit.think = Duration::from_secs_f64(seconds.with_context(wrong)?);
             }
             Some(("method", method)) => visit.method = Some(method.to_owned()),
-            _ => bail!("{word}: only think=SECONDS and method=NAME are read behind a path"),
+            _ => bail!("{word}: only think=SECONDS and method=NAME are allowed after a path"),
         }
     }
     Ok(visit)

@@ -112,8 +112,7 @@ fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<RootCertSto
         return Ok(roots);
     };
     for certificate in CertificateDer::pem_slice_iter(&files.read(file)?) {
-        let bad =
-            |error: &dyn std::fmt::Display| anyhow!("{}: no certificate of an authority: {error}", file.display());
+        let bad = |error: &dyn std::fmt::Display| anyhow!("{}: not a certificate: {error}", file.display());
         roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
     }
     ensure!(!roots.is_empty(), "{}: there is no certificate in it (write it in PEM)", file.display());

@@ -71,7 +71,7 @@ fn error_page(text: &str) -> Result<(StatusCode, String), String> {
         Some(status) if PAGED.contains(&status) => Ok((status, path.to_owned())),
         Some(status) => {
             let paged = PAGED.map(|status| status.as_str().to_owned()).join(", ");
-            Err(format!("no page is ever sent with {}; give one of {paged}", status.as_str()))
+            Err(format!("no error page is ever sent with {}; give one of {paged}", status.as_str()))
         }
         None => Err("write an error status and a path, as in 404=/404.html".to_owned()),
     }

@@ -22,14 +22,14 @@ macro_rules! examples {
     };
 }
 examples! {
-    client: "../../examples/client.rs",
+    client: "../../examples/client/main.rs",
     database: "../../examples/database.rs",
     events: "../../examples/events.rs",
     hello: "../../examples/hello.rs",
     https: "../../examples/https.rs",
     json_api: "../../examples/json_api.rs",
     pool: "../../examples/pool.rs",
-    reverse_proxy: "../../examples/reverse_proxy.rs",
+    reverse_proxy: "../../examples/reverse_proxy/main.rs",
     streaming: "../../examples/streaming.rs",
     upload: "../../examples/upload.rs",
     websocket: "../../examples/websocket.rs",

@@ -34,7 +34,7 @@ pub(super) trait Settings {
 pub(super) fn apply<S: Settings>(settings: &mut S, policy: &str, text: &str) -> Result<(), String> {
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
-            return Err(format!("policy '{policy}': '{pair}' is no parameter: write NAME=VALUE; {}", valid::<S>()));
+            return Err(format!("policy '{policy}': '{pair}' is not a parameter: write NAME=VALUE; {}", valid::<S>()));
         };
         let Some(known) = S::KEYS.iter().find(|known| known.name == key) else {
             return Err(format!("policy '{policy}' has no parameter '{key}'; {}", valid::<S>()));

@@ -198,7 +198,7 @@ fn read(
         let workers = rest.until(&['/', ',']);
         let count = workers.text.parse().ok().filter(|count| (1..=MOST_WORKERS).contains(count));
         let Some(count) = count else {
-            return workers.wrong(format!("'{}' is no number of workers: 1 to {MOST_WORKERS}", workers.text));
+            return workers.wrong(format!("'{}' is not a number of workers from 1 to {MOST_WORKERS}", workers.text));
         };
         let settings = if rest.take('/') { mode(rest.until(&[',']), &builder)? } else { Runtime::builder() };
         specs.push(PoolSpec::new(name.text).runtime(settings.workers(count).policy(policy.text)));
@@ -255,11 +255,11 @@ mod tests {
             ("a:fifo/1,a:fifo/1", 9, "two pools are called 'a'"),
             ("web:fifo/2,disk:prio/4", 16, "no scheduling policy is called 'prio'; there are: fifo"),
             ("web:fifo:speed=9/2", 4, "policy 'fifo' has no parameter 'speed'; it has: "),
-            ("web:fifo/0", 9, "'0' is no number of workers: 1 to 1024"),
-            ("web:fifo/1025", 9, "'1025' is no number of workers"),
-            ("web:fifo/-1", 9, "'-1' is no number of workers"),
-            ("web:fifo/", 9, "'' is no number of workers"),
-            ("web:fifo/99999999999999999999", 9, "is no number of workers"),
+            ("web:fifo/0", 9, "'0' is not a number of workers from 1 to 1024"),
+            ("web:fifo/1025", 9, "'1025' is not a number of workers"),
+            ("web:fifo/-1", 9, "'-1' is not a number of workers"),
+            ("web:fifo/", 9, "'' is not a number of workers"),
+            ("web:fifo/99999999999999999999", 9, "is not a number of workers"),
             ("web:fifo/2/", 11, "'' is no mode; there are: anytime/own, before-start/own, never/own"),
             ("web:fifo/2/never", 11, "'never' is no mode"),
             ("web:fifo/2/never/own/x", 11, "'never/own/x' is no mode"),

@@ -172,7 +172,9 @@ fn every_split() {
     play(Then::Pause, &Limits::default(), |peer| {
         assert_eq!(peer.data(1), (b"/a".to_vec(), true), "{}", peer.split);
         assert_eq!(peer.data(3), (b"body, end".to_vec(), true), "{}", peer.split);
-        assert!(peer.paused != [false; 2], "{}", peer.split);
+        // The length of an answer is not always the same: beyond its end there is nothing to cut.
+        let cut = peer.split < peer.out.len().max(peer.read);
+        assert!(!cut || peer.paused != [false; 2], "{}", peer.split);
     });
 }
 

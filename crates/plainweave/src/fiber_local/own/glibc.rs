@@ -139,7 +139,7 @@ fn find() -> Result<Glibc, String> {
     }
     // Probe on a thread that is not the main one, which differs in some respects.
     let probe = std::thread::Builder::new().name("plainweave-probe".into()).spawn(probe);
-    let probe = probe.map_err(|error| format!("no thread to probe on: {error}"))?;
+    let probe = probe.map_err(|error| format!("cannot start a thread to probe on: {error}"))?;
     probe.join().unwrap_or_else(|_| Err("the probe panicked".to_owned()))
 }
 

@@ -5,29 +5,20 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plainweave_http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
-};
-use plainweave_http::{Body, Framing, Handler, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode};
+use plainweave_http::header::{CONTENT_LENGTH, HOST};
+use plainweave_http::{Body, Framing, Handler, HeaderValue, Method, Request, Response, Server, StatusCode};
 use ureq::config::AutoHeaderValue;
 use ureq::{Agent, Error, SendBody};
 
-#[path = "client.rs"]
+#[path = "../client/main.rs"]
 #[allow(dead_code, reason = "its `main`")]
 mod client;
+mod hops;
+
+use hops::drop_hops;
 
 /// For the upstream server to connect, to take a byte, and between two bytes of it.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
-
-/// Drops the fields that are between two neighbours (RFC 9110, 7.6.1), also because `Connection` names them.
-fn drop_hops(fields: &mut HeaderMap) {
-    const HOPS: [HeaderName; 7] = [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, EXPECT, VIA];
-    let listed = fields.get_all(CONNECTION).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
-    let named = listed.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
-    let unlisted = |name: &&HeaderName| name.as_str().starts_with("proxy-") || *name == "keep-alive";
-    let hops: Vec<_> = named.chain(fields.keys().filter(unlisted).cloned()).chain(HOPS).collect();
-    hops.iter().for_each(|name| drop(fields.remove(name)));
-}
 
 /// A body of this length, read on at its end: that is where the client takes its connection back.
 struct ToTheEnd<R>(R, u64);
