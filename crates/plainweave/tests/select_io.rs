@@ -68,8 +68,8 @@ fn a_writable_stream_is_chosen(setup: Setup) {
             let wrote = select! {
                 writable(stream) => with_timeout(ms(1), || (&stream).write(&block)).unwrap_or(0),
                 default => 0,
-            };
-            let wrote = wrote.unwrap();
+            }
+            .unwrap();
             written += wrote;
             if wrote == 0 && select! { writable(stream) => false, after(ms(20)) => true }.unwrap() {
                 break;

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::distribution::Distribution;
 use super::exit::exit_codes;
 use super::objective::{Condition, Conditions};
-use super::popularity::exponent;
+use super::popularity::{exponent, number_in};
 use super::rates::{Rate, Rates};
 use super::sessions::SessionFlags;
 use super::tls::TlsFlags;
@@ -406,14 +406,12 @@ fn silence(text: &str) -> Result<Duration, String> {
 
 /// Parses how exactly a rate is to be found.
 fn precision(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.001..=1.0).contains(share));
-    share.ok_or_else(|| "write a share from 0.001 to 1, as in 0.05".to_owned())
+    number_in(text, "a share", 0.001..=1.0, 0.05)
 }
 
 /// Parses a share of 1.
 fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "write a share from 0 to 1, as in 0.03".to_owned())
+    number_in(text, "a share", 0.0..=1.0, 0.03)
 }
 
 #[cfg(test)]

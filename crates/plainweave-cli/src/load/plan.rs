@@ -64,10 +64,11 @@ impl Plan {
         let lead = given.ramp.unwrap_or_default();
         let warm_up = given.warm_up.unwrap_or_default() + lead;
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
-        ensure!(open || given.arrivals == Arrivals::Constant, "--arrivals needs an open loop: add --rate");
-        ensure!(open || lead.is_zero(), "--ramp needs an open loop: add --rate");
+        let closed = |flag: &str| format!("{flag} needs an open loop: add --rate");
+        ensure!(open || given.arrivals == Arrivals::Constant, closed("--arrivals"));
+        ensure!(open || lead.is_zero(), closed("--ramp"));
         if let Some(condition) = given.fail_if.iter().find(|condition| !open && condition.needs_rate()) {
-            bail!("--fail-if '{condition}' needs an open loop: add --rate");
+            bail!(closed(&format!("--fail-if '{condition}'")));
         }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);

@@ -1,5 +1,7 @@
 //! Which item is asked for next: the next in turn, or one chosen by popularity.
 
+use std::ops::RangeInclusive;
+
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
@@ -55,8 +57,13 @@ impl Picker {
 
 /// Parses the exponent of a Zipf distribution.
 pub(super) fn exponent(text: &str) -> Result<f64, String> {
-    let exponent = text.parse::<f64>().ok().filter(|s| (0.0..=100.0).contains(s));
-    exponent.ok_or_else(|| "write an exponent from 0 to 100, as in 0.9".to_owned())
+    number_in(text, "an exponent", 0.0..=100.0, 0.9)
+}
+
+/// Parses a number within a range; otherwise says what to write, with an example.
+pub(super) fn number_in(text: &str, what: &str, range: RangeInclusive<f64>, example: f64) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("write {what} from {} to {}, as in {example}", range.start(), range.end()))
 }
 
 #[cfg(test)]

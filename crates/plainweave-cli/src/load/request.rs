@@ -157,11 +157,11 @@ fn method(name: &str) -> anyhow::Result<Method> {
 }
 
 fn parse(url: &str) -> anyhow::Result<Uri> {
-    let uri: Uri =
-        url.parse().with_context(|| format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://"))?;
+    let wrong = || format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://");
+    let uri: Uri = url.parse().with_context(wrong)?;
     match uri.scheme_str() {
         Some("http" | "https") => Ok(uri),
-        _ => bail!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://"),
+        _ => bail!(wrong()),
     }
 }
 
