@@ -66,8 +66,15 @@ pub struct RuntimeBuilder {
     trace_capacity: Option<usize>,
 }
 
+impl Runtime {
+    /// Returns a builder with default settings.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+}
+
 impl RuntimeBuilder {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             workers: None,
             max_workers: None,

@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use crate::fiber::Reason;
 pub use crate::fiber::note::Object;
+use crate::runtime::Runtime;
 use crate::sched::pool;
 pub use crate::watchdog::report::Frame;
 pub use json::Json;
@@ -187,8 +188,24 @@ impl Dump {
     }
 }
 
+impl Runtime {
+    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump()`].
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.dump_with(&Options::new())
+    }
+
+    /// Returns what each of the runtime's fibers does now.
+    ///
+    /// Context: any thread or fiber; a fiber yields meanwhile.
+    #[must_use]
+    pub fn dump_with(&self, options: &Options) -> Dump {
+        Dump::of(&self.pool, options)
+    }
+}
+
 /// Returns what each fiber of the calling fiber's runtime does now, without their stacks; `None` on a plain thread,
-/// which can use [`Runtime::dump`](crate::Runtime::dump).
+/// which can use [`Runtime::dump`].
 ///
 /// ```
 /// plainweave::run(|| {

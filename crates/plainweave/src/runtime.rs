@@ -6,8 +6,6 @@ use std::thread::JoinHandle as OsJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::abort::{no_unwind, warn};
-use crate::builder::RuntimeBuilder;
-use crate::dump::{Dump, Options};
 use crate::fiber::Movement;
 use crate::fiber_local::Storage;
 use crate::metrics::Metrics;
@@ -24,7 +22,8 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// A pool of workers that run fibers.
 ///
-/// Dropping it cancels every fiber, waits for them (ten seconds, or [`RuntimeBuilder::shutdown_timeout`]) and ends the
+/// Dropping it cancels every fiber, waits for them (ten seconds, or
+/// [`RuntimeBuilder::shutdown_timeout`](crate::RuntimeBuilder::shutdown_timeout)) and ends the
 /// workers; [`Runtime::shutdown`] does the same and returns what was left behind. Fibers that take more than a second
 /// are named on standard error.
 ///
@@ -66,15 +65,10 @@ pub struct Shutdown {
 }
 
 impl Runtime {
-    /// Returns a builder with default settings.
-    pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder::new()
-    }
-
     /// Builds a runtime with default settings.
     ///
     /// # Errors
-    /// As for [`RuntimeBuilder::build`].
+    /// As for [`RuntimeBuilder::build`](crate::RuntimeBuilder::build).
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
@@ -177,20 +171,6 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.pool)
-    }
-
-    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump()`].
-    #[must_use]
-    pub fn dump(&self) -> Dump {
-        self.dump_with(&Options::new())
-    }
-
-    /// Returns what each of the runtime's fibers does now.
-    ///
-    /// Context: any thread or fiber; a fiber yields meanwhile.
-    #[must_use]
-    pub fn dump_with(&self, options: &Options) -> Dump {
-        Dump::of(&self.pool, options)
     }
 
     /// Closes every idle connection ([`crate::net::on_readable`]), present and future: each gets an error that
@@ -321,7 +301,8 @@ fn end_reports(thread: &OsJoinHandle<()>) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::thread::park;
+    use crate::fiber;
+    use crate::thread::{park, spawn_waiting};
 
     /// A deadlock is reported to those who wait. A thread is not among them when its fiber has ended, though it may not
     /// have had a processor since.
@@ -342,5 +323,17 @@ mod tests {
         }
         assert!(!runtime.pool.is_awaited() && waits.join().expect("no panic"));
         assert_eq!(runtime.pool.callers.load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_fiber_that_waits_for_another_is_as_urgent() {
+        let runtime = Runtime::builder().workers(1).policy("priority").build().expect("a runtime");
+        let urgent = FiberBuilder::new().priority(200).weight(7);
+        let waits = || {
+            let waiting = spawn_waiting(|| fiber::current().map(|me| (me.urgency().priority, me.urgency().weight)));
+            waiting.expect("on a fiber").join().expect("no panic")
+        };
+        let seen = runtime.spawn_with(urgent, waits).expect("in range").join().expect("no panic");
+        assert_eq!(seen, Some((200, 7)));
     }
 }

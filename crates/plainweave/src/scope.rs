@@ -14,11 +14,10 @@ use crate::abort::no_unwind;
 use crate::fiber::cancel::{CancelReason, Node, PlaceId};
 use crate::fiber::{self, FiberTask, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
-use crate::sched::closure::{self, RawJoin};
+use crate::sched::closure::{self, End, RawJoin};
 use crate::sched::pool::{self, Awaited, PoolShared};
 use crate::sched::wait::{self, Interrupts};
 use crate::sched::worker::WorkerCtx;
-use crate::sync::select::JoinBranch;
 use crate::thread::{Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
@@ -224,10 +223,9 @@ impl<T> ScopedJoinHandle<'_, T> {
         Fiber::of(self.raw.header())
     }
 
-    /// Returns the fiber's end as a branch of a select.
-    #[doc(hidden)]
-    pub fn select_branch(&mut self) -> JoinBranch<'_> {
-        JoinBranch::new(&mut self.raw)
+    /// Returns the fiber's end, for a select.
+    pub(crate) fn end(&mut self) -> &mut dyn End {
+        &mut self.raw
     }
 }
 

@@ -1,5 +1,7 @@
 //! Signals that fibers and threads can wait for.
 
+mod branch;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -11,7 +13,7 @@ use signal_hook::{SigId, consts};
 
 use crate::io::op::Op;
 use crate::sched::io_call::{Descriptor, perform};
-use crate::sync::select::SignalBranch;
+pub use branch::SignalBranch;
 
 /// "Terminate", as `kill` sends it.
 pub const SIGTERM: i32 = consts::SIGTERM;

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::{CancelReason, Interrupt, Node, PlaceId};
 use crate::fiber::{self, FiberHandle, FiberSpec, Header, Movement, NEVER, Switch, Urgency};
-use crate::sched::closure::{self, Failure, RawJoin};
+use crate::sched::closure::{self, End, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, Interrupts, ThreadEntry};
 use crate::sched::worker::current_worker;
-use crate::sync::select::JoinBranch;
 
 /// Waits for a fiber. Dropping it detaches the fiber.
 #[derive(Debug)]
@@ -58,10 +57,9 @@ macro_rules! handle_methods {
                 Fiber::of(self.$raw.header())
             }
 
-            /// Returns the fiber's end as a branch of a select.
-            #[doc(hidden)]
-            pub fn select_branch(&mut self) -> JoinBranch<'_> {
-                JoinBranch::new(&mut self.$raw)
+            /// Returns the fiber's end, for a select.
+            pub(crate) fn end(&mut self) -> &mut dyn End {
+                &mut self.$raw
             }
         }
     };
@@ -612,22 +610,5 @@ impl Fiber {
             Inner::Fiber(fiber) => fiber.header().name(),
             Inner::Thread(entry) => entry.thread.name(),
         }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fiber_that_waits_for_another_is_as_urgent() {
-        let runtime = crate::Runtime::builder().workers(1).policy("priority").build().expect("a runtime");
-        let urgent = Builder::new().priority(200).weight(7);
-        let waits = || {
-            let waiting = spawn_waiting(|| fiber::current().map(|me| (me.urgency().priority, me.urgency().weight)));
-            waiting.expect("on a fiber").join().expect("no panic")
-        };
-        let seen = runtime.spawn_with(urgent, waits).expect("in range").join().expect("no panic");
-        assert_eq!(seen, Some((200, 7)));
     }
 }

@@ -195,13 +195,15 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::{Movement, Runtime};
+    use crate::fiber::Movement;
+    use crate::runtime::Runtime;
+    use crate::thread::park;
 
     /// One worker, to which these many fibers are pinned that wait.
     fn pinned(fibers: usize) -> Runtime {
         let builder = Runtime::builder().workers(1).max_workers(1).movement(Movement::BeforeStart);
         let runtime = builder.report_stalls(false).stack_size(32 << 10).build().unwrap();
-        (0..fibers).for_each(|_| drop(runtime.spawn(crate::park)));
+        (0..fibers).for_each(|_| drop(runtime.spawn(park)));
         while runtime.pool.started() < fibers || !runtime.pool.is_asleep(0) {
             std::thread::sleep(Duration::from_millis(1));
         }

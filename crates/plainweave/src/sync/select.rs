@@ -49,7 +49,6 @@ mod macros;
 #[cfg(all(test, loom))]
 mod models;
 mod readiness;
-mod signal;
 mod timer;
 mod watchers;
 
@@ -61,7 +60,6 @@ use std::time::{Duration, Instant};
 
 pub use self::join::JoinBranch;
 pub use self::readiness::ReadinessBranch;
-pub use self::signal::SignalBranch;
 pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};

@@ -81,6 +81,11 @@ pub(crate) struct Import {
 }
 
 impl Import {
+    /// Returns whether nothing but these names is imported.
+    pub(crate) fn is_of(&self, names: &BTreeSet<String>) -> bool {
+        self.names.is_subset(names)
+    }
+
     pub(crate) fn names(&self) -> String {
         let mut text = String::new();
         for name in &self.names {

@@ -73,29 +73,15 @@ pub(crate) const UNSAFE: &[&str] = &[
 ];
 
 /// The layers of the runtime, top first: each row holds folders and files of `crates/plainweave/src` that do not know
-/// each other. An import leads to a later row, or stays within its folder. (The first row is the surface: its files may
-/// know each other.)
+/// each other. An import leads to a later row, or stays within its folder. (The first row holds `lib.rs`, which names
+/// everything, and its files may know each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &[
-        "",
-        "added_workers",
-        "builder",
-        "dump",
-        "runtime",
-        "scope",
-        "thread",
-        "time",
-        "fs",
-        "future",
-        "signal",
-        "trace",
-        "blocking",
-        "metrics",
-        "net",
-        "pools",
-        "sync",
-    ],
-    &["watchdog"],
+    &["", "net", "pools", "signal"],
+    &["sync"],
+    &["added_workers", "builder", "dump", "trace"],
+    &["runtime"],
+    &["fs", "future", "scope"],
+    &["blocking", "metrics", "thread", "time", "watchdog"],
     &["sched"],
     &["fiber"],
     &["io", "policy"],

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::{Case, Selector, Source};
 use crate::sched::closure::End;
+use crate::scope::ScopedJoinHandle;
+use crate::thread::{JoinHandle, LocalJoinHandle};
 
 /// A fiber's end that is waited for beside others. It has the handle to itself, because a fiber wakes one joiner.
 pub struct JoinBranch<'a> {
@@ -13,11 +15,22 @@ pub struct JoinBranch<'a> {
     chosen: bool,
 }
 
-impl<'a> JoinBranch<'a> {
-    pub(crate) fn new(end: &'a mut dyn End) -> Self {
-        Self { end, watches: false, chosen: false }
-    }
+/// Makes the ends of the fibers of these handles branches of a select.
+macro_rules! branches {
+    ($($handle:ty),+) => {
+        $(impl<T> $handle {
+            /// Returns the fiber's end as a branch of a select.
+            #[doc(hidden)]
+            pub fn select_branch(&mut self) -> JoinBranch<'_> {
+                JoinBranch { end: self.end(), watches: false, chosen: false }
+            }
+        })+
+    };
+}
 
+branches!(JoinHandle<T>, LocalJoinHandle<T>, ScopedJoinHandle<'_, T>);
+
+impl JoinBranch<'_> {
     /// Returns it as one of the select's cases.
     pub fn case(&mut self) -> Case<'_> {
         Case::new(self)

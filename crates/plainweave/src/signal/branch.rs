@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
-use super::{Case, Selector, Source};
+use super::Signals;
 use crate::io::op::{Interest, RawResult};
 use crate::sched::poll_any::Poll;
-use crate::signal::Signals;
+use crate::sync::select::{Case, Selector, Source};
 
 /// A signal that is waited for beside others.
 #[derive(Debug)]
