@@ -47,7 +47,9 @@ fn frames_that_ask_for_nothing_are_bounded() {
 
 #[test]
 fn a_client_is_told_why() {
-    let few = || limited(Http2Limits { control_frames: 20, ..Http2Limits::default() }, Limits::default());
+    // However slow the client is: a reset would take what it has not read yet.
+    let patient = || Limits { linger_timeout: HANG, ..Limits::default() };
+    let few = || limited(Http2Limits { control_frames: 20, ..Http2Limits::default() }, patient());
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         raw.flood(&frame(PING, 0, 0, &[0; 8]), 30);
