@@ -47,9 +47,9 @@
 //!
 //! # From `std`
 //!
-//! Off a fiber, all but `spawn` and `scope` also work, and block the thread. Most calls that wait return a `Result`
-//! even where those of `std` do not: a waiting fiber can be cancelled or reach its deadline. Sockets of `std::net` work
-//! too, but block the fiber's worker: use those of [`net`].
+//! Blocking calls also work on a plain thread, and block it; what starts a fiber does not: use the methods of
+//! [`Runtime`] there. Most calls that wait return a `Result` even where those of `std` do not: a waiting fiber can be
+//! cancelled or reach its deadline. Sockets of `std::net` work too, but block the fiber's worker: use those of [`net`].
 //!
 //! | `std` | here |
 //! |---|---|
@@ -71,7 +71,7 @@
 //! | `#[tokio::main]`, `Runtime` | [`run`], [`Runtime`] |
 //! | `tokio::spawn(async { .. })` | [`spawn`] a closure, or [`spawn_future`] for async code |
 //! | `.await` | an ordinary call; [`block_on`] for a future of an async crate |
-//! | `spawn_blocking` | usually not needed ([below](#movement-and-storage)); or [`blocking`], on a bounded pool |
+//! | `spawn_blocking` | [`blocking`], on a bounded pool; or [not at all](#movement-and-storage), for short calls |
 //! | `time::timeout` | [`time::with_timeout`]: blocking calls inside it fail with `TimedOut` |
 //! | `select!`, `JoinSet` | [`sync::select!`](crate::sync::select!), [`sync::JoinSet`] |
 //! | `mpsc`, `oneshot` | [`sync::channel`], [`sync::promise()`] |
@@ -85,9 +85,10 @@
 //! # Movement and storage
 //!
 //! [`Movement`] says when a fiber may change its worker: at any time (the default), until it first runs, or never.
-//! [`Storage`] says which thread-local variables it sees. By default, its own: as far as Rust can tell the fiber is a
-//! thread, so it may move safely at any time. Fibers can share their worker's variables instead, which saves memory and
-//! a few nanoseconds per switch, but is `unsafe` to choose: see [`RuntimeBuilder::shared_storage`].
+//! [`Storage`] says which thread-local variables it sees. By default each fiber has its own. They move with it, as if
+//! the fiber were an OS thread, so changing workers is safe at any time. Fibers can share their worker's variables
+//! instead, which saves memory and a few nanoseconds per switch, but is `unsafe` to choose: see
+//! [`RuntimeBuilder::shared_storage`].
 //!
 //! If a fiber computes for a long time, or blocks its thread in a lock of `std` or in C code, other workers, or a spare
 //! one ([`RuntimeBuilder::max_workers`]), run what is queued behind it, except fibers that may not move: these wait
@@ -96,10 +97,10 @@
 //!
 //! # Limits
 //!
-//! Linux on x86-64; a shared glibc for storage of a fiber's own. TCP and Unix streams, no UDP. No preemption: see above
-//! for what replaces it. If a fiber waits while it holds a `std` lock, each fiber that then locks it blocks its worker:
-//! use the locks of [`sync`]. C code whose stack frames exceed 64 KiB can jump over the guard of a fiber's stack: give
-//! its fiber a larger one ([`Builder::stack_size`]).
+//! Linux on x86-64; for storage of a fiber's own, also Linux 5.9 and a dynamically linked glibc. TCP and Unix streams,
+//! no UDP. No preemption: see above for what replaces it. If a fiber waits while it holds a `std` lock, each fiber that
+//! then locks it blocks its worker: use the locks of [`sync`]. C code whose stack frames exceed 64 KiB can jump over
+//! the guard of a fiber's stack: give its fiber a larger one ([`Builder::stack_size`]).
 //!
 //! # Where to look
 //!

@@ -35,12 +35,12 @@
 //! # Proof sketch: no lost wake-up
 //! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A) precedes (B) in the single
 //! order of fences: then the push is visible at 7: contradiction. Or (B) precedes (A): then at 3 the pusher sees the
-//! bit set at 4; it can only miss it because another pusher cleared it, and that one signals. At 2 the pusher relied on
-//! a searcher. If that one finds work, the last searcher looks again after its subtraction (`end_search` has a fence
-//! too). If it does not, it goes through 5, 6 and 7, with its own (B') after the (A) of any pusher that counted it,
-//! because that pusher read `searching` before the subtraction. If what it counted was a failed claim (step 3), that
-//! one starts over at 1. Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`,
-//! `loom_wake_worker_against_sleep`.
+//! bit set at 4, unless another pusher cleared it, and that one signals, or the worker itself did: then it is awake and
+//! looks again. If the pusher returned at 2, it relied on a searcher. If that one finds work, the last searcher looks
+//! again after its subtraction (`end_search` has a fence too). If it does not, it goes through 5, 6 and 7, with its own
+//! (B') after the (A) of any pusher that counted it, because that pusher read `searching` before the subtraction. If
+//! what it counted was a failed claim (step 3), that one starts over at 1. Models: `loom_push_against_sleep`,
+//! `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`, `loom_wake_worker_against_sleep`.
 
 use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -50,7 +50,7 @@ pub(crate) struct Sleepers {
     /// One bit per worker, 64 in a word.
     asleep: Box<[AtomicU64]>,
     searching: AtomicUsize,
-    /// Limit on concurrent searchers: half of the regular workers.
+    /// Limit on concurrent searchers, which `begin_search` may exceed: half of the regular workers, rounded up.
     max_searching: usize,
 }
 

@@ -7,8 +7,8 @@
 //! # Which call goes where, and why
 //! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a
 //! raw epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
-//! `POLL_FIRST` 4.56; one-shot poll, direct receive and send 4.59. (At their best, this whole driver then took 1.00
-//! times the raw loop and the epoll driver 1.03: `tests/echo.rs`.) Hence:
+//! `POLL_FIRST` 4.56; one-shot poll, direct receive and send 4.59. (The best runs of the whole drivers: this one
+//! 1.00 times the raw loop, the epoll driver 1.03: `tests/echo.rs`.) Hence:
 //!
 //! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and it succeeds
 //!   where data has already arrived. After a poll that found the descriptor readable: the direct call, which then

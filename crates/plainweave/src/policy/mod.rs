@@ -1,17 +1,18 @@
 //! What runs next: one small trait, one small file per policy.
 //!
-//! A policy is generic in the task, so the worker loop, a simulator and unit tests drive the same file. It has a shared
-//! half (`&self`, for thieves and outside pushers) and one `Local` per worker, which the loop passes as `&mut`: the
-//! compiler keeps the owner's work to the owner. It never sleeps, never wakes, never switches: its answer to a push
-//! says which workers to wake ([`Wake`]); waking them is for `sched/sleep`.
+//! A policy is generic over the task type, so the worker loop, the simulator and unit tests share its code. It has a
+//! shared half (`&self`), for stealing and for pushes from other threads, and one `Local` per worker, passed as `&mut`
+//! so that only its worker can use it. It never sleeps, never wakes, never switches: its answer to a push says which
+//! workers to wake ([`Wake`]); waking them is for `sched/sleep`.
 //!
-//! **Where to begin.** `work_stealing` is the default policy, in a file of its own. [`GlobalFifo`] is the smallest.
+//! **Where to begin.** `work_stealing` has the default policy, which is called `fifo`. [`GlobalFifo`] is the smallest.
 //! [`thesis`] has the variants of work stealing from a thesis on OCaml's schedulers, and others, as parameters of one
 //! family.
 //!
 //! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (others' wake-ups travel through its inbox), and the policy keeps it where thieves do not look ([`Pinned`]).
-//! `Movement` decides whether started tasks are pinned, so a policy must expect tasks that have run and may still move.
+//! (wake-ups by other threads travel through its inbox), and the policy keeps it where thieves do not look
+//! ([`Pinned`]). [`Movement`](crate::Movement) decides whether a task is pinned once it has run, so a policy must not
+//! assume that it is.
 //!
 //! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
 //! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite

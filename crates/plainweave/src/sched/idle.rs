@@ -16,8 +16,9 @@
 //!        nothing to run, and enough search           +--> searching: the last look found something
 //! ```
 //!
-//! **Which workers search.** At most half of the regular ones. One that a pusher has woken counts as searching, as does
-//! one whose last look found something, whatever the limit: pushers rely on it.
+//! **Which workers search.** About half of the regular ones, rounded up: two that ask at once may both begin. One that
+//! a pusher has woken counts as searching, as does one whose last look found something, whatever the limit: pushers
+//! rely on it.
 //!
 //! **Which worker is woken.** The one with the lowest number that sleeps, and none while another searches.
 //!

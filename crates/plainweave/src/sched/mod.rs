@@ -11,7 +11,7 @@
 //!    (in [`wake`]) counts it and schedules it. It has no stack yet. A spawn from another pool first passes a
 //!    [`gate`](crate::atomics::gate), which closes when the pool ends.
 //! 2. **Queue.** [`wake::schedule`] pushes it to the policy, through the worker's local half or, from outside the pool,
-//!    without one. The policy names the workers to wake; `PoolShared::act_on` (in [`sleep`]) wakes them.
+//!    without one. The policy says which worker to wake, if any; `PoolShared::act_on` (in [`sleep`]) wakes it.
 //! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. A fiber that moves only before its
 //!    start may be placed on another worker first (`LocalPolicy::place` asks the policy). Then `Worker::start` gives it
 //!    a stack and storage ([`recycle`]), pins it if it moves only before its start (`Movement`), and puts it on record
@@ -23,9 +23,10 @@
 //! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
 //!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
 //!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.
-//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. A fiber pinned for good to this worker takes a
-//!    store and a push; one pinned for good elsewhere goes to its worker's inbox ([`mailbox`] says when that is read).
-//!    One that may move takes a compare-and-exchange, then a push or, while a `Pin` holds it, the inbox of that worker.
+//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. Waking a fiber that is pinned for good
+//!    to this worker costs a store and a push; one pinned for good elsewhere goes to its worker's inbox ([`mailbox`]
+//!    says when that is read). Waking one that may move costs a compare-and-exchange, then a push or, while a `Pin`
+//!    ties it to a worker, a send to the inbox of that worker.
 //!    Timers and completions come from [`worker_io`].
 //! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a worker's driver or timer
 //!    wheel holds something of it, [`wait::Pin`] pins it there.

@@ -4,32 +4,35 @@
 //! error when the caller is cancelled or runs into its deadline ([`crate::time::with_timeout`]). What has arrived by
 //! then is delivered, and the cancellation surfaces at the next call.
 //!
-//! | type | order of service | when nothing is available |
-//! |---|---|---|
-//! | [`Mutex`] | first to try; a waiter is passed over at most once | waits |
-//! | [`Semaphore`] | strictly in order | waits |
-//! | [`Condvar`] | in order | waits |
-//! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending | waits |
-//! | [`RwLock`] | in order; phases of readers and single writers alternate | waits |
-//! | [`Barrier`] | all pass together | waits |
-//! | [`Once`], [`OnceLock`], [`LazyLock`] | one initialises; if it fails, the next in order | waits |
-//! | [`WaitGroup`] | all go on together | waits |
-//! | [`Notify`] | in order; one notification is kept | waits |
-//! | [`watch`]: a value and its versions | each receiver sees the latest | waits |
-//! | [`broadcast`]: each value goes to each receiver | in the order of sending | waits; a slow one loses the oldest |
-//! | [`promise()`]: [`Resolver`], [`Promise`] | every waiter gets the one value | waits |
-//! | [`JoinSet`] | fibers in the order in which they end | waits |
-//! | [`select!`] | at random among the branches that are ready | waits, or takes its `default` |
+//! When nothing is available, all of them wait; a [`select!`] may have a `default` instead.
 //!
-//! All are built on `wait_queue`. None is poisoned by a panic. A primitive that others wait for cannot be dropped: they
-//! borrow it, or own a part of it.
+//! | type | order of service |
+//! |---|---|
+//! | [`Mutex`] | unfair: a newcomer may barge in, but passes over a given waiter at most once |
+//! | [`Semaphore`] | strictly in order |
+//! | [`Condvar`] | in order |
+//! | [`channel`]: [`Sender`], [`Receiver`] | each value goes to one receiver, in the order of sending |
+//! | [`RwLock`] | in order; phases of readers and single writers alternate |
+//! | [`Barrier`] | all pass together |
+//! | [`Once`], [`OnceLock`], [`LazyLock`] | one initialises; if it fails, the next in order |
+//! | [`WaitGroup`] | all go on together |
+//! | [`Notify`] | in order; one notification is kept |
+//! | [`watch`]: a value and its versions | each receiver sees the latest |
+//! | [`broadcast`]: each value goes to each receiver | in the order of sending; a slow receiver loses the oldest |
+//! | [`promise()`]: [`Resolver`], [`Promise`] | every waiter gets the one value |
+//! | [`JoinSet`] | fibers in the order in which they end |
+//! | [`select!`] | at random among the branches that are ready |
+//!
+//! All are built on `wait_queue`. None is poisoned by a panic. A primitive cannot be dropped while something waits on
+//! it: each waiter borrows it or owns a handle to it.
 //!
 //! # Misuse
-//! A send to a channel without receivers, a receive from an empty one without senders and a wait for a promise whose
-//! resolver is gone return errors, also as branches of a select, where they are ready at once. What is given back by
+//! These return an error: a send with no receivers left, a receive from an empty channel with no senders left, and a
+//! wait for a promise whose resolver is gone. In a `select!`, such a branch is ready at once. What is given back by
 //! dropping a guard or a permit cannot be given back twice. A fiber that panics leaves nothing locked: guards, permits,
-//! channel halves, resolvers and sets that it unwinds through are dropped as usual. Waits in destructors work while it
-//! panics; a fiber on shared storage holds up its worker meanwhile and gives up after a bounded time.
+//! channel halves, resolvers and sets that it unwinds through are dropped as usual. A destructor may wait while its
+//! fiber panics. On shared storage such a wait holds up the worker: it times out after one second, or, if it cannot
+//! time out, aborts the process after ten.
 
 pub mod channel;
 mod condvar;

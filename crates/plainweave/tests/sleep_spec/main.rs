@@ -141,7 +141,12 @@ fn no_wake_up_is_lost_with_two_workers() {
 
 #[test]
 fn no_wake_up_is_lost_with_three_workers() {
-    for (name, setup) in setups(3).iter().filter(|(_, setup)| !setup.spare && setup.sent_to.is_none()) {
+    // The others have millions of states.
+    let is_small = |setup: &Setup| match setup.pushers.as_slice() {
+        [_] => setup.role_changes < 2,
+        _ => !setup.spare && setup.sent_to.is_none(),
+    };
+    for (name, setup) in setups(3).iter().filter(|(_, setup)| is_small(setup)) {
         assert!(check(name, setup) > 10_000);
     }
 }

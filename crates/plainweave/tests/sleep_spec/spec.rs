@@ -1,8 +1,8 @@
-//! The protocol as a machine whose every step is one access to shared memory.
+//! The protocol as a state machine. A step is one access to shared memory; `ReadMail` is several.
 //!
-//! Steps are named as the functions of `sched/idle`, `atomics/sleepers` and `sched/spare`, whose numbers in comments
-//! (4 to 9) are those of the protocol in `atomics/sleepers`. Memory is sequentially consistent here: that the fences
-//! make it so where it matters is what the loom models show.
+//! Most steps are named after the functions of `sched/idle`, `atomics/sleepers` and `sched/spare` that they model.
+//! Numbers in comments (4 to 9) are those of the protocol in `atomics/sleepers`. Memory is sequentially consistent
+//! here: that the fences make it so where it matters is what the loom models show.
 
 use stateright::{Model, Property};
 
@@ -92,6 +92,7 @@ pub(crate) enum At {
     Leave,
     LeaveRole,
     RestAside,
+    RestAsideSleep,
 
     // A thread outside the pool.
     Push,
@@ -162,7 +163,7 @@ impl State {
         let threads = self.threads.iter().enumerate();
         let signalled = |id: Id| id < setup.workers && self.signals & bit(id) != 0;
         threads.into_iter().all(|(id, thread)| {
-            let waits = matches!(thread.at, At::Rest | At::RestAside) && !signalled(id);
+            let waits = matches!(thread.at, At::Rest | At::RestAsideSleep) && !signalled(id);
             thread.wakes == Wake::No && (waits || matches!(thread.at, At::Nowhere | At::HeldUp))
         })
     }
@@ -181,6 +182,10 @@ impl Setup {
         self.flaw == Some(flaw)
     }
 
+    fn regular(&self) -> usize {
+        self.workers - usize::from(self.spare)
+    }
+
     fn is_spare(&self, id: Id) -> bool {
         self.spare && id + 1 == self.workers
     }
@@ -190,8 +195,7 @@ impl Setup {
     }
 
     fn most_searching(&self) -> i8 {
-        let regular = self.workers - usize::from(self.spare);
-        i8::try_from(regular.div_ceil(2)).expect("a few workers")
+        i8::try_from(self.regular().div_ceil(2)).expect("a few workers")
     }
 
     /// Returns whether it has room for what a property says may happen.
@@ -252,7 +256,7 @@ impl Setup {
             Announce | AnnounceCount | LastLookMail | LastLookQueue | LastLookRole => self.fall_asleep(state, id, me),
             CancelSleep | CancelSleepCount | Rest | EndSleep | Settle => self.wake_up(state, id, me),
             EndSearch | OthersSeeWork | Run => self.found(state, me),
-            Leave | LeaveRole | RestAside => self.leave(state, id, me),
+            Leave | LeaveRole | RestAside | RestAsideSleep => self.leave(state, id, me),
             other => unreachable!("{other:?} is no step of a worker"),
         };
         state.threads[id] = thread;
@@ -274,6 +278,7 @@ impl Setup {
             }
             At::Pop => At::HasMail,
             At::HasMail if state.inbox[id] > 0 => At::ReadMail,
+            At::HasMail if self.regular() == 1 => At::Announce,
             At::HasMail if me.searches => At::PopSearching,
             At::HasMail => At::BeginSearch,
             At::ReadMail => {
@@ -386,7 +391,8 @@ impl Setup {
                 }
                 At::Role
             }
-            _ if state.inbox[id] > 0 => At::ReadMail,
+            At::RestAside if state.inbox[id] > 0 => At::ReadMail,
+            At::RestAside => At::RestAsideSleep,
             _ => {
                 state.signals &= !bit(id);
                 At::Role
@@ -396,7 +402,7 @@ impl Setup {
 
     /// Makes one state of those that differ by nothing: takes all steps that touch nothing shared, and numbers workers
     /// and pushers by what they do.
-    fn settle(&self, state: &mut State) {
+    fn normalise(&self, state: &mut State) {
         for id in 0..self.workers {
             while self.touches_nothing(&state.threads[id], id) {
                 self.work(state, id);
@@ -515,7 +521,7 @@ impl Model for Setup {
         let role = if self.starts_resting { Role::Resting } else { Role::Active };
         let mut state =
             State { queue: 0, inbox: [0; MOST_WORKERS], asleep: 0, searching: 0, signals: 0, role, threads };
-        self.settle(&mut state);
+        self.normalise(&mut state);
         vec![state]
     }
 
@@ -530,9 +536,8 @@ impl Model for Setup {
                 }
                 _ if thread.wakes != Wake::No => actions.push(Action::Step(id)),
                 At::Nowhere | At::HeldUp => {}
-                At::Rest | At::RestAside => {
-                    let mail = thread.at == At::RestAside && state.inbox[id] > 0;
-                    if signalled || mail {
+                At::Rest | At::RestAsideSleep => {
+                    if signalled {
                         actions.push(Action::Step(id));
                     } else if self.events {
                         actions.push(Action::Event(id));
@@ -565,7 +570,7 @@ impl Model for Setup {
                 thread.at = if thread.at == At::Rest { At::EndSleep } else { At::Role };
             }
         }
-        self.settle(&mut state);
+        self.normalise(&mut state);
         Some(state)
     }
 
