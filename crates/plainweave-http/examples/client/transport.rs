@@ -38,7 +38,7 @@ impl Connector for FiberConnector {
     }
 }
 
-/// What [`Agent::shutdown`] ends.
+/// What [`ureq::Agent::shutdown`] ends.
 #[derive(Debug)]
 struct Socket(TcpStream);
 

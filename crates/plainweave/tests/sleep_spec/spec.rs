@@ -142,16 +142,10 @@ impl Wake {
         self.chosen_mut().copied()
     }
 
-    fn number(self) -> u8 {
-        match self {
-            Wake::No => 0,
-            Wake::AnySearching => 1,
-            Wake::Sleeper => 2,
-            Wake::Count(_) => 3,
-            Wake::Claim(_) => 4,
-            Wake::Uncount => 5,
-            Wake::Signal(_) => 6,
-        }
+    /// Returns the same step, of whichever sleeper.
+    fn of_any(mut self) -> Self {
+        self.chosen_mut().into_iter().for_each(|chosen| *chosen = 0);
+        self
     }
 }
 
@@ -160,9 +154,8 @@ const IDLE: Thread = Thread { at: At::Nowhere, wakes: Wake::No, searches: false,
 impl State {
     /// Returns whether nothing will happen any more, timers and events apart.
     fn is_quiet(&self, setup: &Setup) -> bool {
-        let threads = self.threads.iter().enumerate();
         let signalled = |id: Id| id < setup.workers && self.signals & bit(id) != 0;
-        threads.into_iter().all(|(id, thread)| {
+        self.threads.iter().enumerate().all(|(id, thread)| {
             let waits = matches!(thread.at, At::Rest | At::RestAsideSleep) && !signalled(id);
             thread.wakes == Wake::No && (waits || matches!(thread.at, At::Nowhere | At::HeldUp))
         })
@@ -170,6 +163,26 @@ impl State {
 
     fn sleeps(&self, id: Id) -> bool {
         self.threads[id].at == At::Rest
+    }
+
+    /// Numbers these workers by what they do. Their numbers mean nothing to the protocol.
+    fn renumber(&mut self, alike: &[Id]) {
+        let old = *self;
+        let chosen_by = |id| old.threads.iter().position(|thread| thread.wakes.chosen() == Some(id));
+        let mut sorted = alike.to_vec();
+        sorted.sort_by_key(|id| {
+            let thread = &old.threads[*id];
+            let bits = (old.asleep & bit(*id) != 0, old.signals & bit(*id) != 0);
+            (thread.at, thread.searches, thread.wakes.of_any(), bits, chosen_by(*id))
+        });
+        let mut new = std::array::from_fn::<Id, MOST_THREADS, _>(|id| id);
+        alike.iter().zip(&sorted).for_each(|(to, from)| new[*from] = *to);
+        let renumbered = |bits: u8| (0..MOST_WORKERS).map(|id| (bits >> id & 1) << new[id]).sum();
+        (self.asleep, self.signals) = (renumbered(old.asleep), renumbered(old.signals));
+        for (mut thread, id) in old.threads.into_iter().zip(new) {
+            thread.wakes.chosen_mut().into_iter().for_each(|chosen| *chosen = new[*chosen]);
+            self.threads[id] = thread;
+        }
     }
 }
 
@@ -409,38 +422,10 @@ impl Setup {
             }
         }
         let alike = (0..self.workers).filter(|id| !self.is_spare(*id) && self.sent_to != Some(*id));
-        self.renumber(state, alike.collect());
+        state.renumber(&alike.collect::<Vec<_>>());
         let pushers = &mut state.threads[self.workers..][..self.pushers.len()];
         if self.pushers.windows(2).all(|two| two[0] == two[1]) {
             pushers.sort_unstable();
-        }
-    }
-
-    /// Numbers these workers by what they do. Their numbers mean nothing to the protocol.
-    #[expect(clippy::unused_self, reason = "beside its callers")]
-    fn renumber(&self, state: &mut State, alike: Vec<Id>) {
-        let old = *state;
-        let chosen_by = |id| old.threads.iter().position(|thread| thread.wakes.chosen() == Some(id));
-        let kind = |id: &Id| {
-            let thread = &old.threads[*id];
-            let bits = (old.asleep & bit(*id) != 0, old.signals & bit(*id) != 0);
-            (thread.at, thread.searches, thread.wakes.number(), bits, chosen_by(*id))
-        };
-        let mut sorted = alike.clone();
-        sorted.sort_by_key(kind);
-        let mut new = std::array::from_fn::<Id, MOST_THREADS, _>(|id| id);
-        alike.iter().zip(&sorted).for_each(|(to, from)| new[*from] = *to);
-        (state.asleep, state.signals) = (0, 0);
-        for id in 0..MOST_THREADS {
-            let mut thread = old.threads[id];
-            if let Some(chosen) = thread.wakes.chosen_mut() {
-                *chosen = new[*chosen];
-            }
-            state.threads[new[id]] = thread;
-            if id < MOST_WORKERS {
-                state.asleep |= u8::from(old.asleep & bit(id) != 0) << new[id];
-                state.signals |= u8::from(old.signals & bit(id) != 0) << new[id];
-            }
         }
     }
 
@@ -598,9 +583,8 @@ impl Model for Setup {
                 state.threads.iter().any(|thread| thread.at == At::Run && matches!(thread.wakes, Wake::Signal(_)))
             }),
             Property::sometimes(ALL_SLEEP, |setup: &Setup, state: &State| {
-                let pushers = setup.pushers.iter().zip(&state.threads[setup.workers..]);
-                pushers.into_iter().all(|(pusher, thread)| thread.left == pusher.1)
-                    && (0..setup.workers).all(|id| state.sleeps(id))
+                let mut pushers = setup.pushers.iter().zip(&state.threads[setup.workers..]);
+                pushers.all(|(pusher, thread)| thread.left == pusher.1) && (0..setup.workers).all(|id| state.sleeps(id))
             }),
         ]
     }

@@ -56,6 +56,7 @@ fn files_do_not_import_in_a_circle() {
 pub(crate) struct Crate(BTreeMap<Module, Scope>);
 
 /// One file, as far as names are concerned.
+#[derive(Default)]
 struct Scope {
     path: String,
     imports: Vec<Binding>,
@@ -63,6 +64,8 @@ struct Scope {
     paths: Vec<(Vec<String>, usize)>,
     /// Single names outside `use`.
     names: BTreeSet<String>,
+    /// Macros that `#[macro_export]` puts at the crate's root.
+    exported: BTreeSet<String>,
 }
 
 /// A name that a `use` brings into a file.
@@ -81,11 +84,6 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// Returns whether nothing but these names is imported.
-    pub(crate) fn is_of(&self, names: &BTreeSet<String>) -> bool {
-        self.names.is_subset(names)
-    }
-
     pub(crate) fn names(&self) -> String {
         let mut text = String::new();
         for name in &self.names {
@@ -180,7 +178,8 @@ impl Crate {
                     if !self.0.contains_key(&at) {
                         at.pop();
                         let Some(binding) = self.binding(&at, name) else {
-                            return Some(Target::Item(at, name.to_owned()));
+                            let home = at.is_empty().then(|| self.exports(name)).flatten();
+                            return Some(Target::Item(home.cloned().unwrap_or(at), name.to_owned()));
                         };
                         if binding.path == [name] {
                             // A macro that its own file passes on.
@@ -195,6 +194,11 @@ impl Crate {
             }
         }
         Some(Target::Module(at))
+    }
+
+    /// Returns the module of the file that exports this macro.
+    fn exports(&self, name: &str) -> Option<&Module> {
+        self.0.iter().find(|(_, scope)| scope.exported.contains(name)).map(|(module, _)| module)
     }
 
     fn binding(&self, module: &[String], name: &str) -> Option<&Binding> {
@@ -245,8 +249,7 @@ fn ties<'a>(imports: &'a Imports, circle: &'a [Module]) -> impl Iterator<Item = 
 impl Scope {
     fn read(file: &File) -> Self {
         let tokens = without_tests(&tokens(&file.code));
-        let mut scope =
-            Self { path: file.path.clone(), imports: Vec::new(), paths: Vec::new(), names: BTreeSet::new() };
+        let mut scope = Self { path: file.path.clone(), ..Self::default() };
         let (mut i, mut public) = (0, false);
         while i < tokens.len() {
             let (token, line) = (tokens[i].text.as_str(), tokens[i].line);
@@ -267,6 +270,8 @@ impl Scope {
                     scope.imports_of(&tokens[..end], &mut at, &[], public);
                     i = end;
                 }
+                // `#[macro_export] macro_rules! name`.
+                "macro_export" => scope.exported.extend(tokens.get(i + 4).map(|token| token.text.clone())),
                 _ if is_name(token) && before(1) != "::" && before(1) != "." => {
                     let mut path = vec![token.to_owned()];
                     while tokens.get(i + 1).is_some_and(|token| token.text == "::")
@@ -395,6 +400,17 @@ fn imports_are_followed_to_the_file_that_defines_them() {
     let seen: Vec<_> = seen.collect();
     assert_eq!(seen, ["a b 2 `low`", "a b/inner 1 `Deep`, `x`", "b/inner b 2 `low`"]);
     assert!(circles(&imports).is_empty());
+    // A macro stands at the root, and is its own file's all the same.
+    let exporting = [
+        file("lib.rs", "mod e; mod f;"),
+        file("e.rs", "#[macro_export]\nmacro_rules! pick { () => { $crate::pick!(1) }; }"),
+        file("f.rs", "fn f() { crate::pick!() }"),
+    ];
+    let imports = Crate::read("", &exporting).imports();
+    assert_eq!(
+        imports.iter().map(|(from, to)| (from, to.keys().collect())).collect::<Vec<_>>(),
+        [(&vec!["f".to_owned()], vec![&vec!["e".to_owned()]])]
+    );
     let files = files.into_iter().chain([file("c.rs", "use crate::d::D;"), file("d.rs", "fn d() { crate::c::c() }")]);
     let imports = Crate::read("", &files.collect::<Vec<_>>()).imports();
     assert_eq!(circles(&imports), [[["c"], ["d"]]]);

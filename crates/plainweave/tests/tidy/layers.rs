@@ -29,7 +29,6 @@ fn imports_lead_downwards() {
     let mut report = Report::default();
     let files = rust_files();
     let runtime = Crate::read("crates/plainweave/src/", &files);
-    let macros = exported_macros(&files);
     let row = |room: &str| lists::LAYERS.iter().position(|row| row.contains(&room));
     for (from, to, import) in
         runtime.imports().iter().flat_map(|(from, to)| to.iter().map(move |(to, i)| (from, to, i)))
@@ -38,8 +37,6 @@ fn imports_lead_downwards() {
         let may = match (row(above), row(below)) {
             _ if above == below => true,
             (Some(0), Some(_)) => true,
-            // `#[macro_export]` puts the macro there, wherever its file is.
-            _ if below.is_empty() && import.is_of(&macros) => true,
             (Some(above), Some(below)) => above < below,
             _ => false,
         };
@@ -54,16 +51,6 @@ fn imports_lead_downwards() {
         }
     }
     report.done();
-}
-
-/// Returns the names of the runtime's macros that have `#[macro_export]`.
-fn exported_macros(files: &[File]) -> BTreeSet<String> {
-    let runtime = files.iter().filter(|file| file.path.starts_with("crates/plainweave/src/"));
-    let after = runtime.flat_map(|file| file.code.split("#[macro_export]").skip(1));
-    after
-        .filter_map(|code| code.trim_start().strip_prefix("macro_rules! ")?.split(' ').next())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Returns the first name of a module's path: a folder or a file of `src`.
