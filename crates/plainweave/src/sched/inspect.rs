@@ -287,17 +287,19 @@ impl PoolShared {
         all.retain(|other| !std::ptr::eq(&**other, asked));
         self.inspections.count.store(all.len(), Ordering::SeqCst);
         drop(all);
+        let out_of_time = inspected.cut || Instant::now() >= deadline;
         for worker in 0..asked.answers.len() {
             let answer = asked.answer(worker);
             if !answer.asked || (answer.finished && answer.views.is_empty()) {
                 continue;
             }
-            // Of one that goes on describing there was only too little time.
-            if answer.views.is_empty() && !(inspected.cut && answer.taken > 0) {
+            // Of one that goes on describing there was only too little time. One that begins when nobody has patience
+            // any more has said nothing.
+            if out_of_time && (answer.taken > 0 || !answer.views.is_empty()) {
+                inspected.cut = true;
+            } else {
                 let known = self.workers[worker].live.load(Ordering::Relaxed);
                 inspected.silent.push((worker, known.saturating_sub(answer.taken)));
-            } else {
-                inspected.cut = true;
             }
         }
     }
@@ -420,5 +422,40 @@ pub(crate) fn name_holder(object: &mut Object, fiber: impl Fn(u32) -> Option<u64
         }
         Some((0, None)) => object.about = "held by a plain thread".to_owned(),
         Some((_, None)) => object.about = "taken by a fiber that has ended or is not in the dump".to_owned(),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use crate::sched::pool::current_pool;
+
+    /// Workers that begin to answer just when the asker gives up are silent: their fibers are not too many.
+    #[test]
+    fn an_asker_without_patience_has_time_left() {
+        const FIBERS: usize = 300;
+        let builder = Runtime::builder().workers(2).movement(Movement::BeforeStart).stack_size(64 << 10);
+        let runtime = builder.report_stalls(false).build().expect("a runtime");
+        let fibers: Vec<_> = (0..FIBERS).map(|_| runtime.spawn(|| crate::park().is_err())).collect();
+        let pool = runtime.run(|| current_pool("inspect"));
+        while pool.started() < FIBERS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut heard = 0;
+        for _ in 0..2000 {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let ask = Ask { stacks: Stacks::Nobodys, children: 0, deadline, patience: Duration::ZERO };
+            let mut described = 0;
+            let inspected = pool.inspect(&ask, |_| {
+                described += 1;
+                true
+            });
+            assert!(!inspected.cut, "{described} described, {inspected:?}");
+            heard += described;
+        }
+        assert!(heard > 0, "nobody ever said anything");
+        fibers.iter().for_each(crate::JoinHandle::cancel);
+        assert!(fibers.into_iter().all(|fiber| fiber.join().expect("no panic")));
     }
 }

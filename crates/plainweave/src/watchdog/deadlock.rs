@@ -35,6 +35,8 @@ use crate::sched::pool::PoolShared;
 
 /// How long nothing has run before fibers are looked at.
 const GRACE: Duration = Duration::from_millis(500);
+/// The same after looks that ended too soon, each of which doubles it: the fibers may be too many, or the machine busy.
+const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait for workers that say nothing and do not fall asleep: they are busy again.
@@ -115,6 +117,8 @@ enum Look {
     Fine,
     /// A job of the blocking pool runs, and its end wakes nobody; or workers were busy.
     Later,
+    /// There was not enough time for all fibers.
+    Cut,
     Stuck(Found),
 }
 
@@ -130,8 +134,8 @@ struct Found {
 /// The watchdog's part.
 pub(super) struct Deadlocks {
     on_deadlock: Option<OnDeadlock>,
-    /// The number of switches at which nothing ran any more, and since when.
-    quiet: Option<(u64, Instant)>,
+    /// The number of switches at which nothing ran any more, since when, and how long to wait before a look.
+    quiet: Option<(u64, Instant, Duration)>,
     /// The number of switches at the last look.
     looked: Option<u64>,
 }
@@ -159,21 +163,26 @@ impl Deadlocks {
             return None;
         }
         let now_switches = switches(pool);
-        let since = match self.quiet {
-            Some((at, since)) if at == now_switches => since,
+        let (since, grace) = match self.quiet {
+            Some((at, since, grace)) if at == now_switches => (since, grace),
             _ => {
                 let now = Instant::now();
-                self.quiet = Some((now_switches, now));
-                now
+                self.quiet = Some((now_switches, now, GRACE));
+                (now, GRACE)
             }
         };
-        if since.elapsed() < GRACE {
-            return Some(since + GRACE);
+        if since.elapsed() < grace {
+            return Some(since + grace);
         }
         match self.look(pool, now_switches) {
             Look::Later => {
                 self.quiet = None;
                 return Some(Instant::now() + GRACE);
+            }
+            Look::Cut => {
+                let (now, grace) = (Instant::now(), (grace * 2).min(LONGEST_GRACE));
+                self.quiet = Some((now_switches, now, grace));
+                return Some(now + grace);
             }
             Look::Fine => {}
             Look::Stuck(found) => {
@@ -205,9 +214,11 @@ impl Deadlocks {
         if !fine && !inspected.silent.is_empty() {
             return Look::Later;
         }
-        // Cut: too many to look at.
-        if fine || inspected.cut || stuck.is_empty() {
+        if fine || stuck.is_empty() {
             return Look::Fine;
+        }
+        if inspected.cut {
+            return Look::Cut;
         }
         for fiber in &mut stuck {
             if let Some(object) = &mut fiber.object {
