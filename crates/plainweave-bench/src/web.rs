@@ -11,6 +11,7 @@
 mod bench;
 pub(crate) mod catalog;
 pub(crate) mod client;
+mod closed;
 pub(crate) mod descriptors;
 mod disk;
 mod idle;
@@ -36,8 +37,8 @@ use crate::report::{self, Report};
 use crate::serving::nginx;
 use bench::Bench;
 use catalog::Catalog;
-use requests::Load;
-use site::Site;
+use closed::Load;
+use site::{FIELDS, Site};
 
 /// The static web server beside nginx.
 #[derive(Args, Debug)]
@@ -86,23 +87,35 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
-        run: |bench| requests::run(bench, "1k-64", &kept(64, Catalog::small())),
+        run: |bench| requests::run(bench, "1k-64", &Load::kept(64, Catalog::small())),
+    },
+    Case {
+        name: "1k-curl",
+        summary: "the same, all requests with the head that curl sends (1k-64: in turn as curl, a browser and a proxy)",
+        run: |bench| requests::run(bench, "1k-curl", &Load { heads: &FIELDS[..1], ..Load::kept(64, Catalog::small()) }),
+    },
+    Case {
+        name: "1k-browser",
+        summary: "the same with a browser's head of 460 bytes",
+        run: |bench| {
+            requests::run(bench, "1k-browser", &Load { heads: &FIELDS[1..2], ..Load::kept(64, Catalog::small()) })
+        },
     },
     Case {
         name: "1k-1024",
-        summary: "the same with 1,024 connections",
-        run: |bench| requests::run(bench, "1k-1024", &kept(1024, Catalog::small())),
+        summary: "1k-64 with 1,024 connections",
+        run: |bench| requests::run(bench, "1k-1024", &Load::kept(1024, Catalog::small())),
     },
     Case {
         name: "1k-8000",
         summary: "the same with 8,000",
         run: |bench| {
             if descriptors::at_least(bench.many) {
-                return requests::run(bench, "1k-8000", &kept(bench.many, Catalog::small()));
+                return requests::run(bench, "1k-8000", &Load::kept(bench.many, Catalog::small()));
             }
             bench.missing("1k-8000", descriptors::TOO_FEW);
             Ok(())
@@ -111,22 +124,22 @@ const CASES: [Case; 13] = [
     Case {
         name: "1k-close",
         summary: "the same with a connection for each request, 64 at a time",
-        run: |bench| requests::run(bench, "1k-close", &Load { close: true, ..kept(64, Catalog::small()) }),
+        run: |bench| requests::run(bench, "1k-close", &Load { close: true, ..Load::kept(64, Catalog::small()) }),
     },
     Case {
         name: "100k",
         summary: "100 KiB files, 64 connections",
-        run: |bench| requests::run(bench, "100k", &kept(64, Catalog::of(&bench.site, 20, 100 << 10)?)),
+        run: |bench| requests::run(bench, "100k", &Load::kept(64, Catalog::of(&bench.site, 20, 100 << 10)?)),
     },
     Case {
         name: "1m",
         summary: "1 MiB files, 64 connections",
-        run: |bench| requests::run(bench, "1m", &kept(64, Catalog::of(&bench.site, 4, 1 << 20)?)),
+        run: |bench| requests::run(bench, "1m", &Load::kept(64, Catalog::of(&bench.site, 4, 1 << 20)?)),
     },
     Case {
         name: "mix",
         summary: "21,600 files of 100 B to 900 KiB as published, scaled, 64 connections",
-        run: |bench| requests::run(bench, "mix", &kept(64, Catalog::mix(&bench.site, bench.mix_scale)?)),
+        run: |bench| requests::run(bench, "mix", &Load::kept(64, Catalog::mix(&bench.site, bench.mix_scale)?)),
     },
     Case { name: "access-log", summary: "CPU per request with an access log, beside none", run: log::run },
     Case { name: "disk", summary: "p99 of cached files while others are read from a slow disk", run: disk::run },
@@ -135,11 +148,6 @@ const CASES: [Case; 13] = [
     Case { name: "overload", summary: "an eighth of a core, offered 1.5 and 2 times its peak", run: overload::run },
     Case { name: "slow-10000", summary: "p99 beside clients that send or read next to nothing", run: slow::run },
 ];
-
-/// Connections that are kept alive.
-fn kept(connections: usize, catalog: Catalog) -> Load {
-    Load { catalog, connections, close: false }
-}
 
 /// Reads a number of seconds, at least a tenth.
 fn length(text: &str) -> Result<Duration, String> {

@@ -57,7 +57,10 @@ fn every_case_gives_its_rows() {
     let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists();
     let (mut text, mut rows) = (String::new(), Vec::new());
     for beside in [
-        [("closed", "1k-64,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"), ("overload", "overload", "0.5")],
+        [
+            ("closed", "1k-64,1k-curl,1k-browser,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"),
+            ("overload", "overload", "0.5"),
+        ],
         [("slow", "slow-10000", "0.3"), ("others", "disk,idle-10000,quota-p99", "0.3")],
     ] {
         for run in beside.map(|(name, cases, seconds)| Run::start(name, cases, seconds)) {
@@ -80,7 +83,7 @@ fn every_case_gives_its_rows() {
     }
     for (system, there) in [("nginx", nginx), ("plainweave epoll", ours)] {
         if there && wrk {
-            for case in ["1k-64", "1k-1024", "1k-8000", "1k-close", "100k", "1m", "mix"] {
+            for case in ["1k-64", "1k-curl", "1k-browser", "1k-1024", "1k-8000", "1k-close", "100k", "1m", "mix"] {
                 expect(case, system, "cpu_us_per_request");
                 expect(case, system, "requests_per_second");
             }
@@ -90,7 +93,7 @@ fn every_case_gives_its_rows() {
         }
     }
     if wrk {
-        for case in ["1k-64", "1k-1024", "1k-8000", "1k-close", "100k"] {
+        for case in ["1k-64", "1k-curl", "1k-browser", "1k-1024", "1k-8000", "1k-close", "100k"] {
             expect(case, "limit", "cpu_us_per_request");
         }
         let limits = |case: &str| rows.iter().any(|row| row[1] == case && row[2] == "limit");

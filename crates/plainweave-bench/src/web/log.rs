@@ -2,7 +2,8 @@
 
 use super::bench::Bench;
 use super::catalog::Catalog;
-use super::requests::{self, Load};
+use super::closed::Load;
+use super::requests;
 use super::server::{Kind, Server};
 use crate::machine;
 use crate::serving::rounds::Costs;
@@ -31,7 +32,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
     }
     let named: Vec<_> = servers.iter().map(|(name, server)| (name.clone(), server)).collect();
-    let load = Load { catalog: Catalog::small(), connections: CONNECTIONS, close: false };
+    let load = Load::kept(CONNECTIONS, Catalog::small());
     let costs = requests::measure(bench, CASE, &named, &load)?;
     for (n, ((name, _), Costs { cpu, rate })) in servers.iter().zip(&costs).enumerate() {
         bench.row(CASE, name, "cpu_us_per_request", "us", cpu.clone());

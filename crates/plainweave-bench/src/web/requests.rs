@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::bench::Bench;
-use super::catalog::Catalog;
+use super::closed::Load;
 use super::server::{Kind, Server};
 use super::site::Checker;
 use super::wrk;
@@ -14,14 +14,6 @@ use crate::serving::rounds::{Costs, Rounds};
 /// Bytes of a body up to which sending it from memory costs less than sending it from a file. `sendfile` does not copy,
 /// so beyond that the raw loop would be no limit.
 const COPIED: usize = 128 << 10;
-
-/// What is asked for, over how many connections.
-pub(super) struct Load {
-    pub(super) catalog: Catalog,
-    pub(super) connections: usize,
-    /// A connection for each request.
-    pub(super) close: bool,
-}
 
 /// nginx and ours under the same load, and the limit of this machine where all bodies have one length, not a large one.
 pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow::Result<()> {
@@ -61,7 +53,7 @@ pub(super) fn measure(
     servers: &[(String, &Server)],
     load: &Load,
 ) -> anyhow::Result<Vec<Costs>> {
-    let script = wrk::script(&bench.site, case, &load.catalog, load.close)?;
+    let script = wrk::script(&bench.site, case, load)?;
     let mut checkers = Vec::new();
     // The limit sends bytes of the right number.
     for (name, server) in servers.iter().filter(|(_, server)| server.kind != Kind::Limit) {

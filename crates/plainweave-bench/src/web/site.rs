@@ -14,8 +14,11 @@ pub(crate) const SIZE: usize = 1024;
 /// Silence on a checking connection after which it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Three sets of header fields, as clients of three kinds send them.
-pub(super) const FIELDS: [&[(&str, &str)]; 3] = [
+/// The fields of a request head beside `Host`.
+pub(super) type Fields = &'static [(&'static str, &'static str)];
+
+/// Three sets of header fields: as curl, a browser and a proxy send them.
+pub(super) const FIELDS: [Fields; 3] = [
     &[("User-Agent", "curl/8.5.0"), ("Accept", "*/*")],
     &[
         ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),

@@ -1,4 +1,4 @@
-//! wrk, the closed loop: all paths in turn, three sets of header fields.
+//! wrk, the closed loop: all paths in turn, one or several sets of header fields.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::catalog::Catalog;
-use super::site::{FIELDS, Site};
+use super::closed::Load;
+use super::site::Site;
 use crate::report;
 
 pub(crate) fn version() -> String {
@@ -18,18 +18,18 @@ pub(crate) fn version() -> String {
 }
 
 /// Writes the script: requests are made before the load and sent as they are. Few paths come with each set of fields,
-/// many with one of them. `close`: a connection for each request.
-pub(super) fn script(site: &Site, name: &str, catalog: &Catalog, close: bool) -> anyhow::Result<PathBuf> {
-    let close = if close { "[\"Connection\"] = \"close\", " } else { "" };
+/// many with one of them.
+pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<PathBuf> {
+    let close = if load.close { "[\"Connection\"] = \"close\", " } else { "" };
     let mut text = "local sets = {\n".to_owned();
-    for fields in FIELDS {
+    for fields in load.heads {
         let fields = fields.iter().map(|(name, value)| format!("[{name:?}] = {value:?}"));
         let fields = fields.collect::<Vec<_>>().join(", ");
         let _ = writeln!(text, "  {{ [\"Host\"] = \"www.example.com\", {close}{fields} }},");
     }
     text += "}\nlocal paths = {\n";
-    for &n in &catalog.order {
-        let _ = writeln!(text, "  {:?},", catalog.items[n].path);
+    for &n in &load.catalog.order {
+        let _ = writeln!(text, "  {:?},", load.catalog.items[n].path);
     }
     text += "}\n\
         local requests, last = {}, 0\n\
