@@ -285,13 +285,17 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         self.pool.policy.maybe_ready_spare()
     }
 
-    fn last_look(&self) -> bool {
-        self.pool.policy.maybe_ready(self.id) || meter::is_ending()
+    fn doze(&self) -> bool {
+        true
+    }
+
+    fn is_called(&self) -> bool {
+        meter::is_ending()
     }
 
     fn rouse(&self) {}
 
-    fn rest(&self, awake: impl FnOnce()) {
+    fn fall_asleep(&self, awake: impl FnOnce()) {
         let bed = &self.pool.beds[self.id];
         if bed.replace(Bed::Occupied) != Bed::Signalled {
             {

@@ -60,7 +60,6 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
-    pub(crate) use std::hint::spin_loop;
 
     /// Has no effect in a model, so code that relies on it needs another way there.
     pub(crate) fn compiler_fence(_: atomic::Ordering) {}
@@ -73,6 +72,11 @@ mod imp {
     pub(crate) fn futex_wake(_: &atomic::AtomicU32) {}
 
     pub(crate) fn relax(_: u32) {
+        loom::thread::yield_now();
+    }
+
+    /// Lets the other threads of the model run: what is waited for is theirs to do.
+    pub(crate) fn spin_loop() {
         loom::thread::yield_now();
     }
 }

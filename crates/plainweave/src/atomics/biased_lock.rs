@@ -192,7 +192,7 @@ mod loom_models {
             });
             for _ in 0..2 {
                 let _inside = shared.0.lock();
-                let _nested = shared.0.lock();
+                drop(shared.0.lock());
                 add(&shared.1);
             }
             let claimed = watchdog.join().unwrap();

@@ -147,11 +147,19 @@ mod loom_models {
                     other.woken.fetch_add(1, Ordering::Release);
                 }
                 Finished::Abandoned => {
+                    other.drop_result();
                     drops.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
         (m, t)
+    }
+
+    impl Model {
+        fn drop_result(&self) {
+            // SAFETY: what the model checks: the result has one owner.
+            self.result.with_mut(|r| assert_eq!(unsafe { std::mem::take(&mut *r) }, 7));
+        }
     }
 
     #[test]
@@ -175,6 +183,10 @@ mod loom_models {
             if m.join.wait(()) && m.join.retract() && m.join.wait(()) {
                 m.join.retract();
             }
+            if m.join.is_done() {
+                // SAFETY: DONE was seen.
+                assert_eq!(m.result.with(|r| unsafe { *r }), 7);
+            }
             t.join().unwrap();
             assert!(m.join.is_done());
         });
@@ -186,6 +198,7 @@ mod loom_models {
             let drops = Arc::new(AtomicUsize::new(0));
             let (m, t) = start(&drops);
             if m.join.abandon() {
+                m.drop_result();
                 drops.fetch_add(1, Ordering::Relaxed);
             }
             t.join().unwrap();

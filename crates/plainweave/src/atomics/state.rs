@@ -22,7 +22,8 @@
 //!
 //! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and the waker finds
 //! `SUSPENDED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
-//! `loom_two_wakers_push_once`). The exchange is the last access of a waker to a fiber that it did not win.
+//! `loom_two_wakers_push_once`; a plain cell stands for the stack there). The exchange is the last access of a waker to
+//! a fiber that it did not win.
 //!
 //! A dump claims a suspended fiber for a moment, to read what its frames hold ([`State::claim`]): it clears `SUSPENDED`
 //! as a waker does, and then adds it again as a worker does. A wake-up in between finds the fiber awake and leaves
@@ -34,6 +35,9 @@
 //! owns the fiber's cells and stores the payload there, where the fiber takes it without an atomic operation
 //! (`Header::take`). A waker that does not win sets a bit in the word, which [`State::take`] clears.
 //! (`loom_a_grant_comes_once`.) These bits do not keep a fiber from suspending: it may wait for something else.
+
+#[cfg(all(test, loom))]
+mod models;
 
 use crate::shim::atomic::{AtomicU32, Ordering};
 
@@ -96,7 +100,8 @@ impl State {
                 self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
                 return false;
             }
-            match self.0.compare_exchange(seen, seen | SUSPENDED, Ordering::AcqRel, Ordering::Acquire) {
+            // A failure need not acquire: nothing is done with the word before another operation on it.
+            match self.0.compare_exchange(seen, seen | SUSPENDED, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -161,133 +166,5 @@ impl State {
     /// Returns whether the fiber has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.0.load(Ordering::Acquire) & FINISHED != 0
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_models {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicUsize;
-
-    /// A fiber that waits once, for `flag`; counts how often it was queued.
-    struct Model {
-        state: State,
-        flag: AtomicU32,
-        queued: AtomicUsize,
-    }
-
-    fn model() -> Arc<Model> {
-        Arc::new(Model { state: State::new(), flag: AtomicU32::new(0), queued: AtomicUsize::new(0) })
-    }
-
-    fn waker(m: &Model) {
-        m.flag.fetch_add(1, Ordering::Release);
-        if m.state.wake(WakePayload::Nothing) {
-            m.queued.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// The fiber checks its flag and suspends: it ends up suspended only if nobody has set the flag.
-    #[test]
-    fn loom_wake_is_never_lost() {
-        loom::model(|| {
-            let m = model();
-            let other = m.clone();
-            let t = loom::thread::spawn(move || waker(&other));
-            let seen = m.flag.load(Ordering::Acquire) == 1;
-            if !seen && !m.state.suspend() {
-                m.queued.fetch_add(1, Ordering::AcqRel);
-            }
-            t.join().unwrap();
-            assert!(seen || m.queued.load(Ordering::Acquire) == 1, "suspended for ever");
-        });
-    }
-
-    /// A fiber is suspended; one thread claims it and suspends it again while another wakes it with a grant. It is
-    /// queued once, and the grant comes once: from the word, or (here in `flag`) by the granter that has won the fiber.
-    #[test]
-    fn loom_a_claim_loses_no_wake() {
-        loom::model(|| {
-            let m = model();
-            assert!(m.state.suspend());
-            let granter = m.clone();
-            let granter = loom::thread::spawn(move || {
-                if granter.state.wake(WakePayload::Grant) {
-                    granter.flag.fetch_add(1, Ordering::Relaxed);
-                    granter.queued.fetch_add(1, Ordering::AcqRel);
-                }
-            });
-            if m.state.claim() {
-                assert_eq!(m.flag.load(Ordering::Relaxed), 0, "the granter has not won it");
-                if !m.state.suspend() {
-                    m.queued.fetch_add(1, Ordering::AcqRel);
-                }
-            }
-            granter.join().unwrap();
-            assert_eq!(m.queued.load(Ordering::Acquire), 1);
-            let grants = m.flag.load(Ordering::Relaxed) + u32::from(m.state.take(WakePayload::Grant));
-            assert_eq!(grants, 1);
-        });
-    }
-
-    #[test]
-    fn loom_two_wakers_push_once() {
-        loom::model(|| {
-            let m = model();
-            let threads: Vec<_> = (0..2)
-                .map(|_| {
-                    let m = m.clone();
-                    loom::thread::spawn(move || waker(&m))
-                })
-                .collect();
-            let suspended = m.state.suspend();
-            for t in threads {
-                t.join().unwrap();
-            }
-            let queued = m.queued.load(Ordering::Acquire);
-            assert!(if suspended { queued == 1 } else { queued == 0 }, "suspended {suspended}, queued {queued} times");
-        });
-    }
-
-    /// A fiber waits for a grant while another wakes it without cause: it gets the grant once, from the word or from
-    /// its cells, and whoever wins it pushes it.
-    #[test]
-    fn loom_a_grant_comes_once() {
-        loom::model(|| {
-            let m = model();
-            let (granter, other) = (m.clone(), m.clone());
-            // A granter that wins the fiber stores the grant in its cells: here in `flag`.
-            let granter = loom::thread::spawn(move || {
-                if granter.state.wake(WakePayload::Grant) {
-                    granter.flag.fetch_add(1, Ordering::Relaxed);
-                    granter.queued.fetch_add(1, Ordering::AcqRel);
-                }
-            });
-            let other = loom::thread::spawn(move || waker_for_nothing(&other));
-            let mut grants = 0;
-            let mut suspended = 0;
-            while grants == 0 {
-                grants += u32::from(m.state.take(WakePayload::Grant));
-                if grants == 0 && m.state.suspend() {
-                    suspended += 1;
-                    // The fiber runs again once it has been pushed.
-                    while m.queued.load(Ordering::Acquire) < suspended {
-                        loom::thread::yield_now();
-                    }
-                    grants += m.flag.swap(0, Ordering::Relaxed);
-                }
-            }
-            granter.join().unwrap();
-            other.join().unwrap();
-            assert_eq!(grants, 1);
-            assert!(!m.state.take(WakePayload::Grant) && m.flag.load(Ordering::Relaxed) == 0, "granted twice");
-        });
-    }
-
-    fn waker_for_nothing(m: &Model) {
-        if m.state.wake(WakePayload::Nothing) {
-            m.queued.fetch_add(1, Ordering::AcqRel);
-        }
     }
 }

@@ -9,16 +9,19 @@
 //! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3.
 //! wake the fibers and cancel the children, iteratively: scopes may be nested deeper than a stack allows. A fiber
 //! enters a node under the same lock, and checks the word before it blocks but *after* it has registered with the
-//! waking side (`sched/wait`). So either step 2 sees the fiber, or the fiber sees the word.
+//! waking side (`sched/wait`). So either step 2 sees the fiber, or the fiber sees the word
+//! (`loom_a_fiber_is_woken_or_sees_the_word`). A node enters its parent likewise, and then looks at the parent's word
+//! (`loom_a_scope_below_is_cancelled_too`).
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use slab::Slab;
 
 use super::{FiberHandle, Header};
+use crate::shim::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::shim::{Mutex, MutexGuard};
 
 /// Why a fiber was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +109,14 @@ impl From<Interrupt> for io::Error {
 }
 
 /// The first reason given for a cancellation, or none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CancelWord(AtomicU8);
 
 impl CancelWord {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
     /// Sets the reason. Returns true for the first call only.
     pub(crate) fn set(&self, reason: CancelReason) -> bool {
         let code = match reason {
@@ -134,14 +141,14 @@ impl CancelWord {
     }
 }
 
-/// A scope in the tree of scopes.
+/// A scope in the tree of scopes. `F` refers to a fiber in it.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct Node<F = FiberHandle> {
     word: CancelWord,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner<F>>,
     /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
     /// would free them all by recursion.)
-    parent: Option<(Weak<Node>, usize)>,
+    parent: Option<(Weak<Self>, usize)>,
     /// The place that the fiber of this node takes up in its pool, until its closure has returned and all below it.
     place: Option<PlaceId>,
     given_back: AtomicBool,
@@ -156,48 +163,45 @@ pub(crate) struct PlaceId {
     pub(crate) number: u64,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    members: Slab<FiberHandle>,
-    children: Slab<Weak<Node>>,
+#[derive(Debug)]
+struct Inner<F> {
+    members: Slab<F>,
+    children: Slab<Weak<Node<F>>>,
 }
 
-impl Node {
+impl<F: Clone> Node<F> {
     /// Creates a scope below `parent`; it is cancelled already if `parent` is.
-    pub(crate) fn below(parent: Option<&Arc<Node>>) -> Arc<Node> {
+    pub(crate) fn below(parent: Option<&Arc<Self>>) -> Arc<Self> {
         Self::create(parent, None)
     }
 
     /// Creates the node of one fiber, which takes up that place.
-    pub(crate) fn with_place(parent: Option<&Arc<Node>>, place: PlaceId) -> Arc<Node> {
+    pub(crate) fn with_place(parent: Option<&Arc<Self>>, place: PlaceId) -> Arc<Self> {
         Self::create(parent, Some(place))
     }
 
-    fn create(parent: Option<&Arc<Node>>, taken: Option<PlaceId>) -> Arc<Node> {
-        let below = |parent| Node {
-            word: CancelWord::default(),
-            inner: Mutex::default(),
+    fn create(parent: Option<&Arc<Self>>, taken: Option<PlaceId>) -> Arc<Self> {
+        let below = |parent| Self {
+            word: CancelWord::new(),
+            inner: Mutex::new(Inner { members: Slab::new(), children: Slab::new() }),
             parent,
             place: taken,
-            given_back: AtomicBool::default(),
+            given_back: AtomicBool::new(false),
         };
         let Some(parent) = parent else { return Arc::new(below(None)) };
         let mut inner = parent.lock();
         let node = Arc::new(below(Some((Arc::downgrade(parent), inner.children.vacant_key()))));
         inner.children.insert(Arc::downgrade(&node));
         drop(inner);
+        // Only now: whoever cancels the parent from here on finds this one in the list.
         if let Some(reason) = parent.word.get() {
             node.word.set(reason);
         }
         node
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Adds a fiber, which is woken when the node is cancelled. Returns the key for `leave`.
-    pub(crate) fn enter(&self, fiber: FiberHandle) -> usize {
+    pub(crate) fn enter(&self, fiber: F) -> usize {
         self.lock().members.insert(fiber)
     }
 
@@ -208,6 +212,42 @@ impl Node {
         drop(fiber);
     }
 
+    #[inline]
+    pub(crate) fn cancelled(&self) -> Option<CancelReason> {
+        self.word.get()
+    }
+
+    /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake` has
+    /// [`Node::cancel`], which knows how).
+    pub(crate) fn cancel_with(&self, reason: CancelReason, wake: fn(&F)) {
+        let mut below = self.cancel_alone(reason, wake);
+        while let Some(node) = below.pop() {
+            below.extend(node.cancel_alone(reason, wake));
+        }
+    }
+
+    /// Cancels the scope and its fibers. Returns its child scopes; none if the scope was cancelled already.
+    fn cancel_alone(&self, reason: CancelReason, wake: fn(&F)) -> Vec<Arc<Self>> {
+        if !self.word.set(reason) {
+            return Vec::new();
+        }
+        let (fibers, children): (Vec<_>, Vec<_>) = {
+            let inner = self.lock();
+            let children = inner.children.iter().filter_map(|(_, child)| child.upgrade());
+            (inner.members.iter().map(|(_, fiber)| fiber.clone()).collect(), children.collect())
+        };
+        fibers.iter().for_each(wake);
+        children
+    }
+}
+
+impl<F> Node<F> {
+    fn lock(&self) -> MutexGuard<'_, Inner<F>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
     /// Returns the numbers of fibers in the scope, at most so many, for dumps. A child that takes up a place has a node
     /// of its own, below.
     pub(crate) fn members(&self, most: usize, wanted: impl Fn(&Header) -> bool) -> Vec<u64> {
@@ -240,37 +280,9 @@ impl Node {
             self.given_back.store(true, Ordering::Relaxed);
         }
     }
-
-    #[inline]
-    pub(crate) fn cancelled(&self) -> Option<CancelReason> {
-        self.word.get()
-    }
-
-    /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake` has
-    /// [`Node::cancel`], which knows how).
-    pub(crate) fn cancel_with(&self, reason: CancelReason, wake: fn(&FiberHandle)) {
-        let mut below = self.cancel_alone(reason, wake);
-        while let Some(node) = below.pop() {
-            below.extend(node.cancel_alone(reason, wake));
-        }
-    }
-
-    /// Cancels the scope and its fibers. Returns its child scopes; none if the scope was cancelled already.
-    fn cancel_alone(&self, reason: CancelReason, wake: fn(&FiberHandle)) -> Vec<Arc<Node>> {
-        if !self.word.set(reason) {
-            return Vec::new();
-        }
-        let (fibers, children): (Vec<_>, Vec<_>) = {
-            let inner = self.lock();
-            let children = inner.children.iter().filter_map(|(_, child)| child.upgrade());
-            (inner.members.iter().map(|(_, fiber)| fiber.clone()).collect(), children.collect())
-        };
-        fibers.iter().for_each(wake);
-        children
-    }
 }
 
-impl Drop for Node {
+impl<F> Drop for Node<F> {
     fn drop(&mut self) {
         let Some((parent, place)) = self.parent.take() else { return };
         if let Some(parent) = parent.upgrade() {
@@ -279,13 +291,13 @@ impl Drop for Node {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_scope_that_has_ended_leaves_its_place() {
-        let above = Node::below(None);
+        let above = Node::<FiberHandle>::below(None);
         let mut below: Vec<_> = (0..100).map(|_| Node::below(Some(&above))).collect();
         assert_eq!(above.lock().children.len(), 100);
         below.truncate(10);
@@ -299,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_of_scopes_is_cancelled_and_freed() {
-        let mut chain = vec![Node::below(None)];
+        let mut chain = vec![Node::<FiberHandle>::below(None)];
         for n in 0..200_000 {
             chain.push(Node::below(chain.get(n)));
         }
@@ -307,5 +319,58 @@ mod tests {
         assert!(chain.iter().all(|node| node.cancelled().is_some()));
         // Dropped from the outermost inwards.
         chain.into_iter().for_each(drop);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use crate::shim::{Arc as Shared, Condvar};
+
+    type Token = Shared<(Mutex<bool>, Condvar)>;
+
+    fn wake(token: &Token) {
+        *token.0.lock().unwrap() = true;
+        token.1.notify_one();
+    }
+
+    /// A fiber enters a scope and blocks, unless it sees that the scope is cancelled. (Loom reports a deadlock if it
+    /// blocks for ever.)
+    fn block_in(scope: &Node<Token>) {
+        let token = Token::new((Mutex::new(false), Condvar::new()));
+        let key = scope.enter(token.clone());
+        while scope.cancelled().is_none() {
+            let mut woken = token.0.lock().unwrap();
+            while !*woken {
+                woken = token.1.wait(woken).unwrap();
+            }
+            *woken = false;
+        }
+        scope.leave(key);
+    }
+
+    #[test]
+    fn loom_a_fiber_is_woken_or_sees_the_word() {
+        loom::model(|| {
+            let scope = Node::below(None);
+            let fibers = [0; 2].map(|_| {
+                let scope = scope.clone();
+                loom::thread::spawn(move || block_in(&scope))
+            });
+            scope.cancel_with(CancelReason::Requested, wake);
+            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        });
+    }
+
+    /// A scope that is opened while the one above it is cancelled, and a fiber in it.
+    #[test]
+    fn loom_a_scope_below_is_cancelled_too() {
+        loom::model(|| {
+            let above = Node::below(None);
+            let parent = above.clone();
+            let fiber = loom::thread::spawn(move || block_in(&Node::below(Some(&parent))));
+            above.cancel_with(CancelReason::Shutdown, wake);
+            fiber.join().unwrap();
+        });
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 use super::blocks::Blocks;
 use super::{Header, current_host};
@@ -17,7 +16,7 @@ unsafe impl Sync for FiberHandle {}
 
 impl FiberHandle {
     pub(crate) fn from_ref(header: &Header) -> Self {
-        header.refs.fetch_add(1, Ordering::Relaxed);
+        header.refs.add();
         Self(NonNull::from(header))
     }
 
@@ -54,8 +53,7 @@ impl fmt::Debug for FiberHandle {
 pub(super) unsafe fn release(header: NonNull<Header>, here: Option<&Blocks>) {
     // SAFETY: alive until the count reaches zero.
     let h = unsafe { header.as_ref() };
-    // If the caller's reference is the only one, no thread can make another, so no read-modify-write is needed.
-    if h.refs.load(Ordering::Acquire) == 1 || h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if h.refs.release() {
         // SAFETY: that was the last reference.
         unsafe { (h.vtable.free)(header, here) };
     }

@@ -29,11 +29,12 @@ use std::fmt;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use corosensei::{Coroutine, Yielder};
 
 use crate::atomics::pinned_state::PinnedState;
+use crate::atomics::ref_count::RefCount;
 use crate::atomics::state::{State, WakePayload};
 use crate::fiber_local;
 use crate::policy::{self, WorkerId};
@@ -138,7 +139,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) struct Header {
     /// First field: the overflow handler reads it through the stack's owner word.
     info: OverflowInfo,
-    refs: AtomicUsize,
+    refs: RefCount,
     vtable: &'static VTable,
     stamp: AtomicU64,
     urgency: Urgency,
@@ -286,7 +287,7 @@ impl Header {
             write_fields!(place, Header {
                 info: OverflowInfo { name_ptr, name_len, id },
                 state: State::new(),
-                refs: AtomicUsize::new(refs),
+                refs: RefCount::new(refs),
                 vtable: vtable,
                 pool: spec.pool,
                 link: Link::new(),
@@ -296,7 +297,7 @@ impl Header {
                 movement: spec.movement,
                 stamp: AtomicU64::new(0),
                 urgency: spec.urgency,
-                cancel: CancelWord::default();
+                cancel: CancelWord::new();
                 own
             });
             write_fields!(

@@ -104,7 +104,7 @@ pub(crate) trait Driver {
     fn wants_poll(&self) -> bool;
 
     /// Returns whether nothing is pending, so that the worker may sleep on its [`Wakeup`] alone.
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.in_flight() == 0
     }
 

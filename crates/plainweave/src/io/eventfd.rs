@@ -1,50 +1,39 @@
 //! How any thread interrupts a sleeping worker: by an eventfd that its driver waits on or, when the driver has nothing
-//! pending, by a futex, which saves the sleeper two system calls and a pass through the driver.
+//! pending, by a futex, which saves the sleeper two system calls and a pass through the driver. Which of the two, and
+//! whether a call is needed at all, is decided by [`WakeFlag`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::Timespec;
-use rustix::thread::futex;
 
-/// A non-blocking eventfd. The worker's driver waits on it; any thread may write it.
-///
-/// All wake-ups until the worker notices cost one system call together: `pending` says that one is on its way. The
-/// worker clears it with a read-modify-write, so what a waker published before a `wake` that found it pending is
-/// visible to the worker afterwards.
-///
-/// Dozing: 1. The worker sets `dozing`, fences, and waits in the kernel while `pending` is 0. 2. A waker sets
-/// `pending`, then reads `dozing`: if set, it wakes the futex; otherwise it writes the eventfd. If the kernel saw 0,
-/// the waker's swap came after it, so the waker sees `dozing`. 3. The worker clears `dozing`, then `pending`: a waker
-/// that sets `pending` from now on sees `dozing` clear. A waker in between makes a futile futex call, which is harmless
-/// because the worker is about to look anyway.
+use crate::atomics::wake_flag::{Call, WakeFlag};
+use crate::shim::{futex_wait, futex_wake};
+
+/// A non-blocking eventfd, and the flag that saves most calls. The worker's driver waits on it; any thread may wake.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     fd: OwnedFd,
-    /// 1: a wake-up is on its way.
-    pending: AtomicU32,
-    dozing: AtomicBool,
+    flag: WakeFlag,
 }
 
 impl Wakeup {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, pending: AtomicU32::new(0), dozing: AtomicBool::new(false) })
+        Ok(Self { fd, flag: WakeFlag::new() })
     }
 
     /// Makes the worker return from its sleep, now or at the next one.
     pub(crate) fn wake(&self) {
-        if self.pending.swap(1, Ordering::SeqCst) != 0 {
-            return;
-        }
-        if self.dozing.load(Ordering::SeqCst) {
-            let _ = futex::wake(&self.pending, futex::Flags::PRIVATE, 1);
-        } else {
-            // EAGAIN means the counter is full, so the worker is being woken anyway.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        match self.flag.raise() {
+            Call::None => {}
+            Call::Futex => futex_wake(self.flag.futex()),
+            Call::Eventfd => {
+                // EAGAIN means the counter is full, so the worker is being woken anyway.
+                let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+            }
         }
     }
 
@@ -54,18 +43,13 @@ impl Wakeup {
     pub(crate) fn doze(&self, limit: Option<Duration>) {
         // A limit that does not fit is longer than any run: wait for ever.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        self.dozing.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        // The word has changed, the time is over, or a signal came: the caller looks again in each case.
-        let _ = futex::wait(&self.pending, futex::Flags::PRIVATE, 0, limit.as_ref());
-        self.dozing.store(false, Ordering::Release);
-        self.acknowledge();
+        self.flag.doze(|pending| futex_wait(pending, 0, limit.as_ref()));
     }
 
-    /// Clears `pending`; called on an edge of the eventfd, before the poller looks for what it was woken for. The
-    /// counter stays: the next write is an edge of its own.
+    /// Takes note of a wake-up; called on an edge of the eventfd, before the poller looks for what it was woken for.
+    /// The counter stays: the next write is an edge of its own.
     pub(crate) fn acknowledge(&self) {
-        self.pending.swap(0, Ordering::AcqRel);
+        self.flag.lower();
     }
 
     /// Does the same as `acknowledge` and resets the counter, for drivers that look at the counter and not at edges.

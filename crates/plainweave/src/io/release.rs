@@ -1,7 +1,9 @@
 //! How a driver that keeps state for a source learns that another thread has dropped the source.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::atomics::posted::Posted;
 
 /// The bits by which a source remembers the drivers that keep state for it.
 const BITS: usize = u64::BITS as usize;
@@ -52,29 +54,7 @@ impl Drop for Tag {
 }
 
 /// Sources that are gone, to be forgotten by one worker's driver when it next drains the list.
-#[derive(Debug, Default)]
-pub(crate) struct Released {
-    some: AtomicBool,
-    sources: Mutex<Vec<u64>>,
-}
-
-impl Released {
-    fn post(&self, source: u64) {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(source);
-        self.some.store(true, Ordering::Release);
-    }
-
-    /// Calls `forget` for each posted source.
-    ///
-    /// Context: the worker only.
-    #[inline]
-    pub(crate) fn drain(&self, mut forget: impl FnMut(u64)) {
-        if self.some.load(Ordering::Relaxed) && self.some.swap(false, Ordering::AcqRel) {
-            let sources = std::mem::take(&mut *self.sources.lock().unwrap_or_else(PoisonError::into_inner));
-            sources.into_iter().for_each(&mut forget);
-        }
-    }
-}
+pub(crate) type Released = Posted<u64>;
 
 /// Every live driver's list, with the driver's tag.
 static LISTS: Mutex<Vec<(usize, Weak<Released>)>> = Mutex::new(Vec::new());

@@ -85,7 +85,7 @@ impl Driver for Sim {
     }
 
     /// Returns false: time passes in `poll`.
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         false
     }
 

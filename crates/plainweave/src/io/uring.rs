@@ -16,7 +16,8 @@
 //! * *Send, accept*: the direct call first (it nearly always succeeds), then an entry.
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
 //!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
-//! * *Poll*: a one-shot poll entry.
+//! * *Poll*: a one-shot poll entry. Whoever was woken by it reads before it polls again, so a multishot poll would also
+//!   complete for what is being read; and each poll may be for another owner, or on another worker's ring.
 //!
 //! # The protocol
 //! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its

@@ -1,11 +1,11 @@
 //! What a scope shares with its children: how many still run, the node that cancels them, the first panic.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::closure;
 use super::wait::{self, Interrupts, WaitSpec, Waker};
+use crate::atomics::live_count::LiveCount;
 use crate::fiber::cancel::Node;
 use crate::fiber::note::{Asker, Describe, Note, Object};
 use crate::fiber::{self, FiberHandle, Header, Reason};
@@ -14,7 +14,7 @@ use crate::fiber::{self, FiberHandle, Header, Reason};
 #[derive(Debug)]
 pub(crate) struct ScopeData {
     pub(crate) node: Arc<Node>,
-    running: AtomicUsize,
+    running: LiveCount,
     owner: Waker,
     /// The first panic that no handle has taken.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -23,12 +23,12 @@ pub(crate) struct ScopeData {
 impl ScopeData {
     /// Creates the data of a scope that the calling fiber or thread owns.
     pub(crate) fn new(node: Arc<Node>) -> Arc<Self> {
-        Arc::new(Self { node, running: AtomicUsize::new(0), owner: Waker::current(), panic: Mutex::new(None) })
+        Arc::new(Self { node, running: LiveCount::new(), owner: Waker::current(), panic: Mutex::new(None) })
     }
 
     /// Counts a child as ended. The child calls this last: nothing of `'scope` is used after it.
     pub(crate) fn child_ended(&self) {
-        if self.running.fetch_sub(1, Ordering::Release) == 1 {
+        if self.running.end() {
             self.owner.wake();
         }
     }
@@ -52,7 +52,7 @@ impl ScopeData {
 
     /// Returns whether no child runs.
     pub(crate) fn has_ended(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
+        self.running.get() == 0
     }
 
     pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
@@ -72,7 +72,7 @@ impl ScopeData {
 
 impl Describe for ScopeData {
     fn describe(&self, asker: &Asker, object: &mut Object) {
-        let running = self.running.load(Ordering::Acquire);
+        let running = self.running.get();
         (object.kind, object.address) = ("scope", std::ptr::from_ref(self).addr());
         let here = |child: &Header| std::ptr::eq(child.pool_ptr().as_ptr(), asker.pool);
         object.fibers = self.node.members(asker.children, here);
@@ -92,7 +92,7 @@ pub(crate) struct Membership {
 impl Membership {
     /// Counts a child that is about to be spawned.
     pub(crate) fn of_new_child(data: &Arc<ScopeData>, own: Option<Arc<Node>>) -> Self {
-        data.running.fetch_add(1, Ordering::Relaxed);
+        data.running.begin();
         Self { data: data.clone(), own, key: None }
     }
 

@@ -63,14 +63,18 @@ pub(crate) trait Idler {
     /// Asks the policy whether a spare worker could find something.
     fn maybe_ready_spare(&self) -> bool;
 
-    /// Looks at everything that could be its to do (step 7). Returns whether there is something.
-    fn last_look(&self) -> bool;
+    /// Marks it as asleep for those who send something to it alone and look at no other word (`queue/mpsc`). Returns
+    /// false if they have sent something.
+    fn doze(&self) -> bool;
 
-    /// Undoes what the last look has marked.
+    /// Returns whether anything else keeps it from sleeping: the pool's end, say.
+    fn is_called(&self) -> bool;
+
+    /// Undoes what `doze` has marked.
     fn rouse(&self);
 
     /// Sleeps (step 8) until a timer, an event or a signal, and calls `awake` as the first thing afterwards.
-    fn rest(&self, awake: impl FnOnce());
+    fn fall_asleep(&self, awake: impl FnOnce());
 
     /// Wakes another worker, if one is needed.
     fn wake_another(&self);
@@ -102,19 +106,24 @@ pub(crate) fn idle<W: Idler>(worker: &W) {
         }
     }
     worker.sleepers().begin_sleep(worker.id(), searching);
-    if worker.last_look() {
+    if last_look(worker) {
         worker.sleepers().cancel_sleep(worker.id());
         worker.rouse();
         worker.searching().set(true);
         // The task may be in another thief's hands: let it finish.
         spin_loop();
     } else {
-        worker.rest(|| {
+        worker.fall_asleep(|| {
             worker.searching().set(worker.sleepers().end_sleep(worker.id()) == Slept::Woken);
             worker.rouse();
         });
     }
     settle(worker);
+}
+
+/// Looks at everything that could be the worker's to do (step 7). Returns whether there is something.
+fn last_look<W: Idler>(worker: &W) -> bool {
+    !worker.doze() || worker.has_mail() || worker.maybe_ready(worker.id()) || worker.is_called()
 }
 
 /// Ends the search after a last look or a sleep if the worker's own queues have something.

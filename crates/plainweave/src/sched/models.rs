@@ -1,12 +1,21 @@
-//! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox and the default
-//! policy, with the steps of [`super::sleep`] and [`super::wake`] around them and a stub for the driver.
+//! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox, the default policy
+//! and the steps of [`super::idle`], as they run; around them a stub for the driver, and the worker's step and the
+//! spare worker's life as `sched/worker` and `sched/spare` have them.
 //!
-//! Loom holds two workers and one thread outside the pool, two tasks and two preemptions. What the model leaves out
-//! has models of its own: the state words (`atomics`), grants by message (`queue/mpsc`), the watchdog's bell.
+//! Loom holds two workers and one thread outside the pool, two tasks and two preemptions; a worker's share of two tasks
+//! is one, so rings stay empty (with a larger share, paths are longer than loom's limit). What the model leaves out has
+//! models of its own: the state words (`atomics`), grants by message (`queue/mpsc`), the wake-up of a driver
+//! (`atomics/wake_flag`), the watchdog's bell.
+
+use std::cell::{Cell, RefCell};
 
 use loom::sync::{Arc, Condvar, Mutex};
 
+use super::idle::{self, Idler};
+use super::worker_io::OwedWakeup;
+use crate::atomics::biased_lock::BiasedLock;
 use crate::atomics::sleepers::{Sleepers, Slept};
+use crate::io::driver::Wait;
 use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingParams, WorkerId};
 use crate::queue::inbox::Inbox;
 use crate::queue::inbox::tests::Boxed;
@@ -37,9 +46,9 @@ impl StubDriver {
         self.1.notify_one();
     }
 
-    /// Takes note of a signal without sleeping, as a worker's turn does.
-    fn poll(&self) {
-        *self.0.lock().unwrap() = false;
+    /// Takes note of a signal without sleeping, as a worker's turn does. Returns whether there was one.
+    fn poll(&self) -> bool {
+        std::mem::take(&mut *self.0.lock().unwrap())
     }
 
     fn sleep(&self) {
@@ -90,11 +99,7 @@ impl Pool {
 
     /// As `PoolShared::act_on`.
     fn act_on(&self, wake: Wake) {
-        let woken = match wake {
-            Wake::None => None,
-            Wake::Any => self.sleepers.wake_any(),
-            Wake::Worker(worker) => self.sleepers.wake_worker(worker).then_some(worker),
-        };
+        let woken = idle::chosen(&self.sleepers, self.drivers.len(), wake);
         woken.into_iter().for_each(|worker| self.drivers[worker].signal());
     }
 
@@ -128,52 +133,125 @@ impl Pool {
     }
 }
 
-/// A worker's loop, step by step as `Worker::run` and `sched/sleep`.
+/// A worker. A spare one has no half of the policy.
+struct ModelWorker<'a> {
+    pool: &'a Pool,
+    id: WorkerId,
+    half: Option<RefCell<<WorkStealing<Probe> as Policy<Probe>>::Local>>,
+    cx: RefCell<Cx>,
+    searching: Cell<bool>,
+}
+
+impl Idler for ModelWorker<'_> {
+    type Task = Probe;
+
+    fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    fn regular(&self) -> usize {
+        self.pool.regular
+    }
+
+    fn sleepers(&self) -> &Sleepers {
+        &self.pool.sleepers
+    }
+
+    fn searching(&self) -> &Cell<bool> {
+        &self.searching
+    }
+
+    fn has_mail(&self) -> bool {
+        !self.pool.inboxes[self.id].is_empty()
+    }
+
+    fn read_mail(&self) {
+        for _ in self.pool.inboxes[self.id].take_all() {
+            let mut half = self.half.as_ref().map(|half| half.borrow_mut());
+            let wake = self.pool.policy.push(&mut self.cx.borrow_mut(), half.as_deref_mut(), Probe, Ready::Woken);
+            self.pool.act_on(wake);
+        }
+    }
+
+    fn pop(&self, effort: Effort) -> Option<Probe> {
+        match &self.half {
+            Some(half) => self.pool.policy.pop(&mut self.cx.borrow_mut(), &mut half.borrow_mut(), effort),
+            None => self.pool.policy.pop_spare(&mut self.cx.borrow_mut()),
+        }
+    }
+
+    fn maybe_ready(&self, worker: WorkerId) -> bool {
+        match self.half {
+            Some(_) => self.pool.policy.maybe_ready(worker),
+            None => self.pool.policy.maybe_ready_spare(),
+        }
+    }
+
+    fn maybe_ready_spare(&self) -> bool {
+        self.pool.policy.maybe_ready_spare()
+    }
+
+    fn doze(&self) -> bool {
+        true
+    }
+
+    fn is_called(&self) -> bool {
+        self.pool.stopping.load(Ordering::Acquire) || self.is_released()
+    }
+
+    fn rouse(&self) {}
+
+    fn fall_asleep(&self, awake: impl FnOnce()) {
+        self.pool.drivers[self.id].sleep();
+        awake();
+    }
+
+    fn wake_another(&self) {
+        self.pool.act_on(Wake::Any);
+    }
+
+    fn run_found(&self, task: Probe) {
+        self.pool.run(task);
+    }
+}
+
+impl<'a> ModelWorker<'a> {
+    fn new(pool: &'a Pool, id: WorkerId) -> Self {
+        let half = (id < pool.regular).then(|| RefCell::new(pool.policy.attach(id)));
+        Self { pool, id, half, cx: RefCell::new(Cx::new(id as u64)), searching: Cell::new(false) }
+    }
+
+    /// Only the spare worker is ever released.
+    fn is_released(&self) -> bool {
+        self.half.is_none() && self.pool.released.load(Ordering::Acquire)
+    }
+
+    /// As `Worker::step`.
+    fn step(&self) {
+        if self.has_mail() {
+            self.read_mail();
+        }
+        match self.pop(Effort::Quick) {
+            Some(task) if self.searching.take() => idle::found(self, task),
+            Some(task) => self.pool.run(task),
+            None => idle::idle(self),
+        }
+    }
+
+    /// As `Worker::leave`.
+    fn leave(&self) {
+        if self.searching.take() {
+            let _ = self.pool.sleepers.end_search();
+            self.pool.act_on(Wake::Any);
+        }
+    }
+}
+
+/// A regular worker's loop.
 fn work(pool: &Pool, me: WorkerId) {
-    let (mut local, mut cx) = (pool.policy.attach(me), Cx::new(me as u64));
-    let mut searching = false;
-    let others_see_work = || match pool.regular {
-        1 => pool.policy.maybe_ready_spare(),
-        _ => pool.policy.maybe_ready(1 - me),
-    };
-    let found = |searching: &mut bool, task| {
-        *searching = false;
-        if pool.sleepers.end_search() && (pool.policy.maybe_ready(me) || others_see_work()) {
-            pool.act_on(Wake::Any);
-        }
-        pool.run(task);
-    };
+    let worker = ModelWorker::new(pool, me);
     while !pool.stopping.load(Ordering::Acquire) {
-        for _ in pool.inboxes[me].take_all() {
-            let wake = pool.policy.push(&mut cx, Some(&mut local), Probe, Ready::Woken);
-            pool.act_on(wake);
-        }
-        if let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Quick) {
-            if searching {
-                found(&mut searching, task)
-            } else {
-                pool.run(task)
-            }
-            continue;
-        }
-        let search = searching || (pool.regular > 1 && pool.sleepers.begin_search());
-        searching = false;
-        if search
-            && pool.regular > 1
-            && let Some(task) = pool.policy.pop(&mut cx, &mut local, Effort::Search)
-        {
-            found(&mut searching, task);
-            continue;
-        }
-        pool.sleepers.begin_sleep(me, search);
-        if !pool.inboxes[me].is_empty() || pool.policy.maybe_ready(me) || pool.stopping.load(Ordering::Acquire) {
-            pool.sleepers.cancel_sleep(me);
-            searching = true;
-            loom::thread::yield_now();
-            continue;
-        }
-        pool.drivers[me].sleep();
-        searching = pool.sleepers.end_sleep(me) == Slept::Woken;
+        worker.step();
     }
 }
 
@@ -203,36 +281,14 @@ fn loom_a_fiber_sent_to_a_worker_is_run() {
     check(1, |pool| pool.send_to(1));
 }
 
-/// A spare worker's loop until it rests, as `sched/spare`.
+/// A spare worker's loop until it rests. Its turns may swallow a signal.
 fn work_as_spare(pool: &Pool, me: WorkerId) {
-    let (mut cx, mut searching) = (Cx::new(me as u64), false);
-    while !pool.stopping.load(Ordering::Acquire) {
-        if pool.released.load(Ordering::Acquire) {
-            if searching {
-                let _ = pool.sleepers.end_search();
-                pool.act_on(Wake::Any);
-            }
-            return;
-        }
+    let worker = ModelWorker::new(pool, me);
+    while !pool.stopping.load(Ordering::Acquire) && !worker.is_released() {
         pool.drivers[me].poll();
-        if let Some(task) = pool.policy.pop_spare(&mut cx) {
-            if std::mem::take(&mut searching) && pool.sleepers.end_search() && pool.policy.maybe_ready_spare() {
-                pool.act_on(Wake::Any);
-            }
-            pool.run(task);
-            continue;
-        }
-        pool.sleepers.begin_sleep(me, std::mem::take(&mut searching));
-        let ends = || pool.stopping.load(Ordering::Acquire) || pool.released.load(Ordering::Acquire);
-        if pool.policy.maybe_ready_spare() || ends() {
-            pool.sleepers.cancel_sleep(me);
-            searching = true;
-            loom::thread::yield_now();
-            continue;
-        }
-        pool.drivers[me].sleep();
-        searching = pool.sleepers.end_sleep(me) == Slept::Woken;
+        worker.step();
     }
+    worker.leave();
 }
 
 /// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen it: the regular
@@ -273,7 +329,7 @@ fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
 /// Two tasks wait for each other, so both workers must come: one that has taken both wakes the other.
 fn check_together(spares: usize) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(if spares > 0 { 2 } else { 1 });
+    builder.preemption_bound = Some(2);
     builder.check(move || {
         let pool = Pool::of(2, spares, true);
         let (first, second) = (pool.clone(), pool.clone());
@@ -293,4 +349,62 @@ fn loom_tasks_that_wait_for_each_other_are_run() {
 #[test]
 fn loom_tasks_that_wait_for_each_other_are_run_with_a_spare_worker() {
     check_together(1);
+}
+
+/// A worker falls asleep while a thread outside pushes and the watchdog polls the worker's driver in its place, because
+/// a fiber had held it up: the task runs, though the watchdog may have the signal. (Loom reports a deadlock if the
+/// worker sleeps for ever.)
+#[test]
+fn loom_a_wake_up_that_the_watchdog_has_is_owed() {
+    struct Held {
+        sleepers: Sleepers,
+        driver: StubDriver,
+        tasks: AtomicUsize,
+        lock: BiasedLock,
+        owed: OwedWakeup,
+    }
+    // SAFETY: the cell in `owed` is reached with the lock only, which has a model of its own.
+    unsafe impl Sync for Held {}
+    // SAFETY: as above.
+    unsafe impl Send for Held {}
+
+    loom::model(|| {
+        let held = Arc::new(Held {
+            sleepers: Sleepers::new(1, 0),
+            driver: StubDriver::default(),
+            tasks: AtomicUsize::new(0),
+            lock: BiasedLock::new(),
+            owed: OwedWakeup::default(),
+        });
+        let (pusher, watchdog) = (held.clone(), held.clone());
+        let pusher = loom::thread::spawn(move || {
+            pusher.tasks.fetch_add(1, Ordering::Release);
+            if pusher.sleepers.wake_any().is_some() {
+                pusher.driver.signal();
+            }
+        });
+        let watchdog = loom::thread::spawn(move || {
+            if let Some(_held) = watchdog.lock.try_lock_remote() {
+                watchdog.owed.note(watchdog.driver.poll());
+            }
+        });
+        while held.tasks.load(Ordering::Acquire) == 0 {
+            held.sleepers.begin_sleep(0, false);
+            if held.tasks.load(Ordering::Acquire) > 0 {
+                break;
+            }
+            // As `WorkerCtx::turn`.
+            {
+                let _held = held.lock.lock();
+                if held.owed.settle(Wait::Forever) == Wait::Forever {
+                    held.driver.sleep();
+                }
+            }
+            if held.sleepers.end_sleep(0) == Slept::Woken {
+                let _ = held.sleepers.end_search();
+            }
+        }
+        pusher.join().unwrap();
+        watchdog.join().unwrap();
+    });
 }

@@ -77,10 +77,13 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
         self.ctx.pool().outside.maybe_ready_spare()
     }
 
-    fn last_look(&self) -> bool {
-        let work = !self.mailbox.grants.doze() || Worker::has_mail(self) || self.policy.maybe_ready(self.ctx.id());
+    fn doze(&self) -> bool {
+        self.mailbox.grants.doze()
+    }
+
+    fn is_called(&self) -> bool {
         // A turn may have swallowed the signal for what its worker had looked at before.
-        work || self.ctx.pool().is_stopping() || !self.is_active() || self.close_if_requested()
+        self.ctx.pool().is_stopping() || !self.is_active() || self.close_if_requested()
     }
 
     fn rouse(&self) {
@@ -88,7 +91,7 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
         self.ctx.pool().watchdog_bell.notice();
     }
 
-    fn rest(&self, awake: impl FnOnce()) {
+    fn fall_asleep(&self, awake: impl FnOnce()) {
         let ctx = &self.ctx;
         let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
         self.publish_counts(self.stride.get() - self.budget.get());

@@ -235,15 +235,14 @@ impl WorkerCtx {
     /// the clock, timers, and memory to give back.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
-        // The watchdog has consumed the signal that would have kept this worker from sleeping.
-        let wait = if wait != Wait::No && io.was_woken() { Wait::No } else { wait };
+        let wait = io.owed.settle(wait);
         idle_conn::end_taken(self.io_cx(&io));
-        let (rests, wants_poll) = {
+        let (driver_is_idle, wants_poll) = {
             let driver = io.driver.borrow();
-            (driver.rests(), driver.wants_poll())
+            (driver.is_idle(), driver.wants_poll())
         };
         // A driver with nothing pending need not be entered: the worker sleeps on its wake-up alone.
-        if wait != Wait::No && rests {
+        if wait != Wait::No && driver_is_idle {
             self.shared().doze(match wait {
                 Wait::Until(time) => Some(Duration::from_nanos(time.saturating_sub(self.now()))),
                 _ => None,
@@ -475,8 +474,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Queues what the last check took, and takes what has arrived since. By then the headers of the former have been
     /// prefetched (`sched/mailbox`).
+    ///
+    /// Context: not where the watchdog hands the inbox to others: it would not find what this has taken.
     #[inline(never)]
     fn exchange_mail(&self) {
+        debug_assert!(self.ctx.pool.movement != Movement::Anytime, "the watchdog would not find what is taken");
         self.read_grants();
         self.mailbox.exchange(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
     }

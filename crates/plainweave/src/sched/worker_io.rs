@@ -29,16 +29,29 @@ pub(crate) struct IoState {
     pub(crate) timers: RefCell<Wheel<TimerTarget>>,
     pub(crate) idle_conns: RefCell<idle_conn::IdleList>,
     done: RefCell<Vec<Completion>>,
-    /// Whether the watchdog has consumed a wake-up that was meant for the worker, which may be about to sleep.
-    owed: Cell<bool>,
+    pub(crate) owed: OwedWakeup,
 }
 
-impl IoState {
-    /// Takes a wake-up that the watchdog has consumed. Returns whether there was one.
+/// Whether the watchdog has consumed a wake-up that was meant for the worker, which may be about to sleep: between its
+/// last look and its sleep the worker does not hold the lock. (Model: `loom_a_wake_up_that_the_watchdog_has_is_owed`.)
+#[derive(Debug, Default)]
+pub(crate) struct OwedWakeup(Cell<bool>);
+
+impl OwedWakeup {
+    /// Notes whether a poll has consumed a wake-up.
     ///
-    /// Context: the worker, about to sleep.
-    pub(crate) fn was_woken(&self) -> bool {
-        self.owed.take()
+    /// Context: the watchdog, with the lock.
+    pub(crate) fn note(&self, woken: bool) {
+        if woken {
+            self.0.set(true);
+        }
+    }
+
+    /// Returns how the worker is to poll that wants to do so by `wait`: it does not sleep if a wake-up is owed to it.
+    ///
+    /// Context: the worker, with the lock, which it keeps while it sleeps.
+    pub(crate) fn settle(&self, wait: Wait) -> Wait {
+        if wait != Wait::No && self.0.take() { Wait::No } else { wait }
     }
 }
 
@@ -55,7 +68,7 @@ impl WorkerIo {
             timers: RefCell::new(Wheel::new()),
             idle_conns: RefCell::default(),
             done: RefCell::default(),
-            owed: Cell::new(false),
+            owed: OwedWakeup::default(),
         };
         Self { lock: BiasedLock::new(), io }
     }
@@ -140,9 +153,7 @@ impl IoCx<'_> {
     ///
     /// Context: the watchdog.
     pub(crate) fn look(self, now: u64) {
-        if self.poll(Wait::No, || ()) {
-            self.io.owed.set(true);
-        }
+        self.io.owed.note(self.poll(Wait::No, || ()));
         self.expire(now, TIMERS_AT_A_LOOK);
     }
 

@@ -108,7 +108,7 @@ impl WorkerShared {
             granted: CachePadded::new(granted),
             reader: Mutex::new(Some(reader)),
             wakeup: OnceLock::new(),
-            released: Arc::default(),
+            released: Arc::new(Released::new()),
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             live: AtomicUsize::new(0),

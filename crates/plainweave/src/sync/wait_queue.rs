@@ -34,11 +34,16 @@
 //! taking it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's
 //! memory stays with that worker's core. (Not if the granter is a plain thread, or belongs to another runtime, or there
 //! is no room for the message: then it wakes the fiber like any other.) The next waiter to enter marks the first one's
-//! place as queued; from then on, until the list is empty again, all are taken off in the ordinary way.
+//! place as queued; from then on, until the list is empty again, all are taken off in the ordinary way. (The list is
+//! plain memory under the lock, so a property test, `tests`, checks it; a waiter that gives up and a granter meet at
+//! that lock only.)
 //!
 //! # Rejected
 //! Counted wakers in a `VecDeque`: two more atomic operations per wait, an allocation, and removal from the middle. A
 //! `std` mutex around the state: see [`SpinLock`].
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::ptr::{self, NonNull};
 

@@ -216,7 +216,9 @@ fn loom_permits_and_a_giving_up() {
                 thread::park();
             }
             let claimed = me.claim.close();
-            (0..2).for_each(|n| drop(permits[n].lock().unwrap().watchers.leave(&me, n)));
+            (0..2).for_each(|n| {
+                permits[n].lock().unwrap().watchers.leave(&me, n);
+            });
             if let Some(n) = claimed {
                 taken[n] += 1;
             }
