@@ -284,6 +284,8 @@ fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
         spare_workers_rest(runtime);
         clients.iter().for_each(|client| ask(client, 2));
         sleeper.join().expect("no panic").expect("not cancelled");
+        // By now no spare worker wakes to give back memory: the cancellation itself has to wake the one that it is for.
+        std::thread::sleep(ms(700));
         cancelled.cancel();
         cancelled.join().expect("no panic").expect_err("cancelled");
         drop(clients);

@@ -22,6 +22,7 @@ on_every_driver!(
     deadlines_come_with_a_stalled_worker_too,
     fibers_bound_by_a_timer_leave_a_worker_that_woke_them,
     fibers_bound_by_a_timer_are_handed_over_when_they_are_woken,
+    fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail,
     a_stalled_worker_lets_others_go_first,
     a_storm_beside_stalls,
 );
@@ -225,6 +226,32 @@ fn fibers_bound_by_a_timer_are_handed_over_when_they_are_woken(setup: Setup) {
         });
         plainweave::thread::park_timeout(PATIENCE).expect("unparked");
     });
+}
+
+/// They are woken from outside, all at once, and so by messages to the workers that have their timers. The first one to
+/// run computes until the others have run too: those behind it on its worker go on elsewhere.
+fn fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail(setup: Setup) {
+    const FIBERS: usize = 16;
+    let runtime = runtime(setup.io, Movement::Anytime, 2);
+    for _ in 0..10 {
+        let (waiting, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let fibers: Vec<_> = (0..FIBERS)
+            .map(|_| {
+                let (waiting, ended) = (waiting.clone(), ended.clone());
+                runtime.spawn(move || {
+                    waiting.fetch_add(1, Ordering::SeqCst);
+                    plainweave::thread::park_timeout(PATIENCE * 2).expect("unparked");
+                    ended.fetch_add(1, Ordering::SeqCst) > 0 || compute_until(|| ended.load(Ordering::SeqCst) == FIBERS)
+                })
+            })
+            .collect();
+        eventually("all wait", || waiting.load(Ordering::SeqCst) == FIBERS);
+        std::thread::sleep(ms(2));
+        fibers.iter().for_each(|fiber| fiber.fiber().unpark());
+        for fiber in fibers {
+            assert!(fiber.join().expect("no panic"), "{:?}", runtime.metrics());
+        }
+    }
 }
 
 /// It is the fiber that computes that wakes them: they are ready with its worker, and still have a timer there.
