@@ -443,9 +443,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut heard = 0;
-        for _ in 0..2000 {
-            let deadline = Instant::now() + Duration::from_secs(60);
-            let ask = Ask { stacks: Stacks::Nobodys, children: 0, deadline, patience: Duration::ZERO };
+        for round in 0..1000 {
+            let (deadline, patience) = (Instant::now() + Duration::from_secs(60), Duration::from_micros(2 * round));
+            let ask = Ask { stacks: Stacks::Nobodys, children: 0, deadline, patience };
             let mut described = 0;
             let inspected = pool.inspect(&ask, |_| {
                 described += 1;

@@ -329,7 +329,7 @@ fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
 /// Two tasks wait for each other, so both workers must come: one that has taken both wakes the other.
 fn check_together(spares: usize) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(if spares > 0 { 2 } else { 1 });
     builder.check(move || {
         let pool = Pool::of(2, spares, true);
         let (first, second) = (pool.clone(), pool.clone());
