@@ -194,10 +194,12 @@ impl Copy {
     fn build(&self, program: &Program) -> Result<PathBuf, String> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(self.dir.join("tree"));
-        // The library is built again for each fault, in four seconds without optimisation, and loom is not.
+        // The models are built again for each fault, in four seconds without optimisation, and loom is not. Fibers need
+        // some, for their stacks.
         cargo.args(["--config", "profile.dev.package.\"*\".opt-level=2"]);
+        let level = if *program == Program::Models { "0" } else { "1" };
         cargo.envs([
-            ("CARGO_PROFILE_TEST_OPT_LEVEL", "0"),
+            ("CARGO_PROFILE_TEST_OPT_LEVEL", level),
             ("CARGO_PROFILE_TEST_DEBUG", "0"),
             ("CARGO_INCREMENTAL", "1"),
         ]);
