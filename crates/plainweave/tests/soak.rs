@@ -227,7 +227,7 @@ fn idle_connections(share: &mut Share) {
         client.read_exact(&mut answer).expect("answered");
         assert_eq!(answer, [turn]);
     }
-    (&clients[0]).set_read_timeout(Some(HANG)).expect("set");
+    clients[0].set_read_timeout(Some(HANG)).expect("set");
     assert_eq!((&clients[0]).read(&mut [0]).expect("the end"), 0);
     drop(clients);
     eventually("all connections end", || ended.load(Ordering::SeqCst) == CONNECTIONS);
