@@ -60,6 +60,30 @@ fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
     });
 }
 
+/// A pop reads what a push has written, and a push writes where a pop has read. Loom goes first through what this thread
+/// does; and it knows the last access to a word only, so a look by the thread that comes second hides the first one's,
+/// and models that begin with a pop never try the push before it.
+#[test]
+fn loom_mpmc_a_slot_is_passed_on() {
+    loom::model(|| {
+        let queue = queue(1);
+        let popper = queue.clone();
+        let popper = thread::spawn(move || popper.pop());
+        queue.push(1).unwrap();
+        let popped: Vec<u32> = popper.join().unwrap().into_iter().collect();
+        assert_conserved(&[&popped, &rest(&queue)], 1);
+    });
+    loom::model(|| {
+        let queue = queue(1);
+        queue.push(1).unwrap();
+        let pusher = queue.clone();
+        let pusher = thread::spawn(move || pusher.push(2).err());
+        let popped: Vec<u32> = queue.pop().into_iter().collect();
+        let refused: Vec<u32> = pusher.join().unwrap().into_iter().collect();
+        assert_conserved(&[&popped, &refused, &rest(&queue)], 2);
+    });
+}
+
 /// The slot is written, read and written again while laps change.
 #[test]
 fn loom_mpmc_goes_round() {
