@@ -60,9 +60,9 @@ fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
     });
 }
 
-/// A pop reads what a push has written, and a push writes where a pop has read. Loom goes first through what this thread
-/// does; and it knows the last access to a word only, so a look by the thread that comes second hides the first one's,
-/// and models that begin with a pop never try the push before it.
+/// A pop reads what a push has written, and a push writes where a pop has read. Loom goes first through what this
+/// thread does, and remembers the last access to a word only. So a look by the second thread hides that of the first,
+/// and models that begin with a pop may never try the push before it.
 #[test]
 fn loom_mpmc_a_slot_is_passed_on() {
     loom::model(|| {
