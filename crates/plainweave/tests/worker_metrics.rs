@@ -260,6 +260,26 @@ fn waits_are_known_of_observed_policies() {
     assert!(metrics.workers[me].policy.longest_wait.is_some_and(|wait| wait > Duration::ZERO), "{metrics:?}");
 }
 
+/// The watchdog takes the same number for a sign that something has run. A worker that polls its driver publishes it, and
+/// may then find nothing to run.
+#[test]
+fn switches_never_go_back() {
+    let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
+    let parked = runtime.spawn(|| while plainweave::park().is_ok() {});
+    let (fiber, mut before) = (parked.fiber().clone(), 0);
+    for round in 0..20_000 {
+        fiber.unpark();
+        for _ in 0..20 {
+            let switches = runtime.metrics().switches;
+            assert!(switches >= before, "{switches} after {before}, in round {round}");
+            before = switches;
+        }
+    }
+    parked.cancel();
+    parked.join().expect("no panic");
+    assert!(at_rest(&runtime).switches >= before);
+}
+
 #[test]
 fn spare_workers_are_on_the_list_once_they_have_started() {
     let builder = Runtime::builder().workers(1).max_workers(3).own_storage().movement(Movement::Anytime);

@@ -526,7 +526,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// a slow one, twice as long after a quick one.
     fn look(&self) {
         self.ctx.leave_fibers();
-        self.publish_counts(self.stride.get());
+        // Without the present step, which is counted with the next ones: it may find nothing to run.
+        self.publish_counts(self.stride.get() - 1);
+        self.extra.set(1);
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
         self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });

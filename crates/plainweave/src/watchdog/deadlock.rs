@@ -365,7 +365,7 @@ fn cycle(stuck: &[Stuck]) -> Vec<u64> {
     Vec::new()
 }
 
-/// Returns the number of switches so far; exact while all workers sleep.
+/// Returns the number of switches so far; exact while all workers sleep, and never more than there were.
 fn switches(pool: &PoolShared) -> u64 {
     pool.workers.iter().map(|worker| worker.switches.load(Ordering::Relaxed)).sum()
 }
