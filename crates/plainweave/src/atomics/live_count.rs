@@ -27,7 +27,7 @@ impl LiveCount {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the end of a child. Returns whether it was the last: the caller wakes the owner.
+    /// Counts a child as ended. Returns true if it was the last; the caller must then wake the owner.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         self.0.fetch_sub(1, Ordering::Release) == 1

@@ -152,7 +152,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
     let mut interrupt = None;
     let mut late = false;
     loop {
-        // Check and cancel under one lock: the watchdog may complete the operation in between.
+        // Locked, because the watchdog may complete the operation too.
         let io = header.worker().io();
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);
@@ -161,7 +161,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
             interrupt = header.cancelled().or(late.then_some(Interrupt::TimedOut));
             if interrupt.is_some() {
                 deadline = NEVER;
-                // SAFETY: no completion has been seen, so it is pending, and cancelled once.
+                // SAFETY: it was pending; cancelled once.
                 unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
                 continue;
             }

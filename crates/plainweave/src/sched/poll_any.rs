@@ -85,13 +85,9 @@ fn on_fiber(
 /// Performs step 3.
 fn end_all(header: &Header, operations: &[Operation]) {
     for operation in operations {
-        // Check and cancel under one lock.
         let io = header.worker().io();
-        if operation.result.get().is_none() {
-            // SAFETY: at the driver of this worker, to which the fiber is pinned; no completion has been seen, so it is
-            // pending, and cancelled once.
-            unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
-        }
+        // SAFETY: at the driver of this worker, to which the fiber is pinned, or it has its result; cancelled once.
+        unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
     }
     loop {
         let locked = header.worker().io();

@@ -138,13 +138,19 @@ impl IoCx<'_> {
         woken
     }
 
-    /// Cancels an operation of this driver.
+    /// Cancels an operation of this driver, unless it has its result. The look and the cancellation are in one section,
+    /// so the watchdog cannot complete the operation in between, whatever the caller has seen before.
     ///
     /// # Safety
-    /// As for [`Driver::cancel`].
+    /// The operation is in place, and this driver answered
+    /// [`Submitted::Pending`](crate::io::driver::Submitted::Pending) or the result is set. It is cancelled at most once.
     pub(crate) unsafe fn cancel(self, op: OpRef) {
+        // SAFETY: in place, by the caller's promise.
+        if unsafe { op.as_ref() }.result.get().is_some() {
+            return;
+        }
         let mut done = self.io.done.take();
-        // SAFETY: the caller's promise.
+        // SAFETY: pending, as it has no result: reports set it.
         unsafe { self.io.driver.borrow_mut().cancel(op, &mut done) };
         self.deliver(done);
     }

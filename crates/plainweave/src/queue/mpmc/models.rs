@@ -84,16 +84,25 @@ fn loom_mpmc_a_slot_is_passed_on() {
     });
 }
 
-/// The slot is written, read and written again while laps change.
+/// The slot is written, read and written again while laps change. Either side begins: see
+/// [`loom_mpmc_a_slot_is_passed_on`].
 #[test]
 fn loom_mpmc_goes_round() {
-    for capacity in [1, 2] {
+    let push_all = |queue: &Mpmc<u32>| [1, 2, 3].map(|task| queue.push(task).err());
+    let pop_two = |queue: &Mpmc<u32>| [queue.pop(), queue.pop()];
+    for (capacity, push_first) in [(1, false), (1, true), (2, false), (2, true)] {
         loom::model(move || {
             let queue = queue(capacity);
-            let producer = queue.clone();
-            let producer = thread::spawn(move || [1, 2, 3].map(|task| producer.push(task).err()));
-            let seen = [queue.pop(), queue.pop()];
-            let refused: Vec<u32> = producer.join().unwrap().into_iter().flatten().collect();
+            let theirs = queue.clone();
+            let (refused, seen) = if push_first {
+                let consumer = thread::spawn(move || pop_two(&theirs));
+                (push_all(&queue), consumer.join().unwrap())
+            } else {
+                let producer = thread::spawn(move || push_all(&theirs));
+                let seen = pop_two(&queue);
+                (producer.join().unwrap(), seen)
+            };
+            let refused: Vec<u32> = refused.into_iter().flatten().collect();
             let seen: Vec<u32> = seen.into_iter().flatten().chain(rest(&queue)).collect();
             assert!(seen.is_sorted(), "out of order: {seen:?}");
             assert_conserved(&[&seen, &refused], 3);
@@ -101,6 +110,8 @@ fn loom_mpmc_goes_round() {
     }
 }
 
+/// Begun by the consumer alone: if a push begins, loom also goes through schedules in which a pop and a push that wait
+/// for a third thread's push yield to each other for ever.
 #[test]
 fn loom_mpmc_two_producers_and_a_consumer() {
     loom::model(|| {
