@@ -260,8 +260,8 @@ fn waits_are_known_of_observed_policies() {
     assert!(metrics.workers[me].policy.longest_wait.is_some_and(|wait| wait > Duration::ZERO), "{metrics:?}");
 }
 
-/// The watchdog takes the same number for a sign that something has run. A worker that polls its driver publishes it, and
-/// may then find nothing to run.
+/// The watchdog takes the same number for a sign that something has run. A worker that polls its driver publishes
+/// it, and may then find nothing to run.
 #[test]
 fn switches_never_go_back() {
     let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
