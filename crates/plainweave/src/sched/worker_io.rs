@@ -143,7 +143,7 @@ impl IoCx<'_> {
     ///
     /// # Safety
     /// The operation is in place, and this driver answered
-    /// [`Submitted::Pending`](crate::io::driver::Submitted::Pending) or the result is set. It is cancelled at most once.
+    /// [`Submitted::Pending`](crate::io::driver::Submitted::Pending) or the result is set. Cancelled at most once.
     pub(crate) unsafe fn cancel(self, op: OpRef) {
         // SAFETY: in place, by the caller's promise.
         if unsafe { op.as_ref() }.result.get().is_some() {
