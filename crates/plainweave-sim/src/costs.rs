@@ -45,6 +45,8 @@ pub(crate) struct Costs {
     pub(crate) signal: Picos,
     /// The same: how long the sleeper takes from then on.
     pub(crate) wake: Picos,
+    /// What a thief spends on each victim that it looks at, beside the words that it reads: the draw, the loop.
+    pub(crate) look: Picos,
     /// What a worker that never sleeps waits between two searches.
     pub(crate) search: Picos,
     /// By how much transfers vary, in percent to either side, drawn by the seed.
@@ -68,6 +70,7 @@ impl Default for Costs {
             switch: 10 * NANO,
             signal: 700 * NANO,
             wake: 4 * MICRO,
+            look: 3 * NANO,
             search: 10 * NANO,
             jitter: 10,
         }
@@ -90,6 +93,7 @@ const NAMES: &[&str] = &[
     "switch",
     "signal",
     "wake",
+    "look",
     "search",
     "jitter",
 ];
@@ -133,6 +137,7 @@ impl Costs {
             "switch" => &mut self.switch,
             "signal" => &mut self.signal,
             "wake" => &mut self.wake,
+            "look" => &mut self.look,
             "search" => &mut self.search,
             "jitter" => return Some((&mut self.jitter, 1)),
             _ => return None,

@@ -56,6 +56,7 @@ impl Outcome {
             ("insert-retries", "count", self.counts.insert_retries as f64),
             ("insert-overflows", "count", self.counts.insert_overflows as f64),
             ("spills", "count", self.counts.spills as f64),
+            ("looks", "count", self.traffic.looks as f64),
             ("steal-attempts", "count", self.counts.steal_attempts as f64),
             ("steals", "count", self.counts.steals as f64),
             ("stolen", "count", self.counts.stolen as f64),

@@ -57,6 +57,8 @@ pub(crate) struct Traffic {
     pub(crate) waited: Picos,
     /// How much of that was for others' transfers of the same line.
     pub(crate) queued: Picos,
+    /// Victims that thieves looked at, those without tasks included.
+    pub(crate) looks: u64,
     /// Events of the simulation.
     pub(crate) events: u64,
 }
@@ -206,6 +208,14 @@ pub(crate) fn spend(time: Picos) {
 /// Spends time that varies by the machine's jitter.
 pub(crate) fn spend_about(time: Picos) {
     charged(|meter, actor| meter.clocks[actor] += meter.vary(time));
+}
+
+/// Spends what a look at a victim costs.
+pub(crate) fn look() {
+    charged(|meter, actor| {
+        meter.clocks[actor] += meter.costs.look;
+        meter.traffic.looks += 1;
+    });
 }
 
 /// Spends one turn of a loop that waits for another worker.

@@ -21,6 +21,10 @@ mod imp {
         if turn < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
 
+    /// Marks a thief's look at another worker's tasks. Does nothing here; a simulation charges it as time.
+    #[inline(always)]
+    pub(crate) fn look_at_victim() {}
+
     /// Waits until the word no longer holds `value`, or somebody calls [`futex_wake`], or `limit` has passed; may
     /// return for no reason.
     pub(crate) fn futex_wait(word: &atomic::AtomicU32, value: u32, limit: Option<&Timespec>) {
@@ -74,6 +78,8 @@ mod imp {
     pub(crate) fn relax(_: u32) {
         loom::thread::yield_now();
     }
+
+    pub(crate) fn look_at_victim() {}
 
     /// Lets the other threads of the model run: what is waited for is theirs to do.
     pub(crate) fn spin_loop() {

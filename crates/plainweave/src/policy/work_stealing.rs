@@ -47,7 +47,7 @@ use std::sync::PoisonError;
 use super::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::ring::{self, DEFAULT_CAPACITY, Owner, Stealer};
 use crate::queue::shared::Sharded;
-use crate::shim::Mutex;
+use crate::shim::{Mutex, look_at_victim};
 
 /// The parameters of [`WorkStealing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +149,7 @@ impl<T: Task> WorkStealing<T> {
     }
 
     fn steal_from(&self, cx: &mut Cx, ring: &mut Owner<T>, victim: WorkerId) -> Option<T> {
+        look_at_victim();
         let stealer = &self.stealers[victim];
         if stealer.is_empty() {
             return None;

@@ -7,8 +7,8 @@
 //!    could not serve its driver meanwhile;
 //! 2. at once, if every worker is spinning in an insert;
 //! 3. after [`PATIENCE`] attempts, if each of the others is spinning or *out*: its last search found nothing, it has
-//!    never popped, or it has ended. A worker that sleeps is out; the pushes before this one have woken it, and it is
-//!    given the time to wake up.
+//!    never popped, or it has ended. A worker that sleeps is out, and so is one that searches again; the pushes before
+//!    this one have woken it, and it is given the time to wake up and to find something.
 //!
 //! A worker that is held up in a fiber is neither. The spawner waits for it, as published, unless a spare worker
 //! steals.

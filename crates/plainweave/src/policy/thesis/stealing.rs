@@ -17,7 +17,7 @@ use super::order::Order;
 use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
 use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
-use crate::shim::{Mutex, spin_loop};
+use crate::shim::{Mutex, look_at_victim, spin_loop};
 
 /// Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
 /// that has none steals from others.
@@ -164,7 +164,15 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
 
     #[inline(never)]
     fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
-        self.set_out(local, false);
+        let found = self.look_elsewhere(cx, local, effort);
+        // Written only when it changes: all workers write the same line, and thieves search often.
+        if found.is_some() || effort != Effort::Quick {
+            self.set_out(local, found.is_none());
+        }
+        found
+    }
+
+    fn look_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
         if let Some(task) = local.pop_yielded() {
             return Some(task);
         }
@@ -180,9 +188,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         if effort == Effort::Quick {
             return None;
         }
-        let found = if self.stealers.len() > 1 { self.search(cx, local) } else { None };
-        self.set_out(local, found.is_none());
-        found
+        if self.stealers.len() > 1 { self.search(cx, local) } else { None }
     }
 
     /// Steals from the worker that has asked this one to.
@@ -215,8 +221,12 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
 
     /// Steals from `victim`; `insist`: even where [`Amount::PassOver`](super::Amount::PassOver) would pass it over.
     fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId, insist: bool) -> Option<T> {
+        if victim == local.worker {
+            return None;
+        }
+        look_at_victim();
         let stealer = &self.stealers[victim];
-        if victim == local.worker || !O::has_tasks(stealer) {
+        if !O::has_tasks(stealer) {
             return None;
         }
         cx.counts.steal_attempts += 1;
