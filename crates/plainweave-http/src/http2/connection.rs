@@ -186,6 +186,8 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         loop {
             let more = self.receive()?;
             let mut open = self.advance()?;
+            // What has come with the preface was not read here.
+            self.refuse_flood()?;
             if more || !self.streams.is_empty() {
                 // Short answers are there afterwards, and leave together.
                 plainweave::yield_now();
@@ -240,8 +242,14 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                 false
             }
         };
-        if !pipe.meter.is_flooded() {
-            return Ok(more);
+        drop(pipe);
+        self.refuse_flood().map(|()| more)
+    }
+
+    /// Fails if the client has sent too many frames that ask for nothing.
+    fn refuse_flood(&mut self) -> Result<(), Error> {
+        if !self.pipe.lock().meter.is_flooded() {
+            return Ok(());
         }
         self.reason = Reason::ENHANCE_YOUR_CALM;
         Err(Error::bad("the client floods the connection with frames that ask for nothing").with_status(None))

@@ -102,16 +102,25 @@ pub(super) struct Raw<S> {
 impl Raw<TcpStream> {
     /// Connects, and says what a client says first.
     pub(super) fn connect(address: SocketAddr) -> Self {
+        Self::connect_with(address, &[])
+    }
+
+    /// Sends more in one piece with the preface.
+    pub(super) fn connect_with(address: SocketAddr, more: &[u8]) -> Self {
         let mut raw = Self { stream: TcpStream::connect(address).expect("connected") };
         raw.stream.set_read_timeout(Some(HANG)).expect("set");
-        raw.begin();
+        raw.begin_with(more);
         raw
     }
 }
 
 impl<S: Read + Write> Raw<S> {
     pub(super) fn begin(&mut self) {
-        self.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).expect("sent");
+        self.begin_with(&[]);
+    }
+
+    fn begin_with(&mut self, more: &[u8]) {
+        self.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), more].concat()).expect("sent");
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
