@@ -97,7 +97,7 @@ impl<H: Handler> Server<H> {
 struct Ending<'a, H: Handler> {
     server: &'a Server<H>,
     state: &'a mut ConnState,
-    added: Added<'a>,
+    added: Added,
 }
 
 impl<H: Handler> Ending<'_, H> {
@@ -109,7 +109,7 @@ impl<H: Handler> Ending<'_, H> {
 
 impl<H: Handler> Drop for Ending<'_, H> {
     fn drop(&mut self) {
-        self.added.count(self.state.served);
+        self.added.end_wait(self.state.served);
         self.server.closed(self.state.peer, self.state.served);
     }
 }

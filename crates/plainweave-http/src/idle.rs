@@ -1,10 +1,10 @@
-//! Connections that wait for their next request in [`Server::serve_stream`](crate::Server::serve_stream), so that a
-//! stop can end these waits, and no others.
+//! Connections that wait for their next request, on a fiber or thread or without one, so that a stop can end these
+//! waits, and no others.
 
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
@@ -40,9 +40,9 @@ impl IdleConnections {
     }
 
     /// Adds a connection.
-    pub(crate) fn add<S: Transport>(&self, stream: &S) -> Added<'_> {
+    pub(crate) fn add<S: Transport>(self: &Arc<Self>, stream: &S) -> Added {
         let connection = Connection { close: stream.closer(), waits: false, requests: 0 };
-        Added { list: self, key: self.lock().connections.insert(connection) }
+        Added { list: self.clone(), key: self.lock().connections.insert(connection) }
     }
 
     /// Ends all waits, now and from now on, where that is possible.
@@ -80,22 +80,26 @@ impl fmt::Debug for IdleConnections {
 }
 
 /// A connection on the list, until it is dropped.
-pub(crate) struct Added<'a> {
-    list: &'a IdleConnections,
+pub(crate) struct Added {
+    list: Arc<IdleConnections>,
     key: usize,
 }
 
-impl Added<'_> {
+impl Added {
     /// Waits until the stream is readable. False: too long. `requests`: how many it has had.
     pub(crate) fn wait<S: Transport>(&self, stream: &mut S, timeout: Duration, requests: u32) -> io::Result<bool> {
-        let stopping = self.set(true, requests);
-        let readable = stream.wait_readable(if stopping { LAST_LOOK.min(timeout) } else { timeout });
-        self.set(false, requests);
+        let readable = stream.wait_readable(self.begin_wait(timeout, requests));
+        self.end_wait(requests);
         readable
     }
 
-    /// Notes how many requests it has had.
-    pub(crate) fn count(&self, requests: u32) {
+    /// Notes that it begins to wait for `timeout` at most. Returns how long it may: not for long if the server stops.
+    pub(crate) fn begin_wait(&self, timeout: Duration, requests: u32) -> Duration {
+        if self.set(true, requests) { LAST_LOOK.min(timeout) } else { timeout }
+    }
+
+    /// Notes that it does not wait (any longer), and how many requests it has had.
+    pub(crate) fn end_wait(&self, requests: u32) {
         self.set(false, requests);
     }
 
@@ -109,7 +113,7 @@ impl Added<'_> {
     }
 }
 
-impl Drop for Added<'_> {
+impl Drop for Added {
     fn drop(&mut self) {
         let mut state = self.list.lock();
         if let Some(connection) = state.connections.try_remove(self.key) {

@@ -52,8 +52,8 @@ impl fmt::Display for Address {
 
 /// A listening socket, and what runs the connections that it accepts.
 ///
-/// Those of `plainweave::net` give each connection a fiber (a thread, if the server is not on a fiber itself); those of
-/// `std` give it a thread.
+/// Those of `plainweave::net` give each connection a fiber (a thread, if the server is not on a fiber itself), which a
+/// TCP connection has only while it is served; those of `std` give it a thread.
 pub trait Listener: Send + Sync + 'static {
     /// What it accepts.
     type Stream: Transport + Send + 'static;

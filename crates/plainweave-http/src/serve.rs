@@ -10,7 +10,7 @@ use plainweave::net::{self, ToSocketAddrs};
 use crate::accept::{Acceptor, LoopGuard};
 use crate::limits::affordable;
 use crate::listeners::Added;
-use crate::{Address, Handler, Listener, Server, Transport};
+use crate::{Address, Handler, Listener, Server, Transport, turns};
 
 /// What a server has done so far. See [`Server::counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct ServerCounts {
     pub refused: u64,
     /// Failed attempts to accept, each with a pause.
     pub failed: u64,
-    /// Requests answered, on connections that [`Server::serve_stream`] serves; a connection's count is brought up to
-    /// date whenever it waits for its peer.
+    /// Requests answered, on connections that [`Server::serve`], [`Server::start`] or [`Server::serve_stream`] serve; a
+    /// connection's count is brought up to date whenever it waits for its peer.
     pub requests: u64,
 }
 
@@ -47,8 +47,9 @@ impl<H: Handler> Server<H> {
         if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
     }
 
-    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Goes on
-    /// until the server stops, the listener is closed, or the caller is cancelled or runs into its deadline
+    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Between two
+    /// requests a TCP connection has no fiber, and so no stack: the next one gets a fresh fiber, perhaps on another
+    /// worker. Goes on until the server stops, the listener is closed, or the caller is cancelled or runs into its deadline
     /// ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it). At
     /// [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without descriptors
     /// or memory it tries again after a pause. Connections that are open when it returns are served on;
@@ -128,10 +129,7 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
     fn run(mut self) {
         while let Some((stream, permit)) = self.acceptor.next(|| self.server.is_stopping()) {
             let server = self.server.clone();
-            let spawned = L::spawn(move || {
-                let _permit = permit;
-                server.serve_stream(stream);
-            });
+            let spawned = L::spawn(move || turns::serve(server, stream, permit));
             if let Err(error) = spawned
                 && !self.acceptor.failed(&error)
             {

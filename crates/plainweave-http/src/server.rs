@@ -39,7 +39,7 @@ pub struct Server<H> {
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
-    idle: IdleConnections,
+    idle: Arc<IdleConnections>,
     http2: Connections,
     connection_limit: Arc<ConnectionLimit>,
     listeners: Arc<Listeners>,
@@ -83,7 +83,7 @@ impl<H: Handler> Server<H> {
             timed: true,
             pool,
             stopping: AtomicBool::new(false),
-            idle: IdleConnections::default(),
+            idle: Arc::default(),
             http2: Connections::default(),
             connection_limit,
             listeners: Arc::default(),
@@ -148,8 +148,8 @@ impl<H: Handler> Server<H> {
         self
     }
 
-    /// Calls `hook` when a connection that [`Server::serve_stream`] serves has ended, however it did, unless
-    /// [`Server::on_open`] refused it.
+    /// Calls `hook` when a connection that [`Server::serve`], [`Server::start`] or [`Server::serve_stream`] serves has
+    /// ended, however it did, unless [`Server::on_open`] refused it.
     pub fn on_close(mut self, hook: impl Fn(&Closed) + Send + Sync + 'static) -> Self {
         self.hooks.close = Some(Box::new(hook));
         self
@@ -181,8 +181,8 @@ impl<H: Handler> Server<H> {
         Self { timed: false, ..self }
     }
 
-    /// Makes every answer its connection's last from now on, closes the listeners, and ends the waits of connections in
-    /// [`Server::serve_stream`] that have no request in hand. Does not wait; [`Server::shutdown`] does. Those for which
+    /// Makes every answer its connection's last from now on, closes the listeners, and ends the waits of connections
+    /// that this server serves and that have no request in hand. Does not wait; [`Server::shutdown`] does. Those for which
     /// the caller waits after [`Next::Park`](crate::Next::Park) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl<H: Handler> Server<H> {
         self.name.as_deref()
     }
 
-    pub(crate) fn idle(&self) -> &IdleConnections {
+    pub(crate) fn idle(&self) -> &Arc<IdleConnections> {
         &self.idle
     }
 

@@ -77,6 +77,15 @@ pub trait Transport: Read + Write {
         self.set_read_timeout(timeout).map(|()| true)
     }
 
+    /// Returns the socket on which [`Server::serve`](crate::Server::serve) may have the connection wait for its next
+    /// request without a fiber, in place of [`Transport::wait_readable`]. `None`, the default: it waits on the fiber or
+    /// thread that serves it.
+    ///
+    /// Only for a stream that is readable just when this socket is.
+    fn idle_socket(&self) -> Option<&net::TcpStream> {
+        None
+    }
+
     /// Returns whether a read would find something that was received before: then there is no wait for the socket,
     /// which may have nothing more to come. Only streams that buffer, as TLS does, have a reason to say so.
     fn holds_input(&self) -> bool {
@@ -156,10 +165,10 @@ macro_rules! threads {
     };
 }
 
-/// Implements [`Transport`] for a socket of `plainweave`: fibers. The other arguments find the peer's address,
-/// and write bytes that others follow.
+/// Implements [`Transport`] for a socket of `plainweave`: fibers. The other arguments find the peer's address, write
+/// bytes that others follow, and find the socket on which the connection can wait without a fiber.
 macro_rules! fibers {
-    ($stream:ty, $peer:expr, $write_more:expr) => {
+    ($stream:ty, $peer:expr, $write_more:expr, $idle_socket:expr) => {
         impl Transport for $stream {
             const SENDS_FILES: bool = true;
 
@@ -195,6 +204,10 @@ macro_rules! fibers {
                 Some(self)
             }
 
+            fn idle_socket(&self) -> Option<&net::TcpStream> {
+                $idle_socket(self)
+            }
+
             fn closer(&self) -> Option<Closer> {
                 let stream = self.try_clone().ok()?;
                 Some(Box::new(move |how| drop(stream.shutdown(how))))
@@ -214,5 +227,5 @@ macro_rules! fibers {
 
 threads!(TcpStream, |stream: &TcpStream| stream.peer_addr().ok());
 threads!(UnixStream, |_: &UnixStream| None);
-fibers!(net::TcpStream, |stream: &net::TcpStream| stream.peer_addr().ok(), net::TcpStream::write_more);
-fibers!(net::UnixStream, |_: &net::UnixStream| None, net::UnixStream::write);
+fibers!(net::TcpStream, |stream: &net::TcpStream| stream.peer_addr().ok(), net::TcpStream::write_more, Some);
+fibers!(net::UnixStream, |_: &net::UnixStream| None, net::UnixStream::write, |_| None);

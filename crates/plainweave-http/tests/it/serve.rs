@@ -312,6 +312,53 @@ fn a_veto_closes_without_a_word(place: &impl Place) {
     assert_eq!(closed.load(Ordering::SeqCst), 1);
 }
 
+/// Over TCP on fibers a connection has a fiber only while it is served; its time, the stop and the hooks are as for the
+/// others.
+#[test]
+fn an_idle_connection_has_no_fiber() {
+    for io in [Io::Epoll, Io::Uring] {
+        let place = Fibers(runtime(io));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let server = Server::new(hello).on_close(move |closed| seen.lock().unwrap().push(closed.requests));
+        let server = Arc::new(server);
+        let address = place.start(&server);
+        let mut clients: Vec<_> = (0..50).map(|_| connect(&address).unwrap()).collect();
+        for _ in 0..3 {
+            clients.iter_mut().for_each(|client| assert_eq!(ask(client).unwrap(), b"hello"));
+            eventually("only the fiber that accepts is left", || place.0.metrics().live_fibers <= 1);
+            assert_eq!(server.counts().open, clients.len());
+        }
+        // One that leaves, and the end of the others.
+        drop(clients.pop());
+        eventually("it is gone", || server.counts().open == clients.len());
+        assert!(place.shutdown(&server, HANG));
+        clients.iter_mut().for_each(|client| assert_eq!(client.read(&mut [0; 1]).unwrap(), 0));
+        assert_eq!(server.counts().requests, 150);
+        eventually("all have ended", || *requests.lock().unwrap() == [3; 50]);
+    }
+}
+
+#[test]
+fn a_connection_without_a_fiber_has_its_time() {
+    for io in [Io::Epoll, Io::Uring] {
+        let place = Fibers(runtime(io));
+        let soon = Duration::from_millis(50);
+        for limits in
+            [Limits { header_timeout: soon, ..Limits::default() }, Limits { idle_timeout: soon, ..Limits::default() }]
+        {
+            let asks = limits.idle_timeout == soon;
+            let server = Arc::new(Server::new(hello).with_limits(limits));
+            let mut client = connect(&place.start(&server)).unwrap();
+            if asks {
+                assert_eq!(ask(&mut client).unwrap(), b"hello");
+            }
+            assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "closed");
+            assert!(place.shutdown(&server, HANG));
+        }
+    }
+}
+
 #[test]
 fn several_listeners_of_all_kinds() {
     let server = Arc::new(Server::new(hello));
