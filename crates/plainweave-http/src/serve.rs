@@ -49,10 +49,10 @@ impl<H: Handler> Server<H> {
 
     /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Between two
     /// requests a TCP connection has no fiber, and so no stack: the next one gets a fresh fiber, perhaps on another
-    /// worker. Goes on until the server stops, the listener is closed, or the caller is cancelled or runs into its deadline
-    /// ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it). At
-    /// [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without descriptors
-    /// or memory it tries again after a pause. Connections that are open when it returns are served on;
+    /// worker. Goes on until the server stops, the listener is closed, or the caller is cancelled or runs into its
+    /// deadline ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it).
+    /// At [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without
+    /// descriptors or memory it tries again after a pause. Connections that are open when it returns are served on;
     /// [`Server::shutdown`] waits for them.
     ///
     /// A server can serve any number of listeners at the same time, of any kind.
