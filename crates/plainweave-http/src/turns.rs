@@ -1,10 +1,10 @@
 //! Connections that have a fiber only while they are served.
 //!
-//! Most connections are idle most of the time, and a stack for each would cost several pages. So a TCP connection waits
-//! for its next request at the driver of a worker ([`net::each_readable`]), and what arrives is served by a fresh
-//! fiber. That is less work, too: fresh fibers run one after the other on the same few stacks, which stay in the cache,
-//! while each of many suspended fibers has its own. And a fiber that has not started may be stolen by an idle worker
-//! whatever the movement, so requests spread anew each time.
+//! Most connections are idle most of the time, and a stack for each would cost several pages. So a TCP connection
+//! waits for its next request at the driver of a worker ([`net::each_readable`]), and what arrives is served by a
+//! fresh fiber. A request costs about as much: a fresh fiber is made, but on a stack that is in the cache, where each
+//! of many suspended fibers has its own. And a fiber that has not started may be stolen by an idle worker whatever the
+//! movement, so requests spread anew each time.
 //!
 //! Streams that cannot wait like that ([`Transport::idle_socket`]), and servers on threads, use
 //! [`Server::serve_stream`].
