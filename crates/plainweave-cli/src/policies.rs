@@ -3,7 +3,7 @@
 use std::io::stdout;
 
 use anyhow::bail;
-use plainweave::policy::{Choice, PRESETS, Preset};
+use plainweave::policy::{Choice, Conservation, PRESETS, Preset};
 use serde_json::{Value, json};
 
 use crate::console::say;
@@ -51,13 +51,23 @@ fn table(presets: &[&Preset]) {
         let head = format!("{:name$}  {}", preset.name, preset.tradeoff);
         lines(&head, name + 2);
         lines(&format!("{:name$}  from {}", "", preset.source), name + 2);
-        lines(&format!("{:name$}  is {}; {}", "", family(preset), waits(preset)), name + 2);
+        let promises = format!("{}; {}", waits(preset), idle_workers(preset).1);
+        lines(&format!("{:name$}  is {}; {promises}", "", family(preset)), name + 2);
     }
     say(stdout(), "\nNAME:param=value,... changes a policy; `plainweave policies NAME` shows its parameters.");
 }
 
 fn waits(preset: &Preset) -> &'static str {
     if preset.bounded { "waits are bounded" } else { "waits are not bounded" }
+}
+
+/// What it promises to workers without work: its name in JSON, and in words.
+fn idle_workers(preset: &Preset) -> (&'static str, &'static str) {
+    match Choice::parse(preset.name).map(|choice| choice.conservation()) {
+        Ok(Conservation::Always) => ("always", "no worker sleeps beside work"),
+        Ok(Conservation::AfterSearches) => ("after-searches", "no worker sleeps beside work but between two searches"),
+        Ok(Conservation::Never) | Err(_) => ("never", "workers may sleep beside others' work"),
+    }
 }
 
 fn family(preset: &Preset) -> String {
@@ -73,6 +83,7 @@ fn show(preset: &Preset) {
         ("from", preset.source),
         ("trade-off", preset.tradeoff),
         ("bound", waits(preset)),
+        ("idle", idle_workers(preset).1),
     ] {
         lines(&format!("{what:<10} {text}"), 11);
     }
@@ -106,6 +117,7 @@ fn as_json(preset: &Preset) -> Value {
         "source": preset.source,
         "tradeoff": preset.tradeoff,
         "bounded": preset.bounded,
+        "conservation": idle_workers(preset).0,
         "parameters": keys.collect::<Vec<_>>(),
     })
 }

@@ -29,6 +29,11 @@ fn the_list_is_had_as_json() {
     assert_eq!((code, list.as_array().unwrap().len()), (Some(0), plainweave::policy::PRESETS.len()));
     assert_eq!(list[0]["name"], "fifo");
     assert_eq!(list[0]["bounded"], true);
+    let conserves =
+        |name| list.as_array().unwrap().iter().find(|preset| preset["name"] == name).unwrap()["conservation"].clone();
+    for (name, class) in [("fifo", "always"), ("ot-fifo-near-13", "after-searches"), ("local-fifo", "never")] {
+        assert_eq!(conserves(name), class, "{name}");
+    }
     assert!(list[0]["parameters"].as_array().unwrap().iter().any(|p| p["name"] == "victim"));
 }
 
@@ -36,7 +41,7 @@ fn the_list_is_had_as_json() {
 fn one_is_shown_with_its_parameters() {
     let (code, text, _) = plainweave(&["policies", "helping"]);
     assert_eq!(code, Some(0));
-    for part in ["CFA", "factor=1..1000", "every=0..65535", "hard bound"] {
+    for part in ["CFA", "factor=1..1000", "every=0..65535", "hard bound", "no worker sleeps beside work"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
