@@ -42,13 +42,19 @@ impl<H: Handler> Server<H> {
         Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer, http2: None })
     }
 
+    /// Does what [`Server::open`] does, and reports an error that is no refusal.
+    pub(crate) fn try_open<S: Transport>(&self, stream: &mut S) -> Option<ConnState> {
+        match self.open(stream) {
+            Ok(state) => return Some(state),
+            Err(error) if error.is_refused() => {}
+            Err(error) => self.report(&error),
+        }
+        None
+    }
+
     /// Serves a connection to its end, waiting for one request after the other.
     pub fn serve_stream<S: Transport>(&self, mut stream: S) {
-        let mut state = match self.open(&mut stream) {
-            Ok(state) => state,
-            Err(error) if error.is_refused() => return,
-            Err(error) => return self.report(&error),
-        };
+        let Some(mut state) = self.try_open(&mut stream) else { return };
         let added = self.idle().add(&stream);
         // Also if a hook panics.
         let mut ending = Ending { server: self, state: &mut state, added };

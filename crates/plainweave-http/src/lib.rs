@@ -15,8 +15,8 @@
 //! # Listeners
 //! A server can have several, on TCP and on Unix sockets. On a fiber, a listener of [`plainweave::net`] gives each
 //! connection a fiber (over TCP only while it has a request: an idle connection has no stack); one of `std`, or any off
-//! a fiber, gives it a thread. Any other stream with timeouts can carry a
-//! connection too: implement [`Transport`] and hand it to [`Server::serve_stream`].
+//! a fiber, gives it a thread. Any other stream with timeouts can carry a connection too: implement [`Transport`] and
+//! hand it to [`Server::serve_stream`].
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use plainweave::net::{TcpListener, UnixListener};

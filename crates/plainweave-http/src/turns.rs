@@ -34,11 +34,7 @@ where
     // A request that is there is served at once, before more connections are let in: what is accepted and not answered
     // would be a second queue, without the first one's bound.
     let readable = socket.is_readable();
-    let state = match server.open(&mut stream) {
-        Ok(state) => state,
-        Err(error) if error.is_refused() => return,
-        Err(error) => return server.report(&error),
-    };
+    let Some(state) = server.try_open(&mut stream) else { return };
     let added = server.idle().add(&stream);
     let timeout = server.limits().header_timeout;
     let mut connection = Connection { stream, state, added, server, _permit: permit };

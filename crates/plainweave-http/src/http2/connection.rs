@@ -187,7 +187,9 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             let more = self.receive()?;
             let mut open = self.advance()?;
             // What has come with the preface was not read here.
-            self.refuse_flood()?;
+            if self.pipe.lock().meter.is_flooded() {
+                return Err(self.flooded());
+            }
             if more || !self.streams.is_empty() {
                 // Short answers are there afterwards, and leave together.
                 plainweave::yield_now();
@@ -242,17 +244,16 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                 false
             }
         };
-        drop(pipe);
-        self.refuse_flood().map(|()| more)
+        if pipe.meter.is_flooded() {
+            return Err(self.flooded());
+        }
+        Ok(more)
     }
 
-    /// Fails if the client has sent too many frames that ask for nothing.
-    fn refuse_flood(&mut self) -> Result<(), Error> {
-        if !self.pipe.lock().meter.is_flooded() {
-            return Ok(());
-        }
+    /// Returns the error for too many frames that ask for nothing, and notes the reason for GOAWAY.
+    fn flooded(&mut self) -> Error {
         self.reason = Reason::ENHANCE_YOUR_CALM;
-        Err(Error::bad("the client floods the connection with frames that ask for nothing").with_status(None))
+        Error::bad("the client floods the connection with frames that ask for nothing").with_status(None)
     }
 
     /// Has the engine take what has arrived, and starts requests. Returns whether the connection is still open.
