@@ -100,10 +100,25 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
-    let watchers = [Watchers::new(), Watchers::new()];
-    let state = State { queue: VecDeque::new(), bound, senders: 1, receivers: 1, watchers };
-    let shared = Arc::new(Channel { bound, queue: WaitQueue::new(state) });
+    of(bound, WaitQueue::new(State::new(bound)))
+}
+
+/// Creates one without a bound.
+#[cfg(all(test, loom))]
+pub(super) fn modelled<T>() -> (Sender<T>, Receiver<T>) {
+    of(usize::MAX, WaitQueue::modelled(State::new(usize::MAX)))
+}
+
+fn of<T>(bound: usize, queue: WaitQueue<State<T>, 2>) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Channel { bound, queue });
     (Sender(shared.clone()), Receiver(shared))
+}
+
+impl<T> State<T> {
+    const fn new(bound: usize) -> Self {
+        let watchers = [Watchers::new(), Watchers::new()];
+        Self { queue: VecDeque::new(), bound, senders: 1, receivers: 1, watchers }
+    }
 }
 
 /// The sending half; clones send into the same channel. When the last is dropped, receivers get the remaining values

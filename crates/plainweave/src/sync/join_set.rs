@@ -4,17 +4,30 @@
 //! takes no longer than the destructors of its thread-locals. The report is made by a destructor, so a closure that
 //! panics makes it, and one that never starts does too.
 
+#[cfg(all(test, loom))]
+mod models;
+
 use std::fmt;
 use std::sync::Arc;
 
 use slab::Slab;
 
-use super::channel::{self, Receiver, Sender};
+#[cfg(not(all(test, loom)))]
+use super::channel::unbounded;
+use super::channel::{Receiver, Sender};
 use super::select::{Case, RecvBranch, Selector, Source};
+#[cfg(not(all(test, loom)))]
 use crate::runtime::Runtime;
 use crate::sched::closure::drop_contained;
 use crate::sched::pool;
-use crate::thread::{self, Fiber, JoinError, JoinHandle};
+use crate::thread::JoinError;
+#[cfg(not(all(test, loom)))]
+use crate::thread::{self, Fiber, JoinHandle};
+
+#[cfg(all(test, loom))]
+use super::channel::modelled as unbounded;
+#[cfg(all(test, loom))]
+use models::{self as thread, Fiber, JoinHandle, Runtime};
 
 /// Fibers that end in any order: [`JoinSet::join_next`] waits for the next that does.
 ///
@@ -59,7 +72,7 @@ impl<T> JoinSet<T> {
     /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
-        let (report, ended) = channel::unbounded();
+        let (report, ended) = unbounded();
         Self { fibers: Slab::new(), ended, report }
     }
 
@@ -112,7 +125,7 @@ impl<T> JoinSet<T> {
     /// Empties the set and lets its fibers go on by themselves.
     pub fn detach_all(&mut self) {
         // With a channel of its own, so that their reports do not come here.
-        (self.report, self.ended) = channel::unbounded();
+        (self.report, self.ended) = unbounded();
         self.fibers.clear();
     }
 

@@ -5,14 +5,15 @@
 //! meets a grant. How fibers get their grants is modelled in `atomics` and `queue/mpsc`.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize as NextId, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize as Count;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::sync::{Arc, Mutex as ModelMutex};
 use loom::thread::{self, Thread};
 
-use super::{Barrier, Notify, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup, broadcast, watch};
+use super::{Barrier, Notify, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup, broadcast, promise, watch};
 use crate::fiber::cancel::Interrupt;
 use crate::sched::wait::Interrupts;
 
@@ -35,12 +36,34 @@ impl<S> SpinLock<S> {
     }
 }
 
+/// In place of `std`'s `OnceLock`, which loom does not see, for a value that one thread sets.
+pub(super) struct OnceCell<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: AtomicBool,
+}
+
+impl<T> OnceCell<T> {
+    pub(super) fn new() -> Self {
+        Self { value: std::sync::OnceLock::new(), is_set: AtomicBool::new(false) }
+    }
+
+    pub(super) fn set(&self, value: T) -> Result<(), T> {
+        self.value.set(value)?;
+        self.is_set.store(true, Release);
+        Ok(())
+    }
+
+    pub(super) fn get(&self) -> Option<&T> {
+        self.is_set.load(Acquire).then(|| self.value.get())?
+    }
+}
+
 pub(super) type Entry = Thread;
 
 loom::thread_local! {
     static GIVES_UP: Cell<bool> = Cell::new(false);
     static ID: usize = {
-        static NEXT: NextId = NextId::new(1);
+        static NEXT: Count = Count::new(1);
         NEXT.fetch_add(1, Relaxed)
     };
 }
@@ -68,12 +91,40 @@ pub(super) fn until(interrupts: Interrupts, granted: impl Fn() -> Option<()>) ->
     Ok(())
 }
 
-/// Starts a thread whose waits, where they may be interrupted, give up at once.
+/// Does what may wait; the waits, where they may be interrupted, give up at once.
+pub(super) fn impatiently<R>(f: impl FnOnce() -> R) -> R {
+    GIVES_UP.with(|gives_up| gives_up.set(true));
+    let result = f();
+    GIVES_UP.with(|gives_up| gives_up.set(false));
+    result
+}
+
+/// Starts a thread that does something [`impatiently`].
 fn spawn_impatient<R: 'static>(f: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
-    thread::spawn(|| {
-        GIVES_UP.with(|gives_up| gives_up.set(true));
-        f()
-    })
+    thread::spawn(|| impatiently(f))
+}
+
+/// Counts values that are dropped.
+#[derive(Clone, Default)]
+pub(super) struct Drops(std::sync::Arc<Count>);
+
+/// A value that counts when it is dropped.
+pub(super) struct Counted(Drops);
+
+impl Drops {
+    pub(super) fn value(&self) -> Counted {
+        Counted(self.clone())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Relaxed);
+    }
 }
 
 /// Loom fails if two write at once, or one writes while others read.
@@ -356,5 +407,82 @@ fn loom_broadcast_values_come_in_order_or_are_counted() {
         (0..2).for_each(|n| assert_eq!(sender.send(n), 2));
         drop(sender);
         receivers.into_iter().for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
+    });
+}
+
+/// Two wait, perhaps before the value comes: both get it, and it is dropped with the last promise.
+#[test]
+fn loom_promise_every_waiter_gets_the_value() {
+    loom::model(|| {
+        let drops = Drops::default();
+        let (resolver, promise) = promise::modelled();
+        let waiters = [promise.clone(), promise].map(|promise| {
+            let drops = drops.clone();
+            thread::spawn(move || promise.wait().is_ok() && drops.count() == 0)
+        });
+        assert!(resolver.resolve(drops.value()).is_ok());
+        waiters.into_iter().for_each(|waiter| assert!(waiter.join().unwrap()));
+        assert_eq!(drops.count(), 1);
+    });
+}
+
+/// The resolver is dropped without a value: both waiters learn that, whenever they come.
+#[test]
+fn loom_promise_abandoned_fails_every_waiter() {
+    loom::model(|| {
+        let (resolver, promise) = promise::modelled::<u32>();
+        let waiters = [promise.clone(), promise]
+            .map(|promise| thread::spawn(move || promise.wait().is_err_and(|error| error.is_abandoned())));
+        drop(resolver);
+        waiters.into_iter().for_each(|waiter| assert!(waiter.join().unwrap()));
+    });
+}
+
+/// One of two waiters gives up, perhaps when the value is there: the other gets it.
+#[test]
+fn loom_promise_one_that_gives_up_leaves_the_value_to_the_other() {
+    loom::model(|| {
+        let drops = Drops::default();
+        let (resolver, promise) = promise::modelled();
+        let hasty = promise.clone();
+        let hasty = spawn_impatient(move || hasty.wait().map_or_else(|error| error.is_timed_out(), |_| true));
+        let patient = thread::spawn(move || promise.wait().is_ok());
+        assert!(resolver.resolve(drops.value()).is_ok());
+        assert!(hasty.join().unwrap() && patient.join().unwrap());
+        assert_eq!(drops.count(), 1);
+    });
+}
+
+/// The only waiter gives up and drops its promise: the value comes back, or is dropped with the promise.
+#[test]
+fn loom_promise_the_last_one_gives_up() {
+    loom::model(|| {
+        let (drops, gone) = (Drops::default(), Arc::new(AtomicBool::new(false)));
+        let (resolver, promise) = promise::modelled();
+        let theirs = gone.clone();
+        let hasty = spawn_impatient(move || {
+            let got = promise.wait().is_ok();
+            drop(promise);
+            theirs.store(true, SeqCst);
+            got
+        });
+        let too_late = gone.load(SeqCst);
+        let back = resolver.resolve(drops.value()).err();
+        let got = hasty.join().unwrap();
+        assert!(if too_late { back.is_some() } else { back.is_none() || !got });
+        assert_eq!(drops.count(), usize::from(back.is_none()));
+    });
+}
+
+/// A look while the value comes finds it, or that there is none yet; never that there will be none.
+#[test]
+fn loom_promise_a_look_does_not_take_it_for_abandoned() {
+    loom::model(|| {
+        let (resolver, promise) = promise::modelled();
+        let theirs = promise.clone();
+        let looker = thread::spawn(move || theirs.try_get().map_or_else(|error| error.is_pending(), |n| *n == 7));
+        resolver.resolve(7).unwrap();
+        assert!(looker.join().unwrap());
+        assert!(promise.is_ended() && promise.try_get().is_ok());
     });
 }

@@ -5,9 +5,13 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(not(all(test, loom)))]
+use std::sync::OnceLock;
 use std::time::Duration;
 
+#[cfg(all(test, loom))]
+use super::models::OnceCell as OnceLock;
 use super::select::{Case, Selector, Source, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
@@ -81,9 +85,23 @@ enum Why {
 /// });
 /// ```
 pub fn promise<T>() -> (Resolver<T>, Promise<T>) {
-    let queue = WaitQueue::new(State { ended: false, watchers: Watchers::new() });
+    of(WaitQueue::new(State::pending()))
+}
+
+#[cfg(all(test, loom))]
+pub(super) fn modelled<T>() -> (Resolver<T>, Promise<T>) {
+    of(WaitQueue::modelled(State::pending()))
+}
+
+fn of<T>(queue: WaitQueue<State>) -> (Resolver<T>, Promise<T>) {
     let shared = Arc::new(Shared { queue, value: OnceLock::new() });
     (Resolver(shared.clone()), Promise(shared))
+}
+
+impl State {
+    const fn pending() -> Self {
+        Self { ended: false, watchers: Watchers::new() }
+    }
 }
 
 impl<T> Resolver<T> {
