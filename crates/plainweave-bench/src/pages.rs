@@ -3,7 +3,8 @@
 //! A run is a folder of CSV files, `results/<date>-<host>`. Its page, `index.html`, and `README.md` are written into
 //! it; the project's page, with the newest file of each name, lies above. Pages have no scripts and need nothing beside
 //! them. All sentences and colours are computed from the rows: `meaning` says whose a system is and which way a metric
-//! is better, `compare` who wins, `finding` puts it into words.
+//! is better, `compare` who wins, `finding` puts it into words. `published` is a page of its own: what a thesis has
+//! measured, and whether its claims hold in our rows.
 //!
 //! A file that cannot be read is named and skipped. The pages are written all the same; the exit code is 1.
 
@@ -11,6 +12,7 @@ mod compare;
 mod experiment;
 mod finding;
 mod meaning;
+mod published;
 mod source;
 mod summary;
 
@@ -23,6 +25,7 @@ use clap::Args;
 use crate::plot::text::{attribute, escape};
 use crate::plot::{self, heat};
 use crate::report::{note, say};
+use published::Source;
 use source::Table;
 use summary::Score;
 
@@ -35,6 +38,7 @@ pub(crate) struct Flags {
 }
 
 const PAGE: &str = "index.html";
+const PUBLISHED: &str = "published.html";
 const README: &str = "README.md";
 /// Tells a README of ours from one that somebody wrote.
 const MARK: &str = "Written by `plainweave bench report`";
@@ -83,6 +87,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
         ensure!(!runs.is_empty(), "{}", nothing(folder, &problems));
         write(&folder.join(PAGE), &project(&runs))?;
+        let sources: Vec<_> = runs.iter().flat_map(Run::sources).collect();
+        write(&folder.join(PUBLISHED), &published_page(&sources))?;
     }
     match problems.len() {
         0 => Ok(()),
@@ -134,6 +140,10 @@ impl Run {
     /// Writes the run's page and README.
     fn write(&self, folder: &Path, problems: &mut Vec<String>) -> anyhow::Result<()> {
         write(&folder.join(PAGE), &self.page())?;
+        let sources = self.own_sources();
+        if !sources.is_empty() {
+            write(&folder.join(PUBLISHED), &published_page(&sources))?;
+        }
         let readme = folder.join(README);
         match std::fs::read_to_string(&readme) {
             Ok(text) if !text.contains(MARK) => {
@@ -144,10 +154,26 @@ impl Run {
         }
     }
 
+    /// Returns the run's files, as the page above the runs links to them.
+    fn sources(&self) -> Vec<Source<'_>> {
+        let source = |table| Source { table, run: &self.name, page: format!("{}/{PAGE}", attribute(&self.name)) };
+        self.tables.iter().map(source).collect()
+    }
+
+    /// Returns the run's files that have something published beside them, as the run's own page links to them.
+    fn own_sources(&self) -> Vec<Source<'_>> {
+        let sources = self.sources().into_iter().filter(|source| published::is_beside(source.table));
+        sources.map(|source| Source { page: PAGE.to_owned(), ..source }).collect()
+    }
+
     fn page(&self) -> String {
         let mut html = head(&format!("Plainweave: {}", self.name));
         for sentence in summary::sentences(&self.tables) {
             let _ = write!(html, "<p>{}</p>", escape(&sentence));
+        }
+        let sources = self.own_sources();
+        if !sources.is_empty() {
+            html.push_str(&link(&sources));
         }
         html.push_str(&navigation(self.tables.iter()));
         for table in &self.tables {
@@ -190,9 +216,10 @@ fn head(title: &str) -> String {
     format!(
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width,initial-scale=1'><title>{title}</title>\
-         <style>{}{}{STYLE}</style></head><body><h1>{title}</h1>",
+         <style>{}{}{STYLE}{}</style></head><body><h1>{title}</h1>",
         plot::STYLE,
-        heat::STYLE
+        heat::STYLE,
+        published::STYLE
     )
 }
 
@@ -204,6 +231,16 @@ fn navigation<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
         let _ = write!(html, "<a href='#{}'>{}</a> ", experiment::id(&table.name), escape(&table.name));
     }
     html + "</nav>"
+}
+
+fn published_page(sources: &[Source<'_>]) -> String {
+    head("Plainweave: published figures beside ours") + &published::body(sources) + END
+}
+
+/// Leads from an index to the page of published figures.
+fn link(sources: &[Source<'_>]) -> String {
+    let said = escape(&published::sentence(sources));
+    format!("<p><a href='{PUBLISHED}'>Published figures beside ours</a>: {said}</p>")
 }
 
 /// Writes the page above the runs, which are the newest first.
@@ -232,6 +269,7 @@ fn project(runs: &[Run]) -> String {
         );
     }
     html.push_str("</table></div>");
+    html.push_str(&link(&runs.iter().flat_map(Run::sources).collect::<Vec<_>>()));
     let mut newest: Vec<(&Run, &Table)> = Vec::new();
     for run in runs {
         for table in &run.tables {

@@ -151,6 +151,14 @@ fn length<T: Table>(experiment: &Experiment, flags: &Flags<T>) -> anyhow::Result
     Ok(Length { iterations, dropped, patience: Duration::from_secs(if flags.full { 3600 } else { 300 }) })
 }
 
+/// Returns whether an experiment's rows have a case under a policy by default, and whether there is such a metric.
+#[cfg(test)]
+pub(crate) fn reports(experiment: &str, title: &str, policy: &str, metric: (&str, &str)) -> bool {
+    let experiment = workloads::named(experiment).unwrap();
+    let case = experiment.cases.iter().find(|case| title.split(' ').next() == Some(case.name));
+    case.is_some_and(|case| experiment.policies_of(case).contains(&policy)) && metrics::METRICS.contains(&metric)
+}
+
 /// A run of an experiment, and what has come of it so far.
 struct Run<'a, T: Table> {
     experiment: &'static Experiment,
@@ -191,7 +199,7 @@ impl<T: Table> Run<'_, T> {
             return Ok(Vec::new());
         }
         let given = &self.flags.policy;
-        let named = if case.policies.is_empty() { self.experiment.policies } else { case.policies };
+        let named = self.experiment.policies_of(case);
         let policies: Vec<String> = if given.iter().any(|policy| policy == "all") {
             plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
         } else if given.is_empty() {

@@ -55,6 +55,74 @@ fn a_page_for_each_run_and_one_for_all() {
     assert_eq!(report(&dir.join("2026-01-01-lab")).0, Some(0));
 }
 
+/// Writes rows of `packets`, of the case `base`: throughputs and p99s by order and workers.
+fn packets() -> String {
+    let rows = [("fifo", 1, 4e5, 90e3), ("lifo", 1, 2e5, 80e3), ("fifo", 2, 6e5, 50e3), ("lifo", 2, 8e5, 40e3)];
+    let row = |(order, workers, rate, p99): (&str, usize, f64, f64)| {
+        let system = format!("plainweave ot-{order}-base before-start/shared");
+        let line = |metric: &str, unit: &str, v: f64| {
+            format!("packets,base,{system},{workers},{metric},{unit},{v},{v},{v},{v},{v},5\n")
+        };
+        line("throughput", "1/s", rate) + &line("p99_us", "us", p99)
+    };
+    let head = "# commit: abc\n# command: plainweave bench packets\n# case: base: packets=50000 spawners=1\n";
+    format!("{head}{COLUMNS}{}", rows.map(row).concat())
+}
+
+#[test]
+fn published_figures_stand_beside_ours() {
+    let dir = folder("report-published", &["2026-01-01-lab", "2026-01-02-lab"]);
+    std::fs::write(dir.join("2026-01-01-lab/packets.csv"), packets()).unwrap();
+    std::fs::write(dir.join("2026-01-02-lab/web.csv"), rows(5.0, 10.0)).unwrap();
+    assert_eq!(report(&dir).0, Some(0));
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
+    let (index, page) = (read("index.html"), read("published.html"));
+    assert!(
+        index.contains("<a href='published.html'>") && index.contains("holding here: 1, not holding: 1,"),
+        "{index}"
+    );
+    for part in [
+        "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td>",
+        ">0.4 M/s<br><small>base: ot-fifo-base",
+        "<span class='bad'>does not hold</span> <small>with 1 worker: LIFO 0.2 M/s, FIFO 0.4 M/s",
+        "<span class='good'>holds</span> <small>with 2 workers: LIFO 0.8 M/s, FIFO 0.6 M/s",
+        "<span class='good'>holds</span> <small>from 1 to 2 workers: FIFO 90 ms, then 50 ms",
+        "left to the simulator",
+        "href='2026-01-01-lab/index.html#packets'",
+        "base: packets=50000 spawners=1",
+        "prefers-color-scheme:dark",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let fib = page.split("id='fib'").nth(1).unwrap();
+    assert!(fib.contains("349 ms") && fib.contains("not measured"), "{fib}");
+    // A run has a page of its own if it has one of the workloads.
+    assert!(read("2026-01-01-lab/published.html").contains("href='index.html#packets'"));
+    assert!(read("2026-01-01-lab/index.html").contains("<a href='published.html'>"));
+    assert!(!dir.join("2026-01-02-lab/published.html").exists());
+}
+
+/// What the benchmarks write has the names that the page looks for.
+#[test]
+fn measured_rows_find_their_published_lines() {
+    let dir = folder("report-measured", &["run"]);
+    let run = dir.join("run");
+    let fib = ["fib", "--systems", "plainweave", "--workers", "1", "--iterations", "2"];
+    let queues = ["queues", "--cases", "thesis", "--items", "1000", "--runs", "1", "--far"];
+    for args in [&fib[..], &queues] {
+        let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).arg("--out").arg(&run).output();
+        assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
+    }
+    let (code, said) = report(&run);
+    assert_eq!(code, Some(0), "{said}");
+    let page = std::fs::read_to_string(run.join("published.html")).unwrap();
+    let section = |id: &str| page.split("<section ").find(|part| part.starts_with(&format!("id='{id}'"))).unwrap();
+    for (id, workers) in [("fib", "1 worker"), ("queues--thesis", "2 workers")] {
+        let section = section(id);
+        assert!(section.contains(&format!("ours, {workers}")) && !section.contains("not measured"), "{section}");
+    }
+}
+
 #[test]
 fn bad_files_are_named_and_the_others_shown() {
     let dir = folder("report-bad", &["run"]);

@@ -42,7 +42,7 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    fn new(ours: &'a Figure, peer: &'a Figure, better: Better) -> Self {
+    pub(super) fn new(ours: &'a Figure, peer: &'a Figure, better: Better) -> Self {
         let ratio = better.ratio(ours.spread.median, peer.spread.median);
         let (a, b) = (&ours.spread, &peer.spread);
         let apart = a.q3 < b.q1 || b.q3 < a.q1;

@@ -22,6 +22,13 @@ pub(crate) struct Experiment {
     pub(super) lacks: fn(&Plan, &str) -> Option<&'static str>,
 }
 
+impl Experiment {
+    /// Returns the policies of ours that a case is measured with unless others are named.
+    pub(super) fn policies_of(&self, case: &Case) -> &'static [&'static str] {
+        if case.policies.is_empty() { self.policies } else { case.policies }
+    }
+}
+
 /// The rows of an experiment that leaves nothing to say.
 pub(super) const PLAIN: Experiment = Experiment {
     name: "",

@@ -1,0 +1,241 @@
+//! What becomes of a published claim on this machine: small functions over our rows.
+//!
+//! Two medians are compared as on all pages ([`Comparison`]): where their quartiles overlap, nothing can be told. A
+//! claim that takes more workers than were measured is left to the simulator.
+
+use crate::pages::compare::{Comparison, Verdict};
+use crate::pages::meaning::Better;
+use crate::pages::source::Figure;
+use crate::plot::text::humane;
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Holds,
+    Fails,
+    /// It cannot be told on this machine.
+    Open,
+}
+
+impl Outcome {
+    /// Returns the outcome of a claim from those with each number of workers: once is enough to fail.
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        let any = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
+        match () {
+            () if any(Outcome::Fails) => Outcome::Fails,
+            () if any(Outcome::Holds) => Outcome::Holds,
+            () => Outcome::Open,
+        }
+    }
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Outcome::Holds => "holds",
+            Outcome::Fails => "does not hold",
+            Outcome::Open => "cannot be told here",
+        }
+    }
+
+    /// Returns the class of its colour.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Outcome::Holds => Verdict::Better,
+            Outcome::Open => Verdict::Even,
+            Outcome::Fails => Verdict::Worse,
+        }
+        .class()
+    }
+}
+
+/// An outcome, and what it follows from.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) outcome: Outcome,
+    pub(super) words: String,
+}
+
+impl Finding {
+    fn open(words: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Open, words: words.into() }
+    }
+}
+
+/// A line of a published figure: a case under a policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// As our rows have it; an `N` at the end stands for the greatest number that was measured.
+    pub(super) case: &'static str,
+    /// As our rows have it; in the case of queues, which queue.
+    pub(super) policy: &'static str,
+}
+
+impl Line {
+    /// Returns the same line in another case.
+    pub(super) const fn of(self, case: &'static str) -> Self {
+        Self { case, ..self }
+    }
+}
+
+/// What lines are compared by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    pub(super) metric: &'static str,
+    /// Which way a line is ahead.
+    pub(super) ahead: Better,
+    /// Workers with which the claim can be judged.
+    pub(super) least: usize,
+}
+
+impl Measure {
+    /// Returns the same measure for a claim that takes at least this many workers.
+    pub(super) const fn from(self, least: usize) -> Self {
+        Self { least, ..self }
+    }
+}
+
+/// Our rows of an experiment.
+#[derive(Debug, Default)]
+pub(super) struct Rows<'a>(pub(super) Vec<&'a Figure>);
+
+impl<'a> Rows<'a> {
+    /// Returns the case of a line, as the rows have it.
+    pub(super) fn case(&self, line: Line) -> Option<&'a str> {
+        let mut cases = self.0.iter().map(|figure| figure.case.as_str());
+        let Some(before) = line.case.strip_suffix('N') else { return cases.find(|case| *case == line.case) };
+        let numbered = cases.filter_map(|case| Some((case.strip_prefix(before)?.parse::<u64>().ok()?, case)));
+        numbered.max().map(|(_, case)| case)
+    }
+
+    /// Returns the figure of a line: that of the first mode, if there are several.
+    pub(super) fn get(&self, line: Line, metric: &str, workers: usize) -> Option<&'a Figure> {
+        let case = self.case(line)?;
+        let here = |figure: &&Figure| {
+            (figure.case.as_str(), figure.metric.as_str(), figure.workers) == (case, metric, workers)
+                && policy(&figure.system) == Some(line.policy)
+        };
+        self.0.iter().copied().find(here)
+    }
+
+    /// Returns the numbers of workers that some line has a figure for, the least first.
+    pub(super) fn workers(&self, lines: &[Line], metric: &str) -> Vec<usize> {
+        let mut all: Vec<_> = self.0.iter().map(|figure| figure.workers).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|workers| lines.iter().any(|line| self.get(*line, metric, *workers).is_some()));
+        all
+    }
+
+    /// Judges with each number of workers; `None`: lines were not measured with it.
+    fn each(&self, line: Line, measure: Measure, judge: impl Fn(usize) -> Option<Finding>) -> Vec<Finding> {
+        let Measure { metric, least, .. } = measure;
+        if !self.0.is_empty() && self.0.iter().all(|figure| figure.workers < least) {
+            return vec![Finding::open(format!("it takes {least} workers or more"))];
+        }
+        let enough = self.workers(&[line], metric).into_iter().filter(|workers| *workers >= least);
+        let findings: Vec<_> = enough.filter_map(judge).collect();
+        if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
+    }
+
+    /// Judges that a line is ahead of others.
+    pub(super) fn leads(&self, measure: Measure, first: Line, others: &[Line]) -> Vec<Finding> {
+        self.each(first, measure, |workers| {
+            let of = |line: Line| self.get(line, measure.metric, workers);
+            let ours = of(first)?;
+            let (mut verdicts, mut words) = (Vec::new(), said(first, ours));
+            for other in others {
+                let Some(figure) = of(*other) else { continue };
+                verdicts.push(Comparison::new(ours, figure, measure.ahead).verdict);
+                words = format!("{words}, {}", said(*other, figure));
+            }
+            let outcome = match () {
+                () if verdicts.is_empty() => return None,
+                () if verdicts.contains(&Verdict::Worse) => Outcome::Fails,
+                () if verdicts.contains(&Verdict::Even) || verdicts.len() < others.len() => Outcome::Open,
+                () => Outcome::Holds,
+            };
+            Some(Finding { outcome, words: format!("with {}: {words}", count(workers)) })
+        })
+    }
+
+    /// Judges that two lines do not differ.
+    pub(super) fn equals(&self, measure: Measure, first: Line, other: Line) -> Vec<Finding> {
+        self.each(first, measure, |workers| {
+            let of = |line: Line| self.get(line, measure.metric, workers);
+            let (a, b) = (of(first)?, of(other)?);
+            let even = Comparison::new(a, b, measure.ahead).verdict == Verdict::Even;
+            let outcome = if even { Outcome::Holds } else { Outcome::Fails };
+            let words = format!("with {}: {}, {}", count(workers), said(first, a), said(other, b));
+            Some(Finding { outcome, words })
+        })
+    }
+
+    /// Judges that lines get better as workers are added.
+    pub(super) fn improves(&self, measure: Measure, lines: &[Line]) -> Vec<Finding> {
+        self.course(measure, lines, |verdict| match verdict {
+            Verdict::Better => Outcome::Holds,
+            Verdict::Even => Outcome::Open,
+            Verdict::Worse => Outcome::Fails,
+        })
+    }
+
+    /// Judges that lines get no worse as workers are added.
+    pub(super) fn keeps(&self, measure: Measure, lines: &[Line]) -> Vec<Finding> {
+        self.course(measure, lines, |verdict| match verdict {
+            Verdict::Worse => Outcome::Fails,
+            Verdict::Better | Verdict::Even => Outcome::Holds,
+        })
+    }
+
+    /// Judges each line by how its figure with the most workers compares with that with the fewest.
+    fn course(&self, measure: Measure, lines: &[Line], outcome: fn(Verdict) -> Outcome) -> Vec<Finding> {
+        let judge = |line: &Line| {
+            let workers = self.workers(&[*line], measure.metric);
+            let (fewest, most) = (*workers.first()?, *workers.last()?);
+            let at = |workers| self.get(*line, measure.metric, workers);
+            let (before, after) = (at(fewest)?, at(most)?);
+            if fewest == most {
+                return Some(Finding::open(format!("measured with {} alone", count(most))));
+            }
+            let outcome = outcome(Comparison::new(after, before, measure.ahead).verdict);
+            let after = shown(after.spread.median, &after.unit);
+            let words = format!("from {fewest} to {}: {}, then {after}", count(most), said(*line, before));
+            Some(Finding { outcome, words })
+        };
+        let findings: Vec<_> = lines.iter().filter_map(judge).collect();
+        if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
+    }
+
+    /// Judges that a line's figure is not zero.
+    pub(super) fn occurs(&self, measure: Measure, line: Line) -> Vec<Finding> {
+        self.each(line, measure, |workers| {
+            let figure = self.get(line, measure.metric, workers)?;
+            let outcome = if figure.spread.median > 0.0 { Outcome::Holds } else { Outcome::Fails };
+            Some(Finding { outcome, words: format!("with {}: {}", count(workers), said(line, figure)) })
+        })
+    }
+}
+
+/// Judges nothing: the claim speaks of more workers, and is left to the simulator.
+pub(super) fn left(_: &Rows<'_>) -> Vec<Finding> {
+    vec![Finding::open("it takes more workers")]
+}
+
+/// Returns the policy in the name of one of our systems.
+fn policy(system: &str) -> Option<&str> {
+    system.strip_prefix("plainweave ")?.split(' ').next()
+}
+
+/// Returns a number of workers in words.
+pub(super) fn count(workers: usize) -> String {
+    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
+}
+
+fn said(line: Line, figure: &Figure) -> String {
+    format!("{} {}", line.name, shown(figure.spread.median, &figure.unit))
+}
+
+/// Writes a value as the thesis does: rates in millions a second.
+pub(super) fn shown(value: f64, unit: &str) -> String {
+    if unit == "1/s" { humane(value / 1e6, "M/s") } else { humane(value, unit) }
+}
