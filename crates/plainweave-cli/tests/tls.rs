@@ -361,13 +361,17 @@ fn chromium_loads_a_page() {
         return;
     };
     let authority = Authority::new();
-    let server = serve(&authority, &["--https-redirect"]);
-    for url in [format!("https://{}/", address(&server)), format!("http://{}/", server.address)] {
+    let log = authority.path("access.log");
+    let server = serve(&authority, &["--https-redirect", "--access-log", &log]);
+    for (url, lines) in [(format!("https://{}/", address(&server)), 1), (format!("http://{}/", server.address), 2)] {
         let mut chromium = Command::new(program);
         chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors"]);
         chromium.arg(format!("--user-data-dir={}", authority.path("profile"))).arg("--dump-dom").arg(url);
         let dom = child::output(&mut chromium).unwrap();
         let dom = String::from_utf8_lossy(&dom.stdout);
         assert!(dom.contains("Cargo.toml") && dom.contains("<table"), "{dom}");
+        let by_http2 =
+            || fs::read_to_string(&log).is_ok_and(|log| log.matches("\"GET / HTTP/2.0\" 200").count() >= lines);
+        eventually("a line of the access log for a request by HTTP/2", by_http2);
     }
 }
