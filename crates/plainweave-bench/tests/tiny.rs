@@ -456,7 +456,9 @@ const PEERS: [&str; 3] = ["tokio", "threads", "may"];
 #[test]
 fn packets() {
     let rows = thesis("packets", &["--packets", "300", "--policy", "fifo,ot-fifo-base", "--modes", "anytime/own"]);
-    for case in ["base", "code", "delay-spin", "delay-sleep", "10m", "spawners", "nearest", "steals"] {
+    for case in
+        ["base", "code", "delay-spin", "delay-sleep", "10m", "10m-text", "spawners", "spawners-2", "nearest", "steals"]
+    {
         has(&rows, &format!("{case} packets=300"), "throughput", 2, &PEERS);
         has(&rows, &format!("{case} packets=300"), "rank_error", 2, &[]);
     }
@@ -475,8 +477,8 @@ fn packets() {
 fn packets_near_and_steals() {
     let args = ["--cases", "nearest,steals", "--packets", "200", "--systems", "plainweave", "--far"];
     let rows = rows_in("packets-steals", "packets", &args);
-    for case in ["nearest packets=200", "steals packets=200"] {
-        has(&rows, case, "steal_attempts_per_task", 12, &[]);
+    for (case, systems) in [("nearest packets=200", 16), ("steals packets=200", 12)] {
+        has(&rows, case, "steal_attempts_per_task", systems, &[]);
     }
     let near = "plainweave ot-lifo-base:victim=near:13 before-start/shared";
     assert!(rows.iter().any(|row| row[2] == near), "{rows:?}");

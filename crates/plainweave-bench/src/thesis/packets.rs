@@ -34,9 +34,11 @@ impl Table for Packets {
 const NEAR: &[&str] = &[
     "ot-fifo-base",
     "ot-fifo-base:victim=near:20",
+    "ot-fifo-base:victim=near:15",
     "ot-fifo-base:victim=near:13",
     "ot-lifo-base",
     "ot-lifo-base:victim=near:20",
+    "ot-lifo-base:victim=near:15",
     "ot-lifo-base:victim=near:13",
 ];
 const STEALS: &[&str] = &[
@@ -55,8 +57,10 @@ const CASES: &[Case] = &[
     case("delay-sleep", "delay=sleep packets=5000", "the same, each handler has its thread sleep for 500 ns")
         .full("packets=50000"),
     case("10m", "packets=200000", "one spawner, many packets").full("packets=10000000"),
+    case("10m-text", "packets=40000", "the same, as many as the final text has: a fifth").full("packets=2000000"),
     case("spawners", "spawners=4", "four spawners"),
-    case("nearest", "", "base, with victims among the nearest 20 or 13 on a ring").policies(NEAR),
+    case("spawners-2", "spawners=2", "two spawners, as with few domains"),
+    case("nearest", "", "base, with victims among the nearest 20, 15 or 13 on a ring").policies(NEAR),
     case("steals", "", "base, with other victims and amounts: attempts to steal").policies(STEALS),
 ];
 
