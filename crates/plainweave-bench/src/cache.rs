@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use client::{Client, Mix};
 use server::{Server, System};
@@ -84,34 +84,38 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     names::check("case", &flags.cases, all().map(|(name, _)| name))?;
     let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name);
     let (systems, mut absent) = available();
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         // With this many connections, descriptors suffice for one server at a time only: no ratios then.
         let together = if case.connections == 0 { 1 } else { systems.len().max(1) };
         for some in systems.chunks(together) {
-            rows.extend(cost(case, flags, some)?);
+            rows.extend(failures.catch(case.name, || cost(case, flags, some)).unwrap_or_default());
         }
     }
     if wanted(UPDATE.0) {
-        rows.extend(updates(flags, &systems)?);
+        rows.extend(failures.catch(UPDATE.0, || updates(flags, &systems)).unwrap_or_default());
     }
     if wanted(HIT_RATIO.0) {
-        rows.extend(kept(HIT_RATIO.0, "hit_ratio", "1", &systems, |server| {
+        let ratio = |server: &Server| {
             let zipf = trace::Zipf::new(400_000, 0.99);
             trace::hit_ratio(server.address, &zipf, flags.iterations.get() * 20)
-        })?);
+        };
+        let found = failures.catch(HIT_RATIO.0, || kept(HIT_RATIO.0, "hit_ratio", "1", &systems, ratio));
+        rows.extend(found.unwrap_or_default());
     }
     if wanted(ITEMS.0) {
-        rows.extend(kept(ITEMS.0, "items", "1", &systems, |server| {
-            trace::items(server.address, flags.iterations.get() * 20)
-        })?);
+        let items = |server: &Server| trace::items(server.address, flags.iterations.get() * 20);
+        let found = failures.catch(ITEMS.0, || kept(ITEMS.0, "items", "1", &systems, items));
+        rows.extend(found.unwrap_or_default());
     }
     if wanted(quota::CASE.0) {
         // Replies that are the same whatever was asked are errors to `plainweave load`.
         let servers: Vec<_> = systems.iter().copied().filter(|system| *system != System::Limit).collect();
-        match quota::run(flags.runs.get(), flags.iterations.get(), &servers)? {
-            Ok(found) => rows.extend(found),
-            Err(why) => absent.push((quota::CASE.0.to_owned(), why.to_owned())),
+        let run = || quota::run(flags.runs.get(), flags.iterations.get(), &servers);
+        match failures.catch(quota::CASE.0, run) {
+            Some(Ok(found)) => rows.extend(found),
+            Some(Err(why)) => absent.push((quota::CASE.0.to_owned(), why.to_owned())),
+            None => {}
         }
     }
     let parameters = vec![
@@ -119,7 +123,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("placement", "servers on CPU 0 with one worker each, client on CPU 1".to_owned()),
         ("keys and values", format!("{} keys, values of {} B", client::KEYS, client::VALUE)),
     ];
-    Report { experiment: "cache", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "cache", parameters, rows, absent }, flags.out.as_deref(), None)
 }
 
 /// Returns the systems that can be started here, and why not the others.

@@ -1,9 +1,10 @@
 //! The cache server beside memcached as the load grows past what it can bear: answers and p99 against the rate that is
 //! asked for, with 3 to 50 % updates.
 //!
-//! The published experiment (15,360 connections, open loop, several machines) on two CPUs: each server has a part of
-//! CPU 0 by quota, so that one client on CPU 1 can offer more than the server can answer. Rates are shares of the peak
-//! that memcached reaches in a closed loop under the same quota, from 0.1 to 1.4 of it. A point counts as long as the
+//! The published experiment (15,360 connections, open loop, several machines) on two CPUs: each server has a part of a
+//! CPU for each of its workers by quota, so that one client on CPU 1 can offer more than the server can answer. Rates
+//! are shares of the peak that memcached reaches in a closed loop with as many workers under the same quota, from 0.1
+//! to 1.4 of it. A point counts as long as the
 //! client itself sent its requests late by less than a tenth of the latency that it reports (p99); the others have no
 //! p99 and are counted.
 
@@ -18,14 +19,13 @@ use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::plot::Role;
 use crate::plot::lines::{Line, Panel};
-use crate::report::{self, Report};
-use crate::sample::Row;
+use crate::report::{self, Failures, Report};
+use crate::sample::{Row, Spread};
 use crate::serving::{Driver, seconds};
 use crate::turns::Turns;
 use crate::web::descriptors;
-use sweep::{Bench, Point, System};
+use sweep::{Bench, Binary, Point, System};
 
 /// The cache server beside memcached, from a tenth of its peak to beyond.
 #[derive(Args, Debug)]
@@ -52,12 +52,17 @@ pub(crate) struct Flags {
     keys: NonZeroUsize,
 
     /// Part of a CPU that a server may use for each of its workers
-    #[arg(long, value_name = "PART", default_value = "0.25", value_parser = part)]
+    #[arg(long, value_name = "PART", default_value = "0.25", value_parser = crate::cgroup::part)]
     share: f64,
 
-    /// Workers of each server
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
-    workers: u8,
+    /// Numbers of workers, 1 and 2
+    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
+    workers: Vec<u8>,
+
+    /// Another program that takes memcached's flags, such as a build of it on a library of fibers; may be repeated
+    #[arg(long = "cache-binary", value_name = "NAME=PATH", value_parser = Binary::parse)]
+    binaries: Vec<Binary>,
 
     /// Modes of ours, as `--mode` of the server takes them
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "before-start/shared,anytime/own")]
@@ -94,12 +99,6 @@ const KEPT: f64 = 0.98;
 const COMPARED: f64 = 0.6;
 const MODES: [&str; 4] = ["never/shared", "before-start/shared", "before-start/own", "anytime/own"];
 
-/// Reads a part of a CPU.
-fn part(text: &str) -> Result<f64, String> {
-    let part = text.parse().ok().filter(|part| (0.01..=1.0).contains(part));
-    part.ok_or("0.01 to 1".to_owned())
-}
-
 impl Flags {
     /// Returns the rates as shares of the peak.
     fn shares(&self) -> Vec<f64> {
@@ -110,12 +109,21 @@ impl Flags {
     fn systems(&self) -> anyhow::Result<Vec<System>> {
         names::check("mode", &self.modes, MODES.into_iter())?;
         let ours = self.modes.iter().flat_map(|mode| self.drivers.iter().map(|driver| System::ours(mode, *driver)));
-        Ok(std::iter::once(System::memcached()).chain(ours).collect())
+        let binaries = self.binaries.iter().map(System::binary);
+        Ok(std::iter::once(System::memcached()).chain(binaries).chain(ours).collect())
     }
 }
 
 /// All points of a system: by updates, then by rounds, then by rates.
 type Curves = Vec<Vec<Vec<Point>>>;
+
+/// What was measured with a number of workers: the rates, and the curves of each system.
+struct Measured {
+    workers: usize,
+    peak: f64,
+    rates: Vec<f64>,
+    curves: Vec<Curves>,
+}
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (systems, shares) = (flags.systems()?, flags.shares());
@@ -130,55 +138,74 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         connections: flags.connections.get(),
         keys: flags.keys.get(),
         share: flags.share,
-        workers: flags.workers.into(),
         length: flags.seconds,
     };
     let first = *flags.updates.first().context("no share of updates is given")?;
-    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let (out, mut failures) = (flags.out.clone().unwrap_or_else(machine::results_dir), Failures::begin()?);
     let mut turns = begin(flags, &out, first, systems.len())?;
-    let peak = turns.take("memcached's peak", || Ok(vec![("rate".to_owned(), bench.peak(&systems[0], first)?)]));
-    let peak = peak.context("the peak of memcached, which is the measure of all rates")?;
-    let peak = peak.first().context("no peak")?.1;
-    let rates: Vec<_> = shares.iter().map(|share| (share * peak).max(1.0)).collect();
-    let mut curves: Vec<Curves> = vec![vec![Vec::new(); flags.updates.len()]; systems.len()];
-    for round in 1..=flags.runs.get() {
-        for (u, updates) in flags.updates.iter().enumerate() {
-            for (system, curves) in systems.iter().zip(&mut curves) {
-                let values = turns.take(&format!("round {round}, {updates} % updates, {}", system.name), || {
-                    Ok(bench.sweep(system, *updates, &rates)?.iter().flat_map(Point::values).collect())
-                });
-                let values = values.with_context(|| system.name.clone())?;
-                curves[u].push(values.chunks(sweep::VALUES).map(Point::of).collect::<anyhow::Result<_>>()?);
-            }
-        }
+    let mut all = Vec::new();
+    for workers in flags.workers.iter().map(|workers| usize::from(*workers)) {
+        let key = format!("memcached's peak; {workers} workers");
+        let peak = turns.take(&key, || Ok(vec![("rate".to_owned(), bench.peak(&systems[0], workers, first)?)]));
+        let peak = peak.context("the peak of memcached, which is the measure of all rates")?;
+        let peak = peak.first().context("no peak")?.1;
+        let rates = shares.iter().map(|share| (share * peak).max(1.0)).collect();
+        let curves = vec![vec![Vec::new(); flags.updates.len()]; systems.len()];
+        all.push(Measured { workers, peak, rates, curves });
     }
-    let found = Found { flags, systems: &systems, shares: &shares, rates: &rates, curves: &curves };
+    sweep(flags, &bench, &systems, &mut all, &mut turns, &mut failures);
+    let found = Found { flags, systems: &systems, shares: &shares, all: &all };
+    let peaks = all.iter().map(|Measured { workers, peak, .. }| format!("{peak:.0} requests/s with {workers} workers"));
+    let peaks = peaks.collect::<Vec<_>>().join(", ");
     let parameters = vec![
         ("load", format!("{} connections, open loop, arrivals as Facebook's (Pareto)", flags.connections)),
         ("keys", format!("{} keys; keys and values of the sizes that Facebook found", flags.keys)),
-        ("memcached's peak", format!("{peak:.0} requests/s with {first} % updates, closed loop")),
+        ("memcached's peak", format!("{peaks}; {first} % updates, closed loop")),
         ("rounds", format!("{}, {} s for each rate", flags.runs, flags.seconds.as_secs_f64())),
-        (
-            "placement",
-            format!(
-                "workers: {}, each with {} of a CPU by quota; `plainweave load` on CPU 1",
-                flags.workers, flags.share
-            ),
-        ),
+        ("placement", format!("{} of a CPU for each worker by quota; `plainweave load` on CPU 1", flags.share)),
         ("points that count", "the client was late by less than a tenth of the latency (p99)".to_owned()),
     ];
     let report = Report { experiment: "cache-sweep", parameters, rows: found.rows(), absent: Vec::new() };
-    report.publish_with(Some(&out), &found.picture())
+    failures.publish(report, Some(&out), Some(&found.picture()))
+}
+
+/// Measures all systems at all rates, in rounds.
+fn sweep(
+    flags: &Flags,
+    bench: &Bench,
+    systems: &[System],
+    all: &mut [Measured],
+    turns: &mut Turns,
+    failures: &mut Failures,
+) {
+    for round in 1..=flags.runs.get() {
+        for Measured { workers, rates, curves, .. } in &mut *all {
+            for (u, updates) in flags.updates.iter().enumerate() {
+                for (system, curves) in systems.iter().zip(&mut *curves) {
+                    let key = format!("round {round}; {updates} % updates; {}; {workers} workers", system.name);
+                    let measure = || {
+                        let points = bench.sweep(system, *workers, *updates, rates)?;
+                        Ok(points.iter().flat_map(Point::values).collect())
+                    };
+                    // If one fails, the others are measured all the same.
+                    curves[u].extend(
+                        failures
+                            .catch(&key, || turns.take(&key, measure)?.chunks(sweep::VALUES).map(Point::of).collect()),
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// Begins with the turns, or goes on with those that there are.
 fn begin(flags: &Flags, out: &Path, first: u8, systems: usize) -> anyhow::Result<Turns> {
     let Flags { connections, keys, share, workers, steps, seconds, .. } = flags;
     let same = format!(
-        "{connections} connections, {keys} keys, {share} of a CPU, {workers} workers, {steps} steps, {seconds:?}, peak \
-         with {first} % updates"
+        "{connections} connections, {keys} keys, {share} of a CPU, {steps} steps, {seconds:?}, peak with {first} % \
+         updates"
     );
-    let all = 1 + flags.runs.get() * flags.updates.len() * systems;
+    let all = workers.len() * (1 + flags.runs.get() * flags.updates.len() * systems);
     let turns = Turns::begin("cache-sweep", out, &same, flags.resume, all)?;
     turns.estimate((*seconds + BETWEEN) * (*steps).into());
     Ok(turns)
@@ -189,8 +216,7 @@ struct Found<'a> {
     flags: &'a Flags,
     systems: &'a [System],
     shares: &'a [f64],
-    rates: &'a [f64],
-    curves: &'a [Curves],
+    all: &'a [Measured],
 }
 
 /// A figure's name, its unit, and where it is; without a value where the point does not count.
@@ -203,88 +229,146 @@ const METRICS: [Metric; 5] = [
     ("errors", "1", |point| Some(point.errors)),
     ("points_that_count", "1", |point| Some(f64::from(u8::from(point.counts)))),
 ];
+/// The panels of a system: what is drawn, which way is better, whether the axis is logarithmic, and the metric.
+const PANELS: [(&str, &str, bool, Metric); 2] =
+    [("answers", "answers, more is better", false, METRICS[0]), ("p99", "p99, less is better", true, METRICS[2])];
 
 impl Found<'_> {
-    fn row(&self, case: String, system: usize, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
-        let (system, workers) = (self.systems[system].name.clone(), self.flags.workers.into());
-        Row { experiment: "cache-sweep", case, system, workers, metric, unit, values }
+    fn rows(&self) -> Vec<Row> {
+        let each = self
+            .all
+            .iter()
+            .flat_map(|measured| (0..self.systems.len()).flat_map(move |system| self.rows_of(measured, system)));
+        each.collect()
     }
 
+    /// Returns the rows of a system: by rates, of the knees, and of how far the curves are apart.
+    fn rows_of(&self, measured: &Measured, system: usize) -> Vec<Row> {
+        let row = |case: &str, metric, unit, values| {
+            let (case, system) = (case.to_owned(), self.systems[system].name.clone());
+            Row { experiment: "cache-sweep", case, system, workers: measured.workers, metric, unit, values }
+        };
+        let mut rows = Vec::new();
+        let middle = |rate: &usize| ((self.shares[*rate] - COMPARED).abs() * 1e6) as u64;
+        let middle = (0..self.shares.len()).min_by_key(middle).unwrap_or_default();
+        for (u, updates) in self.flags.updates.iter().enumerate() {
+            let knees = measured.curves[system][u].iter().map(|points| knee(points)).collect();
+            rows.push(row(&format!("{updates} %"), "knee_per_s", "1/s", knees));
+            for (r, share) in self.shares.iter().enumerate() {
+                let case = format!("{updates} % at {share:.2}");
+                rows.extend(
+                    METRICS.map(|(metric, unit, of)| row(&case, metric, unit, measured.values(system, u, r, of))),
+                );
+                if system > 0 && r == middle {
+                    rows.push(row(&case, "p99_to_memcached", "1", measured.p99_to_memcached(system, u, r)));
+                }
+            }
+        }
+        for (metric, of) in [("answers_apart", METRICS[0].2), ("p99_apart", METRICS[2].2)] {
+            rows.push(row("all updates", metric, "1", measured.apart(system, of)));
+        }
+        rows.retain(|row| !row.values.is_empty());
+        rows
+    }
+
+    /// Draws answers and p99 against the rate that is asked for: a pair of panels for each system and number of
+    /// workers, a line a share of updates.
+    fn picture(&self) -> String {
+        let mut panels = String::new();
+        for measured in self.all {
+            let workers = if measured.workers == 1 { "1 worker" } else { &format!("{} workers", measured.workers) };
+            for (s, system) in self.systems.iter().enumerate() {
+                for (what, upwards, log, (_, unit, of)) in PANELS {
+                    let lines = self.flags.updates.iter().enumerate().map(|(u, updates)| Line {
+                        name: format!("{updates} % updates"),
+                        role: system.role,
+                        points: measured.line(s, u, of),
+                    });
+                    let panel = Panel {
+                        title: format!("{}, {workers}: {what}", system.name),
+                        across: "requests/s asked for".to_owned(),
+                        upwards: format!("{upwards}; dashed: the most, dotted: the least of all rounds"),
+                        unit: unit.to_owned(),
+                        log_across: false,
+                        log,
+                        extremes: true,
+                        lines: lines.collect(),
+                    };
+                    panels.push_str(&panel.svg());
+                }
+            }
+        }
+        format!("<div class='panels'>{panels}</div>")
+    }
+}
+
+/// Returns the highest rate up to which all rates were kept, zero if none was.
+fn knee(points: &[Point]) -> f64 {
+    let kept = points.iter().take_while(|point| point.rate >= KEPT * point.target);
+    kept.last().map_or(0.0, |point| point.target)
+}
+
+impl Measured {
     /// Returns the values of a metric at a rate, a round each.
     fn values(&self, system: usize, updates: usize, rate: usize, of: fn(&Point) -> Option<f64>) -> Vec<f64> {
         self.curves[system][updates].iter().filter_map(|points| of(&points[rate])).collect()
     }
 
-    fn rows(&self) -> Vec<Row> {
-        let mut rows = Vec::new();
-        for (u, updates) in self.flags.updates.iter().enumerate() {
-            for system in 0..self.systems.len() {
-                let knees = self.curves[system][u].iter().map(|points| self.knee(points)).collect();
-                rows.push(self.row(format!("{updates} %"), system, "knee_per_s", "1/s", knees));
-            }
-            let compared = |rate: &usize| ((self.shares[*rate] - COMPARED).abs() * 1e6) as u64;
-            let middle = (0..self.rates.len()).min_by_key(compared).unwrap_or_default();
-            for (r, share) in self.shares.iter().enumerate() {
-                let case = format!("{updates} % at {share:.2}");
-                for system in 0..self.systems.len() {
-                    for (metric, unit, of) in METRICS {
-                        let values = self.values(system, u, r, of);
-                        if !values.is_empty() {
-                            rows.push(self.row(case.clone(), system, metric, unit, values));
-                        }
-                    }
-                    let theirs = self.curves[0][u].iter().filter(|_| system > 0 && r == middle);
-                    let both = self.curves[system][u].iter().zip(theirs).filter_map(|(own, theirs)| {
-                        let [own, theirs] = [own, theirs].map(|points| (METRICS[2].2)(&points[r]));
-                        Some(own? / theirs?)
-                    });
-                    let ratios: Vec<f64> = both.collect();
-                    if !ratios.is_empty() {
-                        rows.push(self.row(case.clone(), system, "p99_to_memcached", "1", ratios));
-                    }
-                }
-            }
-        }
-        rows
+    /// Returns a metric's spread at each rate.
+    fn line(&self, system: usize, updates: usize, of: fn(&Point) -> Option<f64>) -> Vec<(f64, Spread)> {
+        let spread = |rate| Spread::of(&self.values(system, updates, rate, of));
+        self.rates.iter().enumerate().map(|(rate, target)| (*target, spread(rate))).collect()
     }
 
-    /// Returns the highest rate up to which all rates were kept, zero if none was.
-    fn knee(&self, points: &[Point]) -> f64 {
-        let kept = points.iter().take_while(|point| point.rate >= KEPT * point.target);
-        kept.last().map_or(0.0, |point| point.target)
+    fn p99_to_memcached(&self, system: usize, updates: usize, rate: usize) -> Vec<f64> {
+        let both = self.curves[system][updates].iter().zip(&self.curves[0][updates]);
+        let ratio = |(own, theirs): (&Vec<Point>, &Vec<Point>)| {
+            let [own, theirs] = [own, theirs].map(|points| (METRICS[2].2)(&points[rate]));
+            Some(own? / theirs?)
+        };
+        both.filter_map(ratio).collect()
     }
 
-    /// Draws answers and p99 against the rate that is asked for: a row of panels a system, a line a share of updates.
-    fn picture(&self) -> String {
-        let mut panels = String::new();
-        for (s, system) in self.systems.iter().enumerate() {
-            for (what, upwards, log, metric) in
-                [("answers", "answers, more is better", false, 0), ("p99", "p99, less is better", true, 2)]
-            {
-                let lines = self.flags.updates.iter().enumerate().map(|(u, updates)| {
-                    let point = |(r, rate): (usize, &f64)| {
-                        let values = self.values(s, u, r, METRICS[metric].2);
-                        (*rate, self.row(String::new(), s, METRICS[metric].0, "", values).spread())
-                    };
-                    Line {
-                        name: format!("{updates} % updates"),
-                        role: Role::Ours,
-                        points: self.rates.iter().enumerate().map(point).collect(),
-                    }
-                });
-                let title = format!("{}: {what}", system.name);
-                let panel = Panel {
-                    title,
-                    across: "requests/s asked for".to_owned(),
-                    upwards: upwards.to_owned(),
-                    unit: METRICS[metric].1.to_owned(),
-                    log_across: false,
-                    log,
-                    lines: lines.collect(),
-                };
-                panels.push_str(&panel.svg());
+    /// Returns by how much the curves of a system differ between shares of updates: for each rate that all have a
+    /// median at, the greatest median over the least, less one.
+    fn apart(&self, system: usize, of: fn(&Point) -> Option<f64>) -> Vec<f64> {
+        let at = |rate: usize| {
+            let updates = 0..self.curves[system].len();
+            let medians: Vec<_> = updates.map(|u| Spread::of(&self.values(system, u, rate, of)).median).collect();
+            // Without one of the values there is no comparison.
+            if medians.iter().any(|median| median.is_nan()) {
+                return f64::NAN;
             }
-        }
-        format!("<div class='panels'>{panels}</div>")
+            let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = medians.iter().copied().fold(0.0, f64::max);
+            most / least - 1.0
+        };
+        (0..self.rates.len()).map(at).filter(|apart| apart.is_finite()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{METRICS, Measured, Point, knee};
+
+    fn point(target: f64, rate: f64, p99: f64) -> Point {
+        Point { target, rate, p99: Some(p99), errors: 0.0, counts: p99 > 0.0 }
+    }
+
+    #[test]
+    fn a_knee_is_the_last_rate_of_those_that_were_kept() {
+        let points = [point(100.0, 99.0, 1.0), point(200.0, 150.0, 1.0), point(300.0, 300.0, 1.0)];
+        assert!(knee(&points) == 100.0 && knee(&points[1..]) == 0.0);
+    }
+
+    #[test]
+    fn curves_are_as_far_apart_as_their_medians() {
+        let few = vec![vec![point(100.0, 100.0, 10.0), point(200.0, 200.0, 0.0)]];
+        let many = vec![vec![point(100.0, 80.0, 15.0), point(200.0, 200.0, 20.0)]];
+        let measured = Measured { workers: 1, peak: 1.0, rates: vec![100.0, 200.0], curves: vec![vec![few, many]] };
+        assert_eq!(measured.apart(0, METRICS[0].2), [0.25, 0.0]);
+        // At the second rate one of them does not count.
+        assert_eq!(measured.apart(0, METRICS[2].2), [0.5]);
+        assert_eq!(measured.p99_to_memcached(0, 1, 0), [1.0]);
     }
 }

@@ -8,6 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Reads a part of a CPU, for a quota.
+pub(crate) fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.01..=1.0).contains(part));
+    part.ok_or("0.01 to 1".to_owned())
+}
+
 /// A directory in each of some controllers' hierarchies; removed at the end, when its processes have ended.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -52,15 +58,41 @@ impl Group {
         self.set("cpu", "cpu.cfs_quota_us", &quota.to_string())
     }
 
+    /// The same in shorter periods, so that whoever has used up its quota waits less for the next: of 10 ms, or longer
+    /// where the quota would be less than the kernel's least, a millisecond.
+    pub(crate) fn limit_finely(&self, share: f64) -> io::Result<()> {
+        let period = (1000.0 / share).max(10_000.0);
+        self.set("cpu", "cpu.cfs_period_us", &(period as u64).to_string())?;
+        self.set("cpu", "cpu.cfs_quota_us", &((share * period).ceil() as u64).to_string())
+    }
+
     /// Makes a fresh group with this many bytes of memory, and this many bytes a second to read from the disk that `at`
     /// lies on. `None`: not available here.
     pub(crate) fn confined(name: &str, at: &Path, memory: usize, disk: u64) -> Option<Self> {
         let group = Self::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
-        let device = fs::metadata(at).ok()?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        group.set("memory", "memory.limit_in_bytes", &memory.to_string()).ok()?;
-        group.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {disk}")).ok()?;
+        group.limit_memory(memory).ok()?;
+        group.throttle(at, disk).ok()?;
         Some(group)
+    }
+
+    /// At most this many bytes of memory, the pages of files among them that its processes touched first.
+    pub(crate) fn limit_memory(&self, bytes: usize) -> io::Result<()> {
+        self.set("memory", "memory.limit_in_bytes", &bytes.to_string())
+    }
+
+    /// At most this many bytes a second from the disk that `at` lies on.
+    pub(crate) fn throttle(&self, at: &Path, bytes: u64) -> io::Result<()> {
+        let device = fs::metadata(at)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        self.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {bytes}"))
+    }
+
+    /// Bytes that it has read from disks.
+    pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(self.dir("blkio").join("blkio.throttle.io_service_bytes"))?;
+        // A line a disk and a kind of operation: 254:0 Read 4096.
+        let read = |line: &str| line.split_once(" Read ")?.1.trim().parse::<u64>().ok();
+        Ok(text.lines().filter_map(read).sum())
     }
 
     /// Writes one of a controller's files.

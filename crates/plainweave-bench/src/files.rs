@@ -27,6 +27,7 @@ use crate::sample::Row;
 use child::Method;
 pub(crate) use child::{ChildFlags, run_child};
 use course::SIZE;
+pub(crate) use ring::Splices;
 
 /// The group's memory beside a tenth of the files.
 const BESIDE: usize = 24 << 20;

@@ -22,12 +22,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::serving::seconds;
 use crate::web::site::Site;
 use bench::Bench;
@@ -142,8 +141,9 @@ fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool)
         rows: Vec::new(),
         absent: Vec::new(),
     };
+    let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(|case| wanted(case.name)) {
-        (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
+        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
     }
     let mut parameters = vec![
         ("rounds", format!("{}, the systems in turn, {} s for each", size.runs, size.seconds.as_secs_f64())),
@@ -156,5 +156,5 @@ fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool)
     parameters.extend(versions::all());
     let Bench { facts, rows, absent, .. } = bench;
     parameters.extend(facts);
-    Report { experiment, parameters, rows, absent }.publish(size.out.as_deref())
+    failures.publish(Report { experiment, parameters, rows, absent }, size.out.as_deref(), None)
 }

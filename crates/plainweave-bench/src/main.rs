@@ -1,6 +1,7 @@
 //! `plainweave-bench`: runs the experiments, prints a table, writes a CSV and an HTML report.
 //!
-//! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage.
+//! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage, 130 and 143 ended by SIGINT
+//! and SIGTERM.
 
 mod c2c;
 mod cache;
@@ -12,6 +13,7 @@ mod echo;
 mod fairness;
 mod files;
 mod http;
+mod interrupt;
 mod limit;
 mod load;
 mod machine;
@@ -35,6 +37,7 @@ mod thesis;
 mod trace_svg;
 mod turns;
 mod web;
+mod web_sweep;
 
 use std::process::ExitCode;
 
@@ -88,6 +91,9 @@ enum Experiment {
     CacheSweep(cache_sweep::Flags),
     Store(store::Flags),
     Web(web::Flags),
+    WebSweep(web_sweep::Flags),
+    #[command(hide = true)]
+    WebControl(web::control::Flags),
     Files(files::Flags),
     Load(load::Flags),
     TraceSvg(trace_svg::Flags),
@@ -131,6 +137,8 @@ fn main() -> ExitCode {
         Experiment::CacheSweep(flags) => cache_sweep::run(&flags),
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
+        Experiment::WebSweep(flags) => web_sweep::run(&flags),
+        Experiment::WebControl(flags) => web::control::serve(&flags),
         Experiment::Files(flags) => files::run(&flags),
         Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),
@@ -146,7 +154,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report::note(&format!("plainweave-bench: {error:#}"));
-            ExitCode::FAILURE
+            interrupt::came().map_or(ExitCode::FAILURE, |signal| ExitCode::from(128 + signal))
         }
     }
 }

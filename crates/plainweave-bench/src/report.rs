@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
+use crate::interrupt;
 use crate::machine;
 use crate::plot::dots::{self, Panel};
 use crate::plot::text::escape;
@@ -53,6 +54,59 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Systems that were not measured, and why.
     pub(crate) absent: Vec<(String, String)>,
+}
+
+/// What could not be measured though it should have been. It is said at once and stands among what was not measured;
+/// when all else is written, the program fails. After a signal nothing more is measured.
+#[derive(Default)]
+pub(crate) struct Failures {
+    failed: Vec<(String, String)>,
+    /// Whether something was left out after a signal.
+    interrupted: bool,
+}
+
+impl Failures {
+    /// Takes the signals over that end a measurement.
+    pub(crate) fn begin() -> anyhow::Result<Self> {
+        interrupt::install()?;
+        Ok(Self::default())
+    }
+
+    /// Measures, and returns the value, or notes what went wrong with `what`.
+    pub(crate) fn catch<T>(&mut self, what: &str, measure: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
+        let result = if interrupt::came().is_none() { Some(measure()) } else { None };
+        match result {
+            Some(Ok(value)) => return Some(value),
+            // The signal has ended servers and clients too.
+            _ if interrupt::came().is_some() => self.interrupted = true,
+            Some(Err(error)) => {
+                progress("");
+                note(&format!("plainweave-bench: {what}: {error:#}"));
+                self.failed.push((what.to_owned(), format!("{error:#}")));
+            }
+            None => {}
+        }
+        None
+    }
+
+    /// Publishes what was measured, with a picture in place of dots if there is one.
+    ///
+    /// # Errors
+    /// Something failed before, a signal came, or the result cannot be written.
+    pub(crate) fn publish(self, mut report: Report, out: Option<&Path>, picture: Option<&str>) -> anyhow::Result<()> {
+        report.absent.extend(self.failed.iter().cloned());
+        if self.interrupted {
+            report.absent.push(("what was to come".to_owned(), "interrupted by a signal".to_owned()));
+        }
+        match picture {
+            Some(picture) => report.publish_with(out, picture)?,
+            None => report.publish(out)?,
+        }
+        ensure!(!self.interrupted, "interrupted; what was measured until then is written");
+        let failed: Vec<_> = self.failed.iter().map(|(what, _)| what.as_str()).collect();
+        ensure!(failed.is_empty(), "the result is incomplete; what failed: {}", failed.join("; "));
+        Ok(())
+    }
 }
 
 impl Report {

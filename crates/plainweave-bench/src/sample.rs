@@ -15,10 +15,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn spread(&self) -> Spread {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |share| quantile(&sorted, share);
-        Spread { median: at(0.5), q1: at(0.25), q3: at(0.75), min: at(0.0), max: at(1.0) }
+        Spread::of(&self.values)
     }
 
     pub(crate) fn csv(&self) -> String {
@@ -40,6 +37,15 @@ pub(crate) struct Spread {
     pub(crate) q3: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share| quantile(&sorted, share);
+        Self { median: at(0.5), q1: at(0.25), q3: at(0.75), min: at(0.0), max: at(1.0) }
+    }
 }
 
 /// Returns the value below which this share of the sorted values lies, interpolated between neighbours.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub(crate) mod connections;
 pub(crate) mod load;
 pub(crate) mod nginx;
 pub(crate) mod process;

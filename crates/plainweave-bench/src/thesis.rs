@@ -30,7 +30,7 @@ use clap::Args;
 
 use crate::c2c;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 pub(crate) use bimodal::Bimodal;
 pub(crate) use cache_effects::CacheEffects;
@@ -118,12 +118,13 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             plans.push((case, plan));
         }
     }
-    let peers = run.peers();
+    let (peers, mut failures) = (run.peers(), Failures::begin()?);
     for (case, plan) in &plans {
         let systems = [run.ours(case)?, peers.clone()].concat();
         for workers in flags.workers.iter().map(|n| usize::from(*n)) {
             for system in &systems {
-                run.measure(plan, system, workers)?;
+                let what = format!("{}, {}, {workers} workers", system.name, plan.title);
+                failures.catch(&what, || run.measure(plan, system, workers));
             }
         }
     }
@@ -138,7 +139,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
     parameters.extend(plans.iter().map(|(_, plan)| ("case", format!("{}: {}", plan.title, plan.texts().join(" ")))));
-    Report { experiment: experiment.name, parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: experiment.name, parameters, rows, absent }, flags.out.as_deref(), None)
 }
 
 /// Returns how long a repetition is.
@@ -234,7 +235,7 @@ impl<T: Table> Run<'_, T> {
                 figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
                 self.add(plan, system, workers, figures)?;
             }
-            Err(error) if system.is_ours() => return Err(error.context(what)),
+            Err(error) if system.is_ours() => return Err(error),
             Err(error) => {
                 self.lacks(what, format!("{error:#}"));
                 return Ok(());

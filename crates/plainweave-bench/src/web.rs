@@ -12,6 +12,7 @@ mod bench;
 pub(crate) mod catalog;
 pub(crate) mod client;
 mod closed;
+pub(crate) mod control;
 pub(crate) mod descriptors;
 mod disk;
 mod idle;
@@ -28,12 +29,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::serving::nginx;
 use bench::Bench;
 use catalog::Catalog;
@@ -174,8 +174,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         absent: Vec::new(),
     };
     let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(chosen) {
-        (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
+        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
     }
     let mut parameters = vec![
         ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds.as_secs_f64())),
@@ -189,5 +190,5 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let Bench { facts, rows, absent, .. } = bench;
     parameters.extend(facts);
     let absent = absent.into_iter().map(|(system, why)| (system.to_owned(), why.to_owned())).collect();
-    Report { experiment: "web", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "web", parameters, rows, absent }, flags.out.as_deref(), None)
 }

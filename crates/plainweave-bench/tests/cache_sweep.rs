@@ -13,7 +13,20 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
 fn every_rate_gives_its_rows() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache-sweep");
     let _ = std::fs::remove_dir_all(&out);
-    let size = ["--connections", "20", "--updates", "3,50", "--steps", "3", "--keys", "500", "--seconds", "0.2"];
+    let size = [
+        "--connections",
+        "20",
+        "--updates",
+        "3,50",
+        "--steps",
+        "3",
+        "--keys",
+        "500",
+        "--seconds",
+        "0.2",
+        "--workers",
+        "1",
+    ];
     let (code, text) = run(&[&size[..], &["--runs", "1", "--out", out.to_str().unwrap()]].concat());
     let lacks = ["cannot start memcached", "not beside", "no control group"];
     if let Some(what) = lacks.iter().find(|what| text.contains(**what)) {
@@ -47,7 +60,9 @@ fn every_rate_gives_its_rows() {
         }
     }
     let page = std::fs::read_to_string(out.join("cache-sweep.html")).unwrap();
-    assert!(page.matches("<polyline").count() == 2 * 2 * systems.len() && page.contains("memcached: p99"), "{page}");
+    // A median, a least and a greatest value for each of two shares of updates.
+    let lines = page.matches("<polyline").count();
+    assert!(lines == 2 * 2 * 3 * systems.len() && page.contains("memcached, 1 worker: p99"), "{page}");
 }
 
 #[test]
@@ -66,9 +81,14 @@ fn systems_are_listed_and_values_checked() {
     );
     let (code, said) = run(&["--modes", "sometimes"]);
     assert!(code == Some(1) && said.contains("'sometimes'") && said.contains("anytime/own"), "{said}");
-    for (flag, value) in
-        [("--share", "2"), ("--steps", "1"), ("--updates", "101"), ("--seconds", "x"), ("--workers", "3")]
-    {
+    for (flag, value) in [
+        ("--share", "2"),
+        ("--steps", "1"),
+        ("--updates", "101"),
+        ("--seconds", "x"),
+        ("--workers", "3"),
+        ("--cache-binary", "nothing"),
+    ] {
         let (code, said) = run(&[flag, value]);
         assert!(code == Some(2) && said.contains(flag), "{flag} {value}: {said}");
     }

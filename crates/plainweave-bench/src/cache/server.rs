@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,11 +40,7 @@ impl System {
 
     fn command(self) -> anyhow::Result<Command> {
         let io = match self {
-            System::Memcached => {
-                let mut command = Command::new("memcached");
-                command.args(["-u", "root", "-U", "0"]);
-                return Ok(command);
-            }
+            System::Memcached => return Ok(memcached(Path::new("memcached"))),
             System::Limit => return limit::command("cache", &["--bytes", &VALUE.to_string()]),
             System::Uring => "uring",
             System::IdleConn | System::FiberPerConnection => "epoll",
@@ -62,6 +58,13 @@ impl System {
         let (case, system) = (case.to_owned(), self.name().to_owned());
         Row { experiment: "cache", case, system, workers: 1, metric, unit, values }
     }
+}
+
+/// Runs memcached, or what takes its flags.
+fn memcached(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-u", "root", "-U", "0"]);
+    command
 }
 
 /// A server in its process; ends with this value.
@@ -91,9 +94,24 @@ impl Server {
         group: Option<Group>,
         extra: &[&str],
     ) -> anyhow::Result<Self> {
+        Self::start_program(system, None, megabytes, workers, group, extra)
+    }
+
+    /// With a program in place of the system's own, which takes memcached's flags.
+    pub(crate) fn start_program(
+        system: System,
+        program: Option<&Path>,
+        megabytes: usize,
+        workers: usize,
+        group: Option<Group>,
+        extra: &[&str],
+    ) -> anyhow::Result<Self> {
         // The port is free now; if another process takes it meanwhile, the server does not start, and reports it.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
-        let mut command = system.command()?;
+        let mut command = match program {
+            Some(program) => memcached(program),
+            None => system.command()?,
+        };
         if system != System::Limit {
             let port = address.port().to_string();
             command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &port]);

@@ -1,7 +1,7 @@
 //! A server under a quota, and all rates one after the other.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use crate::cache::server as cache;
 use crate::cgroup::Group;
+use crate::plot::Role;
 use crate::serving::Driver;
 use crate::web::server::plainweave_program;
 
@@ -20,20 +21,49 @@ const MEGABYTES: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct System {
     pub(super) name: String,
+    pub(super) role: Role,
     kind: cache::System,
+    /// In place of the system's own.
+    program: Option<PathBuf>,
     arguments: Vec<String>,
 }
 
 impl System {
     pub(super) fn memcached() -> Self {
-        Self { name: "memcached".to_owned(), kind: cache::System::Memcached, arguments: Vec::new() }
+        Self::binary(&Binary { name: "memcached".to_owned(), path: "memcached".into() })
+    }
+
+    pub(super) fn binary(binary: &Binary) -> Self {
+        let (name, program) = (binary.name.clone(), Some(binary.path.clone()));
+        Self { name, role: Role::Peer, kind: cache::System::Memcached, program, arguments: Vec::new() }
     }
 
     pub(super) fn ours(mode: &str, driver: Driver) -> Self {
         let kind = if driver == Driver::Uring { cache::System::Uring } else { cache::System::IdleConn };
         let driver = driver.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
-        let arguments = vec!["--mode".to_owned(), mode.to_owned()];
-        Self { name: format!("plainweave {driver} {mode}"), kind, arguments }
+        let (name, arguments) = (format!("plainweave {driver} {mode}"), vec!["--mode".to_owned(), mode.to_owned()]);
+        Self { name, role: Role::Ours, kind, program: None, arguments }
+    }
+}
+
+/// A program that takes memcached's flags, and its name here.
+#[derive(Clone, Debug)]
+pub(super) struct Binary {
+    name: String,
+    path: PathBuf,
+}
+
+impl Binary {
+    /// Reads `NAME=PATH`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (name, path) = text.split_once('=').ok_or("write NAME=PATH, as in libfibre=/opt/libfibre/memcached")?;
+        if name.is_empty() || name.contains([',', ';']) {
+            return Err("NAME: at least one character, neither a comma nor a semicolon".to_owned());
+        }
+        if !Path::new(path).is_file() {
+            return Err(format!("{path} is no file"));
+        }
+        Ok(Self { name: name.to_owned(), path: path.into() })
     }
 }
 
@@ -75,14 +105,13 @@ pub(super) struct Bench {
     pub(super) connections: usize,
     pub(super) keys: usize,
     pub(super) share: f64,
-    pub(super) workers: usize,
     pub(super) length: Duration,
 }
 
 impl Bench {
     /// Returns the requests a second that a server answers in a closed loop.
-    pub(super) fn peak(&self, system: &System, updates: u8) -> anyhow::Result<f64> {
-        let server = self.start(system)?;
+    pub(super) fn peak(&self, system: &System, workers: usize, updates: u8) -> anyhow::Result<f64> {
+        let server = self.start(system, workers)?;
         let csv = csv();
         let length = format!("{}ms", (self.length * 2).as_millis());
         let mut command = self.load(&server, updates)?;
@@ -95,8 +124,14 @@ impl Bench {
     }
 
     /// Starts a server and offers it all rates.
-    pub(super) fn sweep(&self, system: &System, updates: u8, rates: &[f64]) -> anyhow::Result<Vec<Point>> {
-        let server = self.start(system)?;
+    pub(super) fn sweep(
+        &self,
+        system: &System,
+        workers: usize,
+        updates: u8,
+        rates: &[f64],
+    ) -> anyhow::Result<Vec<Point>> {
+        let server = self.start(system, workers)?;
         let csv = csv();
         let list: Vec<_> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
         let mut command = self.load(&server, updates)?;
@@ -109,12 +144,13 @@ impl Bench {
     }
 
     /// Starts a server under its quota, and stores the keys.
-    fn start(&self, system: &System) -> anyhow::Result<cache::Server> {
+    fn start(&self, system: &System, workers: usize) -> anyhow::Result<cache::Server> {
         let group = Group::new("cache-sweep", &["cpu", "cpuacct"]);
-        let group = group.and_then(|group| group.limit(self.share * self.workers as f64).map(|()| group));
+        let group = group.and_then(|group| group.limit_finely(self.share * workers as f64).map(|()| group));
         let group = group.context("no control group of version 1 with a CPU quota is available here")?;
         let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
-        let server = cache::Server::start_workers(system.kind, MEGABYTES, self.workers, Some(group), &arguments)?;
+        let program = system.program.as_deref();
+        let server = cache::Server::start_program(system.kind, program, MEGABYTES, workers, Some(group), &arguments)?;
         let mut command = self.command(&server)?;
         let stored = command.args(["-c", "1", "-n", "1", "--timeout", "60s"]).output()?;
         ensure!(stored.status.success(), "the keys were not stored: {}", String::from_utf8_lossy(&stored.stderr));
@@ -181,6 +217,18 @@ mod tests {
             assert_eq!(format!("{point:?}"), format!("{again:?}"));
         }
         assert!(super::Point::of(&[]).is_err());
+    }
+
+    #[test]
+    fn a_program_has_a_name() {
+        let here = std::env::current_exe().unwrap();
+        let binary = super::Binary::parse(&format!("mine={}", here.display())).unwrap();
+        assert!(binary.name == "mine" && binary.path == here);
+        for (text, said) in [("memcached", "NAME=PATH"), ("a=/none", "/none is no file"), ("=/bin/sh", "one character")]
+        {
+            let error = super::Binary::parse(text).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

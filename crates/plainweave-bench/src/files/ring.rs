@@ -2,16 +2,22 @@
 //! memory completes at once, and otherwise when they have come.
 //!
 //! `unsafe` once, in `Ring::push`. Memory that an entry names belongs to the caller's frame, in which the ring is
-//! declared behind it: so the ring goes first, and does not go before all entries have completed.
+//! declared behind it: so the ring goes first, and does not go before all entries have completed. Splices name no
+//! memory, so `Splices` may keep a ring for as long as it likes.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard};
 
 use anyhow::{Context, ensure};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
+use plainweave::sync::channel::{self, Sender};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::course::{Course, PIECE, SIZE, Sender};
+use super::course::{self, Course, PIECE, SIZE};
 
 struct Ring {
     ring: IoUring,
@@ -37,9 +43,14 @@ impl Ring {
     /// Submits, waits for a completion, and gives all there are: user data and result.
     fn wait(&mut self) -> anyhow::Result<Vec<(u64, i32)>> {
         self.ring.submit_and_wait(1)?;
+        Ok(self.completed())
+    }
+
+    /// Gives all completions there are: user data and result.
+    fn completed(&mut self) -> Vec<(u64, i32)> {
         let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
         self.pending -= done.len();
-        Ok(done)
+        done
     }
 }
 
@@ -59,7 +70,11 @@ impl Drop for Ring {
 const OUT: u64 = 1 << 32;
 
 /// File to pipe and pipe to socket, linked, a chain at a time for each stream. `cap`: kernel threads at most.
-pub(super) fn linked_splice(course: &mut Course, senders: &mut [Sender], cap: Option<u32>) -> anyhow::Result<()> {
+pub(super) fn linked_splice(
+    course: &mut Course,
+    senders: &mut [course::Sender],
+    cap: Option<u32>,
+) -> anyhow::Result<()> {
     let pipes = senders.iter().map(|_| pipe_with(PipeFlags::CLOEXEC)).collect::<Result<Vec<_>, _>>()?;
     let mut ring = Ring::new(senders.len())?;
     if let Some(cap) = cap {
@@ -93,7 +108,13 @@ pub(super) fn linked_splice(course: &mut Course, senders: &mut [Sender], cap: Op
 }
 
 /// Fills the pipe if it is empty, and empties it.
-fn chain(ring: &mut Ring, sender: &Sender, pipe: &(OwnedFd, OwnedFd), held: usize, data: u64) -> anyhow::Result<()> {
+fn chain(
+    ring: &mut Ring,
+    sender: &course::Sender,
+    pipe: &(OwnedFd, OwnedFd),
+    held: usize,
+    data: u64,
+) -> anyhow::Result<()> {
     let (read, write) = (types::Fd(pipe.0.as_raw_fd()), types::Fd(pipe.1.as_raw_fd()));
     let len = if held > 0 { held } else { (SIZE - sender.offset as usize).min(PIECE) } as u32;
     if held == 0 {
@@ -106,7 +127,7 @@ fn chain(ring: &mut Ring, sender: &Sender, pipe: &(OwnedFd, OwnedFd), held: usiz
 }
 
 /// Reads into a buffer and sends from it, in turn, for each stream.
-pub(super) fn read_send(course: &mut Course, senders: &mut [Sender]) -> anyhow::Result<()> {
+pub(super) fn read_send(course: &mut Course, senders: &mut [course::Sender]) -> anyhow::Result<()> {
     let mut buffers = vec![vec![0; PIECE]; senders.len()];
     let mut ring = Ring::new(senders.len())?;
     // What of the buffer is to be sent.
@@ -139,8 +160,97 @@ pub(super) fn read_send(course: &mut Course, senders: &mut [Sender]) -> anyhow::
     Ok(())
 }
 
-fn read(ring: &mut Ring, sender: &Sender, buffer: &mut [u8], number: usize) -> anyhow::Result<()> {
+fn read(ring: &mut Ring, sender: &course::Sender, buffer: &mut [u8], number: usize) -> anyhow::Result<()> {
     let len = (SIZE - sender.offset as usize).min(PIECE) as u32;
     let read = opcode::Read::new(types::Fd(sender.file.as_raw_fd()), buffer.as_mut_ptr(), len);
     ring.push(&read.offset(sender.offset).build().user_data(number as u64))
+}
+
+/// Splices from files to sockets on a ring that fibers share, each pair by threads of the kernel, of which there may be
+/// as many as the kernel likes: a negative control.
+pub(crate) struct Splices {
+    ring: Mutex<Ring>,
+    /// The next entry's user data, and who waits for which.
+    waiting: Mutex<(u64, HashMap<u64, Sender<i32>>)>,
+}
+
+/// Pairs that may complete before the first of them is seen.
+const PAIRS: usize = 2048;
+
+impl Splices {
+    /// Makes the ring, and a thread that hands on what it completes.
+    pub(crate) fn new() -> anyhow::Result<&'static Self> {
+        let (ring, completed) = (Ring::new(PAIRS)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+        ring.ring.submitter().register_eventfd(completed.as_raw_fd())?;
+        let splices: &Self = Box::leak(Box::new(Self { ring: Mutex::new(ring), waiting: Mutex::default() }));
+        std::thread::spawn(move || {
+            while rustix::io::read(&completed, &mut [0; 8]).is_ok() {
+                splices.hand_on();
+            }
+        });
+        Ok(splices)
+    }
+
+    fn hand_on(&self) {
+        let done = lock(&self.ring).completed();
+        let mut waiting = lock(&self.waiting);
+        for (data, result) in done {
+            // Who does not wait any longer has panicked.
+            let _ = waiting.1.remove(&data).map(|sender| sender.send(result));
+        }
+    }
+
+    /// Sends a part of a file to a socket that blocks, through an empty pipe. Returns its length.
+    pub(crate) fn send(
+        &self,
+        file: &File,
+        offset: u64,
+        len: u64,
+        pipe: &(OwnedFd, OwnedFd),
+        socket: &impl AsRawFd,
+    ) -> anyhow::Result<u64> {
+        let [file, read, write] = [file.as_raw_fd(), pipe.0.as_raw_fd(), pipe.1.as_raw_fd()].map(types::Fd);
+        let (socket, len) = (types::Fd(socket.as_raw_fd()), len.min(PIECE as u64) as u32);
+        let fill = opcode::Splice::new(file, offset as i64, write, -1, len).build().flags(Flags::IO_LINK);
+        let drain = |len| opcode::Splice::new(read, -1, socket, -1, len).build();
+        let [filled, drained] = self.run([fill, drain(len)])?;
+        ensure!(filled > 0, "a splice from a file gave {filled}");
+        // A first half that was short has cancelled the second.
+        let cancelled = drained == -rustix::io::Errno::CANCELED.raw_os_error();
+        ensure!(cancelled || drained > 0, "a splice to a socket gave {drained}");
+        let mut left = filled - drained.max(0);
+        while left > 0 {
+            let [drained] = self.run([drain(left as u32)])?;
+            ensure!(drained > 0, "a splice to a socket gave {drained}");
+            left -= drained;
+        }
+        Ok(filled as u64)
+    }
+
+    /// Submits linked entries, and waits until all have completed.
+    fn run<const N: usize>(&self, entries: [Entry; N]) -> anyhow::Result<[i32; N]> {
+        let mut results = [0; N];
+        let mut receivers = Vec::with_capacity(N);
+        let mut ring = lock(&self.ring);
+        for entry in entries {
+            let (sender, receiver) = channel::bounded(1);
+            let mut waiting = lock(&self.waiting);
+            waiting.0 += 1;
+            let data = waiting.0;
+            waiting.1.insert(data, sender);
+            receivers.push(receiver);
+            drop(waiting);
+            ring.push(&entry.user_data(data))?;
+        }
+        ring.ring.submit()?;
+        drop(ring);
+        for (result, receiver) in results.iter_mut().zip(receivers) {
+            *result = receiver.recv()?;
+        }
+        Ok(results)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -236,6 +236,7 @@ impl<'a> Sweep<'a> {
             unit: first.unit.clone(),
             log_across,
             log,
+            extremes: false,
             lines,
         }
     }

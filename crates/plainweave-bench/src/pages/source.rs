@@ -1,7 +1,7 @@
 //! What the benches have written: a CSV, and with it what was measured, on which machine and how.
 //!
-//! The head is lines `# key: value` before the columns. No benchmark writes them yet: a file without them has its head
-//! in the page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value.
+//! The head is lines `# key: value` before the columns. A file from before there were such lines has its head in the
+//! page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -35,6 +35,8 @@ pub(crate) struct Panel {
     pub(crate) unit: String,
     pub(crate) log_across: bool,
     pub(crate) log: bool,
+    /// Whether the least and the greatest value have lines too, dotted and dashed.
+    pub(crate) extremes: bool,
     pub(crate) lines: Vec<Line>,
 }
 
@@ -43,7 +45,7 @@ impl Panel {
     pub(crate) fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let across = Axis::over(points().map(|(x, _)| *x), self.log_across);
-        let upwards = Axis::over(points().flat_map(|(_, spread)| [spread.q1, spread.median, spread.q3]), self.log);
+        let upwards = Axis::over(points().flat_map(|(_, spread)| spread.drawn(self.extremes)), self.log);
         let labels: Vec<_> = upwards.ticks().into_iter().map(|tick| (tick, humane(tick, &self.unit))).collect();
         let widest = labels.iter().map(|(_, label)| text::width(label, SMALL)).fold(0.0, f64::max);
         let (mut body, mut top) = (String::new(), TOP);
@@ -76,6 +78,9 @@ impl Panel {
         }
         for (line, class) in self.lines.iter().zip(self.classes()) {
             line.draw(&mut body, &class, x, y);
+            if self.extremes {
+                line.draw_extremes(&mut body, &class, x, y);
+            }
             let middle = down - 7.0;
             let _ = write!(legend, "<line class='line {class}' x1='2' x2='22' y1='{middle:.1}' y2='{middle:.1}'/>");
             for words in wrap(&line.name, SMALL, PANEL - 28.0) {
@@ -114,7 +119,26 @@ fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> 
     }
 }
 
+impl Spread {
+    /// Returns what is drawn of it.
+    fn drawn(&self, extremes: bool) -> impl Iterator<Item = f64> + use<> {
+        let Self { median, q1, q3, min, max } = *self;
+        [q1, median, q3].into_iter().chain([min, max].into_iter().filter(move |_| extremes))
+    }
+}
+
 impl Line {
+    fn draw_extremes(&self, svg: &mut String, class: &str, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
+        let there = || self.points.iter().filter(|(_, spread)| !spread.median.is_nan());
+        for (dashes, of) in [("2 2", (|spread| spread.min) as fn(&Spread) -> f64), ("6 3", |spread| spread.max)] {
+            let points: String = there().map(|(at, spread)| format!("{:.1},{:.1} ", x(*at), y(of(spread)))).collect();
+            let _ = write!(
+                svg,
+                "<polyline class='line {class}' style='stroke-width:.8;stroke-dasharray:{dashes}' points='{points}'/>"
+            );
+        }
+    }
+
     fn draw(&self, svg: &mut String, class: &str, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
         let place = |at: f64, value: f64| format!("{:.1},{:.1} ", x(at), y(value));
         let there = || self.points.iter().filter(|(_, spread)| !spread.median.is_nan());
@@ -142,18 +166,21 @@ mod tests {
     fn a_panel_without_points_is_drawn_too() {
         let spread = |median| Spread { median, q1: median, q3: median, min: median, max: median };
         let line = |points| Line { name: "a<b".to_owned(), role: Role::Ours, points };
-        let panel = |lines| Panel {
+        let panel = |lines, extremes| Panel {
             title: "p99 of a very long title that has to be broken at least once, since it is wider".to_owned(),
             across: "requests/s asked for".to_owned(),
             upwards: "p99, less is better".to_owned(),
             unit: "us".to_owned(),
             log_across: false,
             log: true,
+            extremes,
             lines,
         };
         let gap = vec![(1.0, spread(10.0)), (2.0, spread(f64::NAN)), (3.0, spread(1000.0))];
-        let pictures = panel(vec![]).svg() + &panel(vec![line(gap)]).svg();
+        let pictures = panel(vec![], false).svg() + &panel(vec![line(gap.clone())], false).svg();
         assert_eq!(pictures.matches("<polyline").count(), 1);
+        let extremes = panel(vec![line(gap)], true).svg();
+        assert!(extremes.matches("<polyline").count() == 3 && !extremes.contains("NaN"), "{extremes}");
         assert!(pictures.contains("a&lt;b") && !pictures.contains("NaN"), "{pictures}");
         inside(&pictures);
     }

@@ -26,7 +26,8 @@ line{stroke:#99a;stroke-width:1}\
 .marked{fill:#c2410c}\
 .other{fill:#2563a8}\
 .bar{stroke:#2563a8;stroke-opacity:.45}\
-@media(prefers-color-scheme:dark){text{fill:#dde}.grid{stroke:#445}}";
+@media(prefers-color-scheme:dark){text{fill:#dde}line{stroke:#778}.grid{stroke:#445}.marked{fill:#f19a4b}\
+.other{fill:#5aa9ee}.bar{stroke:#5aa9ee}}";
 
 /// A system's place in a panel, with the quartiles of what is drawn across.
 pub(crate) struct Point {

@@ -93,6 +93,11 @@ impl Process {
         self.processes().iter().map(count).sum()
     }
 
+    /// Returns the group that confines it, or only counts.
+    pub(crate) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
     /// Returns whether kernel threads are counted too.
     pub(crate) fn counts_kernel_threads(&self) -> bool {
         self.group.is_some()

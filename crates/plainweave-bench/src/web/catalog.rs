@@ -67,8 +67,15 @@ impl Catalog {
         Ok(Self { order: (0..files).collect(), items })
     }
 
-    /// Returns the mix, with this part of the files.
+    /// Makes the mix, with this part of the files.
     pub(crate) fn mix(site: &Site, scale: usize) -> anyhow::Result<Self> {
+        let catalog = Self::drawn(scale)?;
+        catalog.items.iter().try_for_each(|item| site.add(&item.path, item.number, item.len))?;
+        Ok(catalog)
+    }
+
+    /// Draws the mix.
+    fn drawn(scale: usize) -> anyhow::Result<Self> {
         let mut random = SmallRng::seed_from_u64(SEED);
         let dirs = (MIX_DIRS / scale as f64).ceil() as usize;
         let (mut items, mut classes, mut below) = (Vec::new(), Vec::new(), 0.0);
@@ -77,7 +84,6 @@ impl Catalog {
             for len in sizes {
                 let number = items.len();
                 let path = format!("/mix{:03}/{number:05}.txt", number % dirs);
-                site.add(&path, number, len)?;
                 items.push(Item { path, number, len });
             }
             let mut ranks: Vec<_> = (first..items.len()).collect();
@@ -100,6 +106,23 @@ impl Catalog {
             chosen.1[rank.clamp(1, chosen.1.len()) - 1]
         });
         Ok(Self { order: order.collect(), items })
+    }
+
+    /// Returns how far the files and the requests are from the published table, as a share: what is furthest.
+    pub(crate) fn deviation(&self, scale: usize) -> f64 {
+        let up_to = |most: f64, item: &Item| item.len as f64 <= most;
+        let of = |(share, bytes, most): &(f64, f64, f64)| {
+            let here: usize = self.items.iter().filter(|item| up_to(*most, item)).map(|item| item.len).sum();
+            let asked = self.order.iter().filter(|&&n| up_to(*most, &self.items[n])).count();
+            let asked = asked as f64 / self.order.len() as f64;
+            (here as f64 * scale as f64 / bytes - 1.0).abs().max((asked - share).abs())
+        };
+        TABLE.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// Returns the files that the first 80 % of the requests ask for.
+    pub(crate) fn hot(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.len as f64 <= TABLE[4].2)
     }
 
     /// Returns the length that all files have, if they have one.
@@ -128,7 +151,9 @@ fn class_sizes(scale: f64) -> Vec<Vec<usize>> {
         let power = (most - least) / (bytes_here / count - least) - 1.0;
         let here = (count / scale).round().max(1.0) as usize;
         let size = |k: usize| least + (most - least) * ((k as f64 + 0.5) / here as f64).powf(power);
-        classes.push((0..here).map(|k| size(k) as usize).collect());
+        // Larger than those of the class before, or they would be of that one.
+        let above = least as usize + 1;
+        classes.push((0..here).map(|k| (size(k) as usize).max(above)).collect());
         (least, bytes_before, files) = (*most, *bytes, files + count);
     }
     classes
@@ -154,10 +179,20 @@ mod tests {
         }
     }
 
+    /// What is made of the table is near it, and another set is not.
+    #[test]
+    fn a_deviation_is_found() {
+        let mut catalog = Catalog::drawn(10).unwrap();
+        assert!(catalog.deviation(10) < 0.05, "{}", catalog.deviation(10));
+        let hot: usize = catalog.hot().map(|item| item.len).sum();
+        assert!((hot as f64 * 10.0 / 20.1e6 - 1.0).abs() < 0.05, "{hot}");
+        catalog.items.iter_mut().for_each(|item| item.len += item.len / 8);
+        assert!(catalog.deviation(10) > 0.05);
+    }
+
     #[test]
     fn requests_follow_the_table() {
-        let site = Site::new().unwrap();
-        let catalog = Catalog::mix(&site, 200).unwrap();
+        let catalog = Catalog::drawn(200).unwrap();
         for (share, _, most) in TABLE {
             let asked = catalog.order.iter().filter(|&&n| catalog.items[n].len as f64 <= most).count();
             assert!((asked as f64 / DRAWN as f64 - share).abs() < 0.02, "{asked} up to {most}");

@@ -15,9 +15,15 @@ const WRONG: [&str; 4] = ["status ", "garbage", "wrong length", "closed within a
 /// The figures of one run of `plainweave load`, by name.
 pub(crate) struct Figures(pub(super) String);
 
+impl From<&str> for Figures {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 impl Figures {
     /// As `plainweave load` has written them.
-    pub(super) fn read(csv: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(csv: &Path) -> anyhow::Result<Self> {
         Ok(Self(std::fs::read_to_string(csv)?))
     }
 
@@ -50,7 +56,7 @@ pub(crate) fn load(driver: &str, url: &str, length: Duration, csv: &Path, more: 
 }
 
 /// Runs it to its end; more load than can be borne may leave every request without an answer.
-pub(super) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
+pub(crate) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
     let _ = std::fs::remove_file(csv);
     let output = command.output().context("cannot run plainweave load")?;
     Figures::read(csv).with_context(|| format!("plainweave load: {}", String::from_utf8_lossy(&output.stderr)))

@@ -5,12 +5,10 @@
 //! are dropped; then the cached files are asked for at a modest rate (open loop), first alone, then beside a closed
 //! loop over the large ones. What a worker that waits for the disk does to the others is the second p99.
 
-use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use rustix::fs::{Advice, fadvise};
 
 use super::bench::Bench;
 use super::catalog::Catalog;
@@ -102,7 +100,7 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
     let small = Catalog::small();
     let cached = || medium.items.iter().chain(&small.items[..MEDIUM_FILES]);
     for item in large.items.iter().chain(cached()) {
-        drop_pages(site, &item.path)?;
+        site.forget(&item.path)?;
     }
     let mut checker = Checker::connect(server.address)?;
     // Twice: what is used again is kept longer.
@@ -145,12 +143,4 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
 
 fn start(mut command: Command) -> anyhow::Result<Child> {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run plainweave load")
-}
-
-/// Has the page cache forget a file.
-fn drop_pages(site: &Site, path: &str) -> anyhow::Result<()> {
-    let file = File::open(site.root().join(path.trim_start_matches('/')))?;
-    file.sync_data()?;
-    fadvise(&file, 0, None, Advice::DontNeed)?;
-    Ok(())
 }

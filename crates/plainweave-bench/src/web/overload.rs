@@ -9,7 +9,6 @@
 //! CLOSE-WAIT: clients that have gone and that it has not noticed, or not accepted yet. A second after the load they
 //! are counted again. The next turn begins when the server has no connection left.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use super::server::{Kind, Server};
 use super::{descriptors, site};
 use crate::cgroup::Group;
 use crate::report;
+use crate::serving::connections::{CLOSE_WAIT, ESTABLISHED, standing};
 use crate::serving::rounds::SetOnDrop;
 
 const CASE: &str = "overload";
@@ -197,21 +197,4 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(turn)
-}
-
-/// States of a connection, as `/proc/net/tcp` writes them.
-const ESTABLISHED: &str = "01";
-/// The client has closed, the server has not.
-const CLOSE_WAIT: &str = "08";
-
-/// Returns the server's connections in one of these states, accepted or not.
-fn standing(address: SocketAddr, states: &[&str]) -> usize {
-    let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let port = format!(":{:04X}", address.port());
-    let of = |line: &&str| {
-        let mut words = line.split_whitespace().skip(1);
-        let local = words.next().is_some_and(|local| local.ends_with(&port));
-        local && words.nth(1).is_some_and(|state| states.contains(&state))
-    };
-    text.lines().filter(of).count()
 }

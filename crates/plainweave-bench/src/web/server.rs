@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use super::control::Method;
 use super::site::Site;
 use crate::cgroup::Group;
 use crate::limit;
@@ -26,6 +27,8 @@ pub(crate) enum Kind {
     UringFibers,
     /// No server: the raw loop that sends a fixed answer.
     Limit,
+    /// One that is known to fail when memory is short.
+    Control(Method),
 }
 
 impl Kind {
@@ -40,6 +43,7 @@ impl Kind {
             Kind::EpollFibers => "fibers epoll",
             Kind::UringFibers => "fibers uring",
             Kind::Limit => limit::NAME,
+            Kind::Control(method) => method.system(),
         }
     }
 
@@ -55,6 +59,7 @@ impl Kind {
         match self {
             Kind::Nginx | Kind::NginxThreads => nginx::absence(),
             Kind::Limit => None,
+            Kind::Control(method) => method.absence(),
             _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
             Kind::Uring | Kind::UringFibers => {
                 let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
@@ -74,6 +79,9 @@ impl Kind {
         }
         if self == Kind::Limit {
             return Ok((limit::command("http", extra)?, None));
+        }
+        if let Kind::Control(method) = self {
+            return Ok((method.command(&site.root())?, None));
         }
         let mut command = Command::new(plainweave_program().context("no plainweave")?);
         command.arg("web").arg(site.root()).arg("--workers").arg(workers.to_string());

@@ -1,11 +1,13 @@
 //! The files that all servers serve, and the requests for them.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use rustix::fs::{Advice, fadvise};
 
 /// Files that load asks for.
 pub(super) const FILES: usize = 1000;
@@ -70,6 +72,14 @@ impl Site {
             std::fs::create_dir_all(parent)?;
         }
         std::fs::write(&file, content(number, len)).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Has the page cache forget a file.
+    pub(crate) fn forget(&self, path: &str) -> anyhow::Result<()> {
+        let file = File::open(self.root().join(path.trim_start_matches('/')))?;
+        file.sync_data()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+        Ok(())
     }
 }
 

@@ -1,0 +1,151 @@
+//! Three ways to send a file that fail when memory is short, as servers: negative controls, which nobody should use.
+//!
+//! All three serve on fibers of one worker and send with one of these: `sendfile` on a blocking socket, so that the
+//! worker waits for the client and for the disk; `sendfile` on a non-blocking one, tried again until the client has
+//! taken all, which waits for the disk and spins for the client; linked splices on io_uring, each of which waits on a
+//! thread of the kernel, without a bound on their number.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+use plainweave::Io;
+use plainweave::net::{TcpListener, TcpStream};
+use rustix::io::Errno;
+
+use super::descriptors;
+use crate::files::Splices;
+use crate::mode::Mode;
+use crate::{limit, machine, report};
+
+/// Descriptors that are asked for; with fewer, a server serves fewer connections.
+const CONNECTIONS: usize = 16_384;
+/// A request's head, at most.
+const HEAD: usize = 4096;
+
+/// A way to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Method {
+    Blocking,
+    Spinning,
+    Splicing,
+}
+
+impl Method {
+    pub(crate) fn system(self) -> &'static str {
+        match self {
+            Self::Blocking => "control: blocking sendfile",
+            Self::Spinning => "control: spinning sendfile",
+            Self::Splicing => "control: uncapped splices",
+        }
+    }
+
+    /// Returns why it cannot be measured here.
+    pub(crate) fn absence(self) -> Option<&'static str> {
+        (self == Self::Splicing && Splices::new().is_err()).then_some("io_uring is not available here")
+    }
+
+    /// Returns a command that serves the files below `root`, and says where.
+    pub(crate) fn command(self, root: &Path) -> anyhow::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let name = self.to_possible_value().context("a method without a name")?;
+        command.args(["web-control", name.get_name()]).arg(root);
+        Ok(command)
+    }
+}
+
+/// One server, told by its parent how to send.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    method: Method,
+    root: PathBuf,
+}
+
+/// In a child process: serves until it is killed.
+pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
+    machine::end_with_parent();
+    descriptors::at_least(CONNECTIONS);
+    let (method, root): (_, Arc<Path>) = (flags.method, flags.root.as_path().into());
+    let splices = if method == Method::Splicing { Some(Splices::new()?) } else { None };
+    let listener = limit::listen()?;
+    let address = listener.local_addr()?;
+    let runtime = Mode::SHARED.builder().workers(1).io(Io::Epoll).build()?;
+    let listener = TcpListener::from_std(listener)?;
+    report::say(&address.to_string());
+    runtime.run(|| {
+        loop {
+            // What fails to be accepted has gone, or comes again when there are descriptors.
+            let Ok((stream, _)) = listener.accept() else {
+                plainweave::yield_now();
+                continue;
+            };
+            let root = Arc::clone(&root);
+            // It ends when its client is gone.
+            drop(plainweave::spawn(move || converse(stream, &root, method, splices)));
+        }
+    })
+}
+
+/// Answers the requests of a connection.
+fn converse(mut stream: TcpStream, root: &Path, method: Method, splices: Option<&Splices>) -> anyhow::Result<()> {
+    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (mut head, mut buffer) = (Vec::new(), [0; HEAD]);
+    loop {
+        head.clear();
+        while !head.ends_with(b"\r\n\r\n") {
+            let read = stream.read(&mut buffer)?;
+            if read == 0 {
+                return Ok(());
+            }
+            head.extend_from_slice(&buffer[..read]);
+            ensure!(head.len() <= HEAD, "a head that is too long");
+        }
+        let file = File::open(root.join(path(&head)?))?;
+        let len = file.metadata()?.len();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nContent-Type: text/plain\r\n\r\n");
+        stream.write_all(answer.as_bytes())?;
+        match (method, splices) {
+            (Method::Splicing, Some(splices)) => {
+                rustix::io::ioctl_fionbio(&stream, false)?;
+                let mut sent = 0;
+                while sent < len {
+                    sent += splices.send(&file, sent, len - sent, &pipe, &stream)?;
+                }
+                rustix::io::ioctl_fionbio(&stream, true)?;
+            }
+            (Method::Blocking, _) => {
+                rustix::io::ioctl_fionbio(&stream, false)?;
+                send_file(&stream, &file, len)?;
+                rustix::io::ioctl_fionbio(&stream, true)?;
+            }
+            _ => send_file(&stream, &file, len)?,
+        }
+    }
+}
+
+/// Returns the path of a request, below the root.
+fn path(head: &[u8]) -> anyhow::Result<&str> {
+    let line = std::str::from_utf8(head)?.lines().next().unwrap_or_default();
+    let path = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
+    let path = path.with_context(|| format!("not a request for a file: {line}"))?;
+    ensure!(!path.contains(".."), "{path} leaves the root");
+    Ok(path)
+}
+
+/// Sends all of it; where the socket has no room, other fibers run before it is tried again.
+fn send_file(stream: &TcpStream, file: &File, len: u64) -> anyhow::Result<()> {
+    let mut offset = 0;
+    while offset < len {
+        let left = (len - offset) as usize;
+        match rustix::fs::sendfile(stream, file, Some(&mut offset), left) {
+            Ok(0) => anyhow::bail!("a file has become shorter"),
+            Err(Errno::AGAIN) => plainweave::yield_now(),
+            sent => drop(sent?),
+        }
+    }
+    Ok(())
+}
