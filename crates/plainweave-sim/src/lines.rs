@@ -17,7 +17,7 @@ use foldhash::{HashMap, HashMapExt};
 
 use crate::costs::{Costs, Picos};
 use crate::meter::Access;
-use crate::policy::{Distance, Topology, WorkerId};
+use crate::policy::{Distance, Topology};
 
 /// Bytes of a line. Neighbouring lines of 64 bytes travel together, as `crossbeam_utils::CachePadded` assumes too.
 pub(crate) const LINE: usize = 128;
@@ -36,10 +36,21 @@ pub(crate) struct Transfer {
     pub(crate) queued: Picos,
 }
 
+/// A set of actors, one bit for each.
+type Set = [u64; WORDS];
+
+fn meet(a: &Set, b: &Set) -> bool {
+    a.iter().zip(b).any(|(a, b)| a & b != 0)
+}
+
+fn reaches_beyond(a: &Set, b: &Set) -> bool {
+    a.iter().zip(b).any(|(a, b)| a & !b != 0)
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// One bit for each worker that has it.
-    holders: [u64; WORDS],
+    /// The workers that have it.
+    holders: Set,
     /// Whether the one holder may write it.
     exclusive: bool,
     /// When the transfer under way ends.
@@ -51,64 +62,109 @@ impl Line {
         self.holders[actor / 64] & (1 << (actor % 64)) != 0
     }
 
+    fn others(&self, actor: usize) -> Set {
+        let mut others = self.holders;
+        others[actor / 64] &= !(1 << (actor % 64));
+        others
+    }
+
     fn set_only(&mut self, actor: usize) {
         self.holders = [0; WORDS];
         self.holders[actor / 64] = 1 << (actor % 64);
     }
+}
 
-    fn others(&self, actor: usize) -> impl Iterator<Item = usize> + '_ {
-        let bits = self.holders.iter().enumerate().flat_map(|(word, bits)| {
-            let mut left = *bits;
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                left &= left.wrapping_sub(1);
-                (bit < 64).then_some(word * 64 + bit as usize)
-            })
-        });
-        bits.filter(move |holder| *holder != actor)
+/// Which others are near an actor; each set contains the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Near {
+    core: Set,
+    group: Set,
+    socket: Set,
+}
+
+impl Near {
+    fn of(actor: usize, actors: usize, topology: &Topology) -> Self {
+        let mut near = Self::default();
+        for other in (0..actors).filter(|other| *other != actor) {
+            let bit = 1 << (other % 64);
+            let far = distance(topology, actor, other);
+            for (set, reach) in [
+                (&mut near.core, Distance::Core),
+                (&mut near.group, Distance::Group),
+                (&mut near.socket, Distance::Socket),
+            ] {
+                set[other / 64] |= if far <= reach { bit } else { 0 };
+            }
+        }
+        near
+    }
+
+    /// Returns what a line costs that comes from the nearest of `holders`.
+    fn nearest(&self, holders: &Set, costs: &Costs) -> Picos {
+        match () {
+            () if meet(holders, &self.core) => costs.core,
+            () if meet(holders, &self.group) => costs.group,
+            () if meet(holders, &self.socket) => costs.socket,
+            () => costs.machine,
+        }
+    }
+
+    /// Returns what a line costs that comes from the farthest of `holders`.
+    fn farthest(&self, holders: &Set, costs: &Costs) -> Picos {
+        match () {
+            () if reaches_beyond(holders, &self.socket) => costs.machine,
+            () if reaches_beyond(holders, &self.group) => costs.socket,
+            () if reaches_beyond(holders, &self.core) => costs.group,
+            () => costs.core,
+        }
     }
 }
 
 /// All lines of a run.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    topology: Topology,
+    /// By actor.
+    near: Vec<Near>,
     lines: HashMap<u64, Line>,
 }
 
 impl Lines {
-    pub(crate) fn new(topology: &Topology) -> Self {
-        Self { topology: topology.clone(), lines: HashMap::new() }
+    pub(crate) fn new(topology: &Topology, actors: usize) -> Self {
+        let near = (0..actors).map(|actor| Near::of(actor, actors, topology)).collect();
+        Self { near, lines: HashMap::new() }
     }
 
-    /// Returns whether `actor` has what the access needs.
-    pub(crate) fn hits(&self, actor: usize, line: u64, access: Access) -> bool {
-        self.lines.get(&line).is_some_and(|line| line.has(actor) && (access == Access::Load || line.exclusive))
+    /// Looks up a line for an access by `actor`.
+    pub(crate) fn find(&mut self, actor: usize, line: u64, access: Access) -> Found<'_> {
+        Found { actor, access, near: &self.near[actor], line: self.lines.entry(line).or_default() }
+    }
+}
+
+/// A line, and what an actor wants of it.
+pub(crate) struct Found<'a> {
+    actor: usize,
+    access: Access,
+    near: &'a Near,
+    line: &'a mut Line,
+}
+
+impl Found<'_> {
+    /// Returns whether the actor has what the access needs.
+    pub(crate) fn hits(&self) -> bool {
+        self.line.has(self.actor) && (self.access == Access::Load || self.line.exclusive)
     }
 
-    /// Brings a line to `actor` that it does not have, from `now` on, at `percent` of its cost.
-    pub(crate) fn fetch(
-        &mut self,
-        actor: usize,
-        line: u64,
-        access: Access,
-        now: Picos,
-        costs: &Costs,
-        percent: u64,
-    ) -> Transfer {
-        let topology = &self.topology;
-        let far = |other: WorkerId| distance(topology, actor, other);
-        let line = self.lines.entry(line).or_default();
+    /// Brings the line to the actor, which does not have it, from `now` on, at `percent` of its cost.
+    pub(crate) fn fetch(self, now: Picos, costs: &Costs, percent: u64) -> Transfer {
+        let Self { actor, access, near, line } = self;
         let read = access == Access::Load;
-        let from = if read { line.others(actor).map(far).min() } else { line.others(actor).map(far).max() };
-        let cost = match from {
+        let others = line.others(actor);
+        let cost = match () {
             // It upgrades a line that it alone reads.
-            None if line.has(actor) => costs.hit,
-            None => costs.memory,
-            Some(Distance::Same | Distance::Core) => costs.core,
-            Some(Distance::Group) => costs.group,
-            Some(Distance::Socket) => costs.socket,
-            Some(Distance::Machine) => costs.machine,
+            () if others == [0; WORDS] && line.has(actor) => costs.hit,
+            () if others == [0; WORDS] => costs.memory,
+            () if read => near.nearest(&others, costs),
+            () => near.farthest(&others, costs),
         };
         let cost = cost * percent / 100;
         let begin = now.max(line.busy);

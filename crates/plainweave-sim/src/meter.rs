@@ -67,7 +67,7 @@ pub(crate) struct Traffic {
 pub(crate) struct Meter {
     costs: Costs,
     lines: Lines,
-    random: u64,
+    random: Random,
     /// Each actor's clock.
     clocks: Vec<Picos>,
     /// When the last store of each has arrived.
@@ -93,8 +93,8 @@ impl Meter {
     fn new(machine: &Machine, actors: usize, seed: u64) -> Self {
         Self {
             costs: machine.costs.clone(),
-            lines: Lines::new(&machine.topology),
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            lines: Lines::new(&machine.topology, actors),
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             clocks: vec![0; actors],
             stored: vec![0; actors],
             awaited: vec![0; actors],
@@ -124,30 +124,23 @@ impl Meter {
         Picos::MAX
     }
 
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
-
     fn vary(&mut self, cost: Picos) -> Picos {
-        cost * (100 - self.costs.jitter + self.random() % (2 * self.costs.jitter + 1)) / 100
+        cost * self.random.percent(self.costs.jitter) / 100
     }
 
     /// Charges an access to the running actor. Returns false, and charges nothing, if the actor must give way first.
     fn charge(&mut self, actor: usize, line: u64, access: Access) -> bool {
-        let clock = self.clocks[actor];
-        let hits = self.lines.hits(actor, line, access);
+        let (clock, horizon) = (self.clocks[actor], self.horizon());
+        let found = self.lines.find(actor, line, access);
+        let hits = found.hits();
         let ahead = if hits { SKEW } else { 0 };
-        if clock > self.horizon().saturating_add(ahead) {
+        if clock > horizon.saturating_add(ahead) {
             return false;
         }
         let ready = if access == Access::Exchange { clock.max(self.stored[actor]) } else { clock };
         let mut done = ready + self.costs.hit;
         if !hits {
-            let percent = 100 - self.costs.jitter + self.random() % (2 * self.costs.jitter + 1);
-            let transfer = self.lines.fetch(actor, line, access, ready, &self.costs, percent);
+            let transfer = found.fetch(ready, &self.costs, self.random.percent(self.costs.jitter));
             self.traffic.transfers += 1;
             self.traffic.queued += transfer.queued;
             if access == Access::Store {
@@ -162,6 +155,19 @@ impl Meter {
         }
         self.clocks[actor] = done;
         true
+    }
+}
+
+/// Draws by which costs vary.
+struct Random(u64);
+
+impl Random {
+    /// Returns a number of percent that is at most `jitter` from 100.
+    fn percent(&mut self, jitter: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        100 - jitter + self.0 % (2 * jitter + 1)
     }
 }
 
