@@ -149,6 +149,32 @@ fn usage(message: String) -> anyhow::Error {
     anyhow::Error::new(Usage(message))
 }
 
+/// How fast the simulator itself is. That is real time, so it goes to standard error alone: what is written elsewhere
+/// repeats bit for bit.
+struct Pace {
+    begin: Instant,
+    /// Fibers that were started or went on.
+    executions: u64,
+}
+
+impl Pace {
+    fn begin() -> Self {
+        Self { begin: Instant::now(), executions: 0 }
+    }
+
+    fn report(&self) {
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let millions = self.executions as f64 / seconds.max(1e-9) / 1e6;
+        let executions = self.executions;
+        // Nothing can be done if standard error is gone.
+        let _ = writeln!(
+            io::stderr(),
+            "plainweave sim: {executions} simulated executions in {seconds:.2} s of real time: {millions:.2} million a \
+             second"
+        );
+    }
+}
+
 fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(trials) = flags.check {
         return check(flags.seed.unwrap_or(1), trials, flags.seconds.map(Duration::from_secs), out);
@@ -163,8 +189,10 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
     head(out, flags, &scenario)?;
+    let mut pace = Pace::begin();
     for runs in &setups {
         let outcomes = runs.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?;
+        pace.executions += outcomes.iter().map(|outcome| outcome.runs).sum::<u64>();
         if flags.csv {
             write_csv(out, &scenario, &runs[0], &outcomes)?;
         } else {
@@ -179,6 +207,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
             }
         }
     }
+    pace.report();
     if let Some(mut file) = svg {
         let title = format!("throughput, {}", scenario.describe());
         plot::write(&title, &lines, &mut file).and_then(|()| file.flush()).context("cannot write the plot")?;
@@ -244,14 +273,16 @@ fn one(setup: &Setup) -> anyhow::Result<Outcome> {
 }
 
 fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) -> anyhow::Result<()> {
-    let begin = Instant::now();
+    let mut pace = Pace::begin();
     let mut done = 0;
-    while done < trials && limit.is_none_or(|limit| begin.elapsed() < limit) {
-        if let Err(message) = Trial::random(seed.wrapping_add(done)).run() {
-            bail!("a checker objects: {message}");
+    while done < trials && limit.is_none_or(|limit| pace.begin.elapsed() < limit) {
+        match Trial::random(seed.wrapping_add(done)).run() {
+            Ok(outcome) => pace.executions += outcome.runs,
+            Err(message) => bail!("a checker objects: {message}"),
         }
         done += 1;
     }
+    pace.report();
     writeln!(out, "{done} random machines from seed {seed}: nothing to object.")?;
     Ok(())
 }

@@ -27,6 +27,17 @@ fn the_same_flags_print_the_same_bytes() {
     assert!(row.starts_with("sim,\"packets on epyc\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
 }
 
+/// The first fiber runs once, and so does each of 600 handlers.
+#[test]
+fn real_time_goes_to_standard_error_alone() {
+    let run = sim(&["--workers", "2", "--size", "600", "--csv"]);
+    let error = text(&run.stderr);
+    assert!(error.starts_with("plainweave sim: 601 simulated executions in ") && error.lines().count() == 1, "{error}");
+    assert!(!text(&run.stdout).contains("executions"), "{}", text(&run.stdout));
+    let checked = sim(&["--check", "3"]);
+    assert!(text(&checked.stderr).contains(" million a second"), "{}", text(&checked.stderr));
+}
+
 #[test]
 fn help_answers_and_names_what_there_is() {
     let help = sim(&["--help"]);
