@@ -168,7 +168,7 @@ impl Drop for Actor {
 /// Carries out a run with a policy of any type.
 pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
     let workers = setup.machine.workers();
-    let mut world = World::new(setup.load.build(workers, setup.seed), promises, workers);
+    let mut world = World::new(setup.load.build(&setup.machine, setup.seed), promises, workers);
     world.timeline = setup.record.then(Timeline::default);
     let pool = Rc::new(Pool::<P>::new(setup, params, RefCell::new(world)));
     let mut actors = Vec::with_capacity(workers + 1);

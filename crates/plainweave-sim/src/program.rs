@@ -16,7 +16,7 @@ use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point};
 use crate::scenario::{MAX_RATE, MAX_RUNS, Scenario, unwritten};
 use crate::trial::Trial;
-use crate::workload::LOADS;
+use crate::workload::{Key, LOADS, Row};
 
 /// Run scheduling policies on simulated machines; every figure that it prints is simulated
 #[derive(Debug, Parser)]
@@ -39,9 +39,14 @@ struct Flags {
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
 
-    /// Requests of the workload, in place of its own number; 1 to 20,000,000
+    /// How many packets, options or requests, in place of the workload's own number, 1 to 20,000,000; for fib which
+    /// number, 1 to 30
     #[arg(long, value_name = "N")]
     size: Option<u64>,
+
+    /// Changes a parameter of the workload, as listed below: heavy=0.1
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    param: Vec<(String, f64)>,
 
     /// How fast requests come in the workloads open and stuck, in percent of what the workers can compute, 1 to 1000
     /// [default: 80]
@@ -53,7 +58,7 @@ struct Flags {
     machine: Option<String>,
 
     /// Changes a constant of the cost model, in nanoseconds or percent: group=30 (docs/simulator.md has them)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = cost)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     cost: Vec<(String, f64)>,
 
     /// What workers do without work: sleep as the runtime's do, or search without end as the published ones
@@ -84,8 +89,8 @@ struct Flags {
 
     /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
-          conflicts_with_all = ["policy", "workers", "workload", "size", "rate", "machine", "cost", "idle", "runs",
-                                "csv"])]
+          conflicts_with_all = ["policy", "workers", "workload", "size", "param", "rate", "machine", "cost", "idle",
+                                "runs", "csv"])]
     check: Option<u64>,
 
     /// With --check: end after so long, however many machines are left, 1 to 86,400
@@ -99,7 +104,7 @@ enum Idle {
     Spin,
 }
 
-fn cost(text: &str) -> Result<(String, f64), String> {
+fn pair(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
     Ok((name.to_owned(), value))
@@ -107,10 +112,18 @@ fn cost(text: &str) -> Result<(String, f64), String> {
 
 fn tables() -> String {
     let row = |name: &str, what: &str| format!("  {name:18}{what}\n");
-    let loads: String = LOADS.iter().map(|(name, _, size, what)| row(name, &format!("{size}: {what}"))).collect();
+    let parameter = |key: &Key| {
+        let (least, most) = key.range;
+        format!("    {:16}{}, {least} to {most} [default: {}]\n", key.name, key.what, key.own)
+    };
+    let load = |load: &Row| {
+        let parameters: String = load.parameters.iter().map(parameter).collect();
+        row(load.name, &format!("{}={}: {}", load.size.name, load.size.own, load.what)) + &parameters
+    };
+    let loads: String = LOADS.iter().map(load).collect();
     let machines: String = MACHINES.iter().map(|(name, what)| row(name, what)).collect();
     format!(
-        "Workloads, with their number of requests:\n{loads}\nMachines:\n{machines}\n\
+        "Workloads, with their sizes, and their parameters for --param:\n{loads}\nMachines:\n{machines}\n\
          Policies: see plainweave policies. Examples:\n  \
          plainweave sim --policy fifo --policy ot-fifo-base --workers 5,20,80,115\n  \
          plainweave sim --policy ot-lifo-base --idle spin --runs 5 --csv"
@@ -262,7 +275,9 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
     scenario.size = flags.size.map(unwritten).or(scenario.size);
     scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
-    scenario.costs.extend(flags.cost.iter().map(|(name, value)| (name.clone(), unwritten(*value))));
+    let unwritten_pair = |(name, value): &(String, f64)| (name.clone(), unwritten(*value));
+    scenario.costs.extend(flags.cost.iter().map(unwritten_pair));
+    scenario.params.extend(flags.param.iter().map(unwritten_pair));
     Ok(scenario)
 }
 

@@ -15,7 +15,8 @@
 //! machine = 180
 //! ```
 //!
-//! Every line is optional. What is wrong is refused with its line and what is allowed there.
+//! Workloads that have parameters take them from a table `[params]`. Every line is optional. What is wrong is refused
+//! with its line and what is allowed there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -47,6 +48,7 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) runs: Spanned<u64>,
     pub(crate) costs: BTreeMap<String, Spanned<f64>>,
+    pub(crate) params: BTreeMap<String, Spanned<f64>>,
 }
 
 /// Returns a value that stands nowhere in a file.
@@ -67,6 +69,7 @@ impl Default for Scenario {
             seed: 1,
             runs: unwritten(1),
             costs: BTreeMap::new(),
+            params: BTreeMap::new(),
         }
     }
 }
@@ -135,11 +138,21 @@ impl Scenario {
     }
 
     fn load(&self) -> Result<Load, Refused> {
-        let size = self.size.as_ref().map(|size| within("size", size, 1..=Load::MOST)).transpose()?;
-        let load = Load::named(self.workload.get_ref(), size).map_err(|message| refuse(&self.workload, message))?;
+        let name = self.workload.get_ref();
+        let mut load = Load::named(name, None).map_err(|message| refuse(&self.workload, message))?;
+        if let Some(size) = &self.size {
+            load = load.sized(*size.get_ref()).map_err(|message| refuse(size, message))?;
+        }
+        for (name, value) in &self.params {
+            load = load.with(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
+        }
+        load.check().map_err(|(names, message)| {
+            let written = names.iter().find_map(|name| self.params.get(*name));
+            written.map_or_else(|| refuse(&self.workload, message.clone()), |value| refuse(value, message.clone()))
+        })?;
         match &self.rate {
             Some(rate) if !load.has_rate() => {
-                Err(refuse(rate, format!("a rate has no effect on the workload '{}'", self.workload.get_ref())))
+                Err(refuse(rate, format!("a rate has no effect on the workload '{name}'")))
             }
             Some(rate) => Ok(load.at_rate(within("rate", rate, 1..=MAX_RATE)?)),
             None => Ok(load),
@@ -165,6 +178,9 @@ impl Scenario {
         let mut text = format!("{} on {}", self.workload.get_ref(), self.machine.get_ref());
         if let Some(rate) = &self.rate {
             text += &format!(" at {} %", rate.get_ref());
+        }
+        for (name, value) in &self.params {
+            text += &format!(", {name}={}", value.get_ref());
         }
         if self.idle.get_ref() == "spin" {
             text += ", thieves never sleep";

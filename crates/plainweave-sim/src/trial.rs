@@ -4,7 +4,7 @@ use crate::engine::{Setup, simulate};
 use crate::figures::Outcome;
 use crate::machine::{MACHINES, Machine};
 use crate::policy::{Cx, PRESETS};
-use crate::workload::{LOADS, Load};
+use crate::workload::{Key, LOADS, Load};
 
 /// A run on a small machine, and the command that repeats it.
 #[derive(Clone, Debug)]
@@ -20,18 +20,25 @@ impl Trial {
         let mut cx = Cx::new(seed);
         let policy = PRESETS[cx.below(PRESETS.len())].name;
         let machine = MACHINES[cx.below(MACHINES.len())].0;
-        let load = LOADS[cx.below(LOADS.len())].0;
+        let row = &LOADS[cx.below(LOADS.len())];
         let workers = 1 + cx.below(8);
-        let size = 20 + cx.below(400) as u64;
+        let mut draw = |key: &Key| key.small.0 + cx.below((key.small.1 - key.small.0 + 1) as usize) as u64;
+        let size = draw(&row.size);
+        let parameters: Vec<_> = row.parameters.iter().map(|key| (key.name, draw(key))).collect();
         let spins = cx.below(4) == 0;
         let idle = if spins { "spin" } else { "sleep" };
+        let flags: String = parameters.iter().map(|(name, value)| format!("--param {name}={value} ")).collect();
         let command = format!(
-            "plainweave sim --policy {policy} --machine {machine} --workload {load} --workers {workers} --size {size} \
-             --idle {idle} --seed {seed}"
+            "plainweave sim --policy {policy} --machine {machine} --workload {} --workers {workers} --size {size} \
+             {flags}--idle {idle} --seed {seed}",
+            row.name
         );
         let asleep = Machine::named(machine, workers).expect("a machine of the table, of a size that is allowed");
         let machine = if spins { asleep.without_sleep() } else { asleep };
-        let load = Load::named(load, Some(size)).expect("a workload of the table, of a size that is allowed");
+        let mut load = Load::named(row.name, Some(size)).expect("a workload of the table, of a size that is allowed");
+        for (name, value) in parameters {
+            load = load.with(name, value as f64).expect("a parameter of the workload, of a value that is allowed");
+        }
         Self { setup: Setup { policy: policy.to_owned(), machine, load, seed, record: false }, command }
     }
 

@@ -212,6 +212,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             let action = self.pool.world.borrow_mut().next(fiber, meter::now());
             match action {
                 Action::Compute(time) => meter::run_for(machine.computing(self.id, time)),
+                Action::HoldUp(time) => meter::run_for(time),
                 Action::Spawn(child) => {
                     meter::touch_line(meter::own_line(child as u64), Access::Store);
                     self.push(self.pool.ready(child), Ready::Spawned);

@@ -42,7 +42,9 @@ fn real_time_goes_to_standard_error_alone() {
 fn help_answers_and_names_what_there_is() {
     let help = sim(&["--help"]);
     assert!(help.status.success());
-    for word in ["--policy", "--workers", "--workload", "--seed", "--csv", "packets", "epyc", "1 to 256"] {
+    for word in
+        ["--policy", "--workers", "--workload", "--param", "--seed", "--csv", "packets", "sleep-ms", "epyc", "1 to 256"]
+    {
         assert!(text(&help.stdout).contains(word), "{word}");
     }
 }
@@ -55,7 +57,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -70,6 +72,15 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--policy", "best"], "there are: fifo"),
         (&["--workload", "open", "--rate", "0"], "1..=1000"),
         (&["--rate", "90"], "no effect on the workload 'packets'"),
+        (&["--param", "spawners"], "write it as NAME=VALUE"),
+        (&["--param", "spawners=0"], "the parameter 'spawners' is 0: 1 to 1000 are allowed"),
+        (&["--param", "delay-ns=6e7"], "the parameter 'delay-ns' is 60000000: 0 to 50000000 are allowed"),
+        (&["--param", "chain=2"], "the workload 'packets' has no parameter 'chain'; it has: spawners, delay-ns"),
+        (&["--workload", "bimodal", "--param", "chain=2.5"], "is 2.5: whole numbers from 1 to 1000 are allowed"),
+        (&["--workload", "bimodal", "--param", "sleeps=4"], "the parameter 'sleeps' is 4: 0 to 3 are allowed"),
+        (&["--workload", "options", "--param", "deep=20001"], "1 to 20000 are allowed"),
+        (&["--workload", "fib", "--size", "31"], "size is 31: 1 to 30 are allowed"),
+        (&["--workload", "fib", "--param", "n=3"], "'n' is no parameter of the workload 'fib', but its size"),
     ];
     for (flags, allowed) in cases {
         let refused = sim(flags);
@@ -90,8 +101,9 @@ fn random_machines_are_checked() {
 /// worker waited for its turn in `queue/mpmc`, and was unwound with its ticket in hand.
 #[test]
 fn a_run_ends_while_no_worker_is_inside_the_policy() {
-    let seed_1013 = sim(&["--check", "1", "--seed", "1013"]);
-    assert!(seed_1013.status.success(), "{}", text(&seed_1013.stderr));
+    let request = ["--policy", "ot-fifo-request", "--workload", "locality", "--machine", "hybrid", "--workers", "6"];
+    let ended = sim(&[&request[..], &["--size", "243", "--idle", "spin", "--seed", "1013"]].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
     for (policy, workload) in [("global-fifo", "churn"), ("global-fifo", "yield"), ("ot-fifo-sharded-5", "churn")] {
         let flags = ["--policy", policy, "--workload", workload, "--workers", "8", "--size", "300", "--runs", "6"];
         for idle in ["sleep", "spin"] {
@@ -163,6 +175,15 @@ fn a_scenario_is_read_and_flags_take_the_place_of_its_lines() {
 }
 
 #[test]
+fn parameters_are_named_in_what_is_printed() {
+    let file = File::with("params.toml", "workload = \"bimodal\"\nsize = 100\n[params]\nheavy = 0.5\nchain = 2\n");
+    let run = sim(&[file.path(), "--workers", "2", "--param", "chain=4", "--csv"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5\",\"simulated fifo\",2,throughput,";
+    assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
+}
+
+#[test]
 fn a_wrong_scenario_is_refused_with_its_line() {
     let cases = [
         ("seed = 1\nworkers = [2, 300]\n", "line 2: workers is 300: 1 to 256 are allowed"),
@@ -171,6 +192,11 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
         ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
         ("[costs]\ngroup = -1\n", "line 2: the cost 'group' is -1: 0 to 1000000 nanoseconds are allowed"),
+        ("[params]\nspawners = 1001\n", "line 2: the parameter 'spawners' is 1001: 1 to 1000 are allowed"),
+        ("workload = \"fib\"\nsize = 31\n", "line 2: size is 31: 1 to 30 are allowed"),
+        ("workload = \"open\"\n[params]\nheavy = 1\n", "line 3: the workload 'open' has no parameter 'heavy'"),
+        ("workload = \"bimodal\"\n[params]\nheavy = 100.5\n", "line 3: the parameter 'heavy' is 100.5: 0 to 100"),
+        ("workload = \"bimodal\"\n[params]\nchain = 1\n", "line 3: the parameter 'sleeps' is 2: 0 to 1 are allowed"),
         ("[costs]\nsocks = 1\n", "line 2: no cost is called 'socks'"),
         ("seed = 1\nworkrs = [2]\n", "line 2"),
         ("seed = 1\nruns = \"many\"\n", "line 2"),

@@ -134,6 +134,61 @@ fn the_micro_benchmarks_do_what_they_are_asked_for() {
     }
 }
 
+/// A time in nanoseconds at which that part of all was done.
+fn quantile(outcome: &Outcome, part: f64) -> u64 {
+    outcome.latency.value_at_quantile(part)
+}
+
+fn with(name: &str, size: u64, parameters: &[(&str, f64)]) -> Load {
+    parameters.iter().fold(load(name, size), |load, (name, value)| load.with(name, *value).expect("what is allowed"))
+}
+
+#[test]
+fn a_delay_holds_up_handlers_and_spawners_share_the_packets() {
+    let plain = on_flat("fifo", 4, load("packets", 1_000));
+    let delayed = on_flat("fifo", 4, with("packets", 1_000, &[("delay-ns", 20_000.0)]));
+    assert!(delayed.nanos > 2 * plain.nanos, "{} and {} ns", plain.nanos, delayed.nanos);
+    let spawned = on_flat("fifo", 4, with("packets", 1_000, &[("spawners", 7.0)]));
+    assert_eq!((spawned.latency.len(), spawned.runs), (1_000, 1_007));
+}
+
+#[test]
+fn heavy_packets_sleep_and_hold_up_their_workers() {
+    let run = |heavy| on_flat("fifo", 4, with("bimodal", 600, &[("heavy", heavy)]));
+    let (none, all) = (run(0.0), run(100.0));
+    // Ten spawners, three tasks a packet.
+    assert_eq!((none.runs, none.latency.len(), none.operations), (1_810, 600, 600));
+    assert!(quantile(&none, 1.0) < 20_000_000);
+    // 1,200 sleeps of 20 ms on four workers.
+    assert!(quantile(&all, 0.0) > 40_000_000 && (6_000_000_000..6_200_000_000).contains(&all.nanos), "{}", all.nanos);
+}
+
+#[test]
+fn options_are_priced_step_by_step_from_the_beginning() {
+    let shallow = on_flat("fifo", 4, with("options", 500, &[("deep-in", 1e9)]));
+    // The spawner, and for each option its first task and twenty time steps.
+    assert_eq!((shallow.runs, shallow.operations, shallow.latency.len()), (1 + 500 * 21, 500, 500));
+    assert!(quantile(&shallow, 1.0).abs_diff(shallow.nanos) < shallow.nanos / 100);
+    let deep = on_flat("fifo", 4, with("options", 20, &[("deep-in", 1.0), ("deep", 100.0)]));
+    assert_eq!(deep.runs, 1 + 20 * 101);
+    // One worker: the oldest first gives shallow trees their turns beside deep ones, the newest first stays with a deep
+    // one until it is done.
+    let p99 = |policy| quantile(&on_flat(policy, 1, with("options", 2_000, &[("deep", 1_000.0)])), 0.99);
+    assert!(2 * p99("ot-lifo") > 3 * p99("ot-fifo"));
+}
+
+#[test]
+fn calls_of_fib_join_both_children() {
+    for policy in ["fifo", "lifo", "ot-fifo-base", "helping"] {
+        let outcome = on_flat(policy, 4, load("fib", 12));
+        assert_eq!((outcome.operations, outcome.latency.len()), (465, 1), "{policy}");
+        // The first call ends last. Each call starts once, and again after at most two waits.
+        assert!(quantile(&outcome, 1.0).abs_diff(outcome.nanos) <= outcome.nanos / 100, "{policy}");
+        assert!((465..3 * 465).contains(&outcome.runs), "{policy}: {}", outcome.runs);
+    }
+    assert_eq!(on_flat("fifo", 1, load("fib", 20)).operations, 21_891);
+}
+
 #[test]
 fn a_busy_leader_starves_those_behind_it_unless_busy_workers_help() {
     assert_eq!(on_flat("helping", 4, load("transfer", 10)).operations, 10);

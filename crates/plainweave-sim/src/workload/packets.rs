@@ -1,22 +1,14 @@
 //! Packets (OCaml schedulers' thesis, figures 7.1 to 7.7): one spawner, or several, schedule handlers without a pause.
-//! Each handler scans a packet of 2,000 to 2,270 bytes. Latency is from a handler's spawn to its end.
-//!
-//! The two times are **fitted** to the published throughput: [`HANDLER`] to 0.33 million packets a second at 5 domains,
-//! four of which run handlers, and [`CREATE`] to the peak of 1.55 million, which one spawner cannot exceed. All other
-//! points of the figures are predicted.
+//! Each handler scans a packet of 2,000 to 2,270 bytes, and may be delayed. Latency is from a handler's spawn to its
+//! end. `plainweave bench thesis packets` has the same on real workers.
 
+use super::spawners::{SPAWNER, Spawners};
 use super::{Action, Step, Workload};
-use crate::costs::{NANO, Picos};
+use crate::costs::{Costs, Picos};
 use crate::task::{Fibers, TaskId};
 
-/// A handler with the shortest packet.
-const HANDLER: Picos = 11_000 * NANO;
-/// What each longer template adds.
-const LONGER: Picos = 160 * NANO;
 /// Packet lengths.
-const TEMPLATES: u64 = 10;
-/// What a spawner does for a packet, beside the push.
-const CREATE: Picos = 500 * NANO;
+pub(super) const TEMPLATES: u64 = 10;
 
 /// Throughput against domains as published, measured on two EPYC 7702 and read off charts: policies, and domains and
 /// packets a second for each.
@@ -25,63 +17,53 @@ pub(crate) const PUBLISHED: &[(&str, &[(f64, f64)])] = &[
     ("ot-lifo-base", &[(5.0, 0.33e6), (20.0, 1.55e6), (115.0, 0.90e6)]),
 ];
 
-const SPAWNER: usize = 0;
-const HANDLES: usize = 1;
+const HANDLER: usize = 1;
 
 pub(super) struct Packets {
     packets: u64,
-    spawners: u64,
-    started: u64,
+    spawners: Spawners,
+    /// How many there are; their packets take turns in length.
+    count: u64,
+    delay: Picos,
+    costs: Costs,
 }
 
 impl Packets {
-    pub(super) fn new(packets: u64, spawners: u64) -> Self {
-        Self { packets, spawners, started: 0 }
+    /// Makes each handler hold up its worker for `delay`, after its scan.
+    pub(super) fn new(packets: u64, spawners: u64, delay: Picos, costs: &Costs) -> Self {
+        let costs = costs.clone();
+        Self { packets, spawners: Spawners::new(spawners, packets, costs.create), count: spawners, delay, costs }
     }
+}
 
-    /// The packets of spawner `n`.
-    fn share(&self, n: u64) -> u64 {
-        self.packets / self.spawners + u64::from(n < self.packets % self.spawners)
-    }
-
-    fn spawner(&self, fiber: TaskId, step: &mut Step<'_>) -> Action {
-        let spawner = step.fibers.get(fiber);
-        let turn = spawner.step;
-        spawner.step += 1;
-        if turn >= 2 * self.share(spawner.other as u64) {
-            Action::End
-        } else if turn.is_multiple_of(2) {
-            Action::Compute(CREATE)
-        } else {
-            let handler = step.fibers.create(HANDLES, step.now);
-            step.fibers.get(handler).step = (turn / 2 % TEMPLATES) << 1;
-            Action::Spawn(handler)
-        }
-    }
+/// Returns how long a packet is scanned, by the number of its template.
+pub(super) fn scan(template: u64, costs: &Costs) -> Picos {
+    costs.scan + template * costs.longer
 }
 
 impl Workload for Packets {
     fn arrival(&mut self, fibers: &mut Fibers) -> Option<(Picos, TaskId)> {
-        if self.started == self.spawners {
-            return None;
-        }
-        let spawner = fibers.create(SPAWNER, 0);
-        fibers.get(spawner).other = self.started as usize;
-        self.started += 1;
-        Some((0, spawner))
+        self.spawners.arrival(fibers)
     }
 
     fn next(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Action {
         let this = step.fibers.get(fiber);
         if this.kind == SPAWNER {
-            return self.spawner(fiber, step);
+            return self.spawners.next(fiber, step, |step, number| {
+                let handler = step.fibers.create(HANDLER, step.now);
+                step.fibers.get(handler).other = (number / self.count % TEMPLATES) as usize;
+                handler
+            });
         }
-        if this.step & 1 == 0 {
-            this.step |= 1;
-            return Action::Compute(HANDLER + (this.step >> 1) * LONGER);
+        this.step += 1;
+        match this.step {
+            1 => Action::Compute(scan(this.other as u64, &self.costs)),
+            2 if self.delay > 0 => Action::HoldUp(self.delay),
+            _ => {
+                (step.latency)(step.now - this.born);
+                Action::End
+            }
         }
-        (step.latency)(step.now - this.born);
-        Action::End
     }
 
     fn operations(&self) -> u64 {

@@ -1,0 +1,142 @@
+//! A workload that has been chosen: a row of the table, with its size and its parameters.
+
+use super::Workload;
+use super::bimodal::{self, Bimodal};
+use super::fib::Fib;
+use super::micro::Micro;
+use super::open::Open;
+use super::options::{self, Options};
+use super::packets::{self, Packets};
+use super::table::{Kind, LOADS, Row};
+use crate::costs::{MILLI, NANO, Picos};
+use crate::machine::Machine;
+
+/// A workload by name, size and parameters.
+#[derive(Clone, Debug)]
+pub struct Load {
+    row: &'static Row,
+    size: u64,
+    /// In the order of the row's parameters.
+    values: Vec<f64>,
+    percent: u64,
+}
+
+impl Load {
+    /// Returns the workload of a name; `size` takes the place of its own.
+    ///
+    /// # Errors
+    /// There is none of that name, or the size makes no sense: a message that says what is allowed.
+    pub fn named(name: &str, size: Option<u64>) -> Result<Self, String> {
+        let Some(row) = LOADS.iter().find(|row| row.name == name) else {
+            let names: Vec<_> = LOADS.iter().map(|row| row.name).collect();
+            return Err(format!("no simulated workload is called '{name}'; there are: {}", names.join(", ")));
+        };
+        let values = row.parameters.iter().map(|key| key.own).collect();
+        let load = Self { row, size: row.size.own as u64, values, percent: 80 };
+        size.map_or(Ok(load.clone()), |size| load.sized(size))
+    }
+
+    /// Gives it a size in place of its own.
+    ///
+    /// # Errors
+    /// The size makes no sense: a message that says what is allowed.
+    pub(crate) fn sized(self, size: u64) -> Result<Self, String> {
+        self.row.size.check("size", size as f64)?;
+        Ok(Self { size, ..self })
+    }
+
+    /// Gives a parameter a value in place of its own.
+    ///
+    /// # Errors
+    /// The workload has no such parameter, or the value is not allowed: a message that says what is.
+    pub fn with(mut self, name: &str, value: f64) -> Result<Self, String> {
+        let Row { name: workload, size, parameters, .. } = self.row;
+        if name == size.name {
+            return Err(format!("'{name}' is no parameter of the workload '{workload}', but its size"));
+        }
+        let Some(at) = parameters.iter().position(|key| key.name == name) else {
+            let names: Vec<_> = parameters.iter().map(|key| key.name).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!("the workload '{workload}' has no parameter '{name}'; it has: {names}"));
+        };
+        parameters[at].check(&format!("the parameter '{name}'"), value)?;
+        self.values[at] = value;
+        Ok(self)
+    }
+
+    /// Checks values that are allowed each, but not together.
+    ///
+    /// # Errors
+    /// Some contradict each other: their names, and a message that says what is allowed.
+    pub(crate) fn check(&self) -> Result<(), ([&'static str; 2], String)> {
+        if self.row.kind != Kind::Bimodal || self.count("sleeps") <= self.count("chain") {
+            return Ok(());
+        }
+        let (sleeps, chain) = (self.count("sleeps"), self.count("chain"));
+        let message =
+            format!("the parameter 'sleeps' is {sleeps}: 0 to {chain} are allowed, the tasks of a chain ('chain')");
+        Err((["sleeps", "chain"], message))
+    }
+
+    /// Makes requests from outside come at `percent` of what the workers can compute.
+    #[must_use]
+    pub fn at_rate(self, percent: u64) -> Self {
+        Self { percent, ..self }
+    }
+
+    /// Returns whether requests come at a rate.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        matches!(self.row.kind, Kind::Open | Kind::Stuck)
+    }
+
+    /// Returns the throughput that was published for a policy, by numbers of workers.
+    pub(crate) fn published(&self, policy: &str) -> &'static [(f64, f64)] {
+        let is_base = self.row.kind == Kind::Packets && self.count("spawners") == 1 && self.count("delay-ns") == 0;
+        let known = if is_base { packets::PUBLISHED } else { &[] };
+        known.iter().find(|(name, _)| *name == policy).map_or(&[], |(_, points)| points)
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        let at = self.row.parameters.iter().position(|key| key.name == name);
+        self.values[at.expect("a parameter of the row")]
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.value(name) as u64
+    }
+
+    fn bimodal(&self) -> bimodal::Parameters {
+        bimodal::Parameters {
+            packets: self.size,
+            spawners: self.count("spawners"),
+            chain: self.count("chain"),
+            heavy: (self.value("heavy") * 1e4) as usize,
+            sleeps: self.count("sleeps"),
+            sleep: self.count("sleep-ms") * MILLI,
+        }
+    }
+
+    fn options(&self) -> options::Parameters {
+        let (depth, deep, deep_in) = (self.count("depth"), self.count("deep"), self.count("deep-in"));
+        options::Parameters { options: self.size, depth, deep, deep_in }
+    }
+
+    fn delay(&self) -> Picos {
+        self.count("delay-ns") * NANO
+    }
+
+    pub(crate) fn build(&self, machine: &Machine, seed: u64) -> Box<dyn Workload> {
+        let (size, percent, workers, costs) = (self.size, self.percent, machine.workers(), &machine.costs);
+        match self.row.kind {
+            Kind::Packets => Box::new(Packets::new(size, self.count("spawners"), self.delay(), costs)),
+            Kind::Bimodal => Box::new(Bimodal::new(self.bimodal(), seed, costs)),
+            Kind::Options => Box::new(Options::new(self.options(), seed, costs)),
+            Kind::Fib => Box::new(Fib::new(size, costs)),
+            Kind::Open => Box::new(Open::steady(size, percent, workers, seed)),
+            Kind::Stuck => Box::new(Open::steady(size, percent, workers, seed).beside_stuck()),
+            Kind::Burst => Box::new(Open::burst(size, seed)),
+            Kind::Micro(case) => Box::new(Micro::new(case, size, workers, seed)),
+        }
+    }
+}
