@@ -139,7 +139,9 @@ const DELAY_SPIN: Workload = Workload {
     source: "a chart",
     figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: None,
+    simulated: Some(
+        "plainweave sim --param delay-ns=500 --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110",
+    ),
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -304,7 +306,7 @@ const BIMODAL: Workload = Workload {
             rows.leads(lowest, ALTERNATE, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE])
         }),
     ],
-    simulated: None,
+    simulated: Some("plainweave sim --workload bimodal --policy ot-fifo --policy ot-lifo --workers 5,115"),
 };
 
 const MIX_FIFO: Line = line("FIFO", "base mixers=N", "ot-fifo");
@@ -355,7 +357,9 @@ const OPTIONS: Workload = Workload {
         claim("FIFO's p99 is below LIFO's.", |rows| rows.leads(P99, FIFO, &[LIFO])),
         claim("p99 falls as domains are added.", |rows| rows.improves(P99, &[FIFO, LIFO])),
     ],
-    simulated: None,
+    simulated: Some(
+        "plainweave sim --workload options --policy ot-fifo:full=grow --policy ot-lifo:full=grow --workers 5,115",
+    ),
 };
 
 const TIME: Measure = by("time_ms", Better::Less);
@@ -366,7 +370,7 @@ const FIB: Workload = Workload {
     source: "a chart",
     figures: &[row(FIFO, "time_ms", "ms", "10 domains", 349.0), row(LIFO, "time_ms", "ms", "10 domains", 70.0)],
     claims: &[claim("LIFO is faster than FIFO.", |rows| rows.leads(TIME, LIFO, &[FIFO]))],
-    simulated: None,
+    simulated: Some("plainweave sim --workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10"),
 };
 
 const LOCKED: Line = line("locked", "thesis", "injector");
