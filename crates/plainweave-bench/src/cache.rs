@@ -14,6 +14,7 @@ mod trace;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 
 use crate::names;
@@ -147,14 +148,15 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     let mut servers = Vec::new();
     for system in systems {
         let server = Server::start(*system, 64)?;
-        Client::fill(server.address)?;
-        servers.push((Client::connect(server.address, connections)?, server, Vec::new()));
+        Client::fill(server.address).with_context(|| system.name())?;
+        let client = Client::connect(server.address, connections).with_context(|| system.name())?;
+        servers.push((client, server, Vec::new()));
     }
     for round in 0..=flags.runs.get() {
         report::progress(&format!("cache: {}, round {round} of {}", case.name, flags.runs));
-        for (client, server, costs) in &mut servers {
+        for (system, (client, server, costs)) in systems.iter().zip(&mut servers) {
             let before = server.cpu()?;
-            let answered = client.drive(flags.iterations.get(), case.mix)?;
+            let answered = client.drive(flags.iterations.get(), case.mix).with_context(|| system.name())?;
             if round > 0 {
                 costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
             }

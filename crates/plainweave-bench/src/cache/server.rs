@@ -1,7 +1,7 @@
 //! The servers, each a process of its own on CPU 0.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use super::client::VALUE;
 use crate::cgroup::Group;
 use crate::sample::Row;
+use crate::serving::process::free_address;
 use crate::{limit, machine};
 
 /// A server to measure.
@@ -106,8 +107,7 @@ impl Server {
         group: Option<Group>,
         extra: &[&str],
     ) -> anyhow::Result<Self> {
-        // The port is free now; if another process takes it meanwhile, the server does not start, and reports it.
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
+        let address = free_address()?;
         let mut command = match program {
             Some(program) => memcached(program),
             None => system.command()?,
