@@ -32,6 +32,7 @@ const SAMPLED: usize = 20;
 
 /// Times that are shorter than published unless all is measured in full.
 struct Times {
+    /// Until as many sessions end as begin.
     warm_up: Duration,
     pause: Duration,
     /// An answer that takes longer is an error.
@@ -43,7 +44,7 @@ struct Times {
 impl Times {
     fn of(full: bool) -> Self {
         let [warm_up, pause, patience, off] =
-            if full { [5_000, 20_000, 10_000, 60_000] } else { [1_000, 200, 1_000, 1_000] }.map(Duration::from_millis);
+            if full { [60_000, 20_000, 10_000, 60_000] } else { [3_000, 200, 1_000, 300] }.map(Duration::from_millis);
         Self { warm_up, pause, patience, off }
     }
 }
@@ -79,7 +80,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(size: Size, site: Site, catalog: Catalog) -> anyhow::Result<Self> {
         let mut times = Times::of(size.full);
-        times.warm_up = times.warm_up.min(size.length);
+        times.warm_up = times.warm_up.min(size.length * 2);
         // Drawn from this list, all alike, requests are those of the table.
         let paths = site.dir().join("drawn.txt");
         let drawn: String = catalog.order.iter().map(|&n| format!("{}\n", catalog.items[n].path)).collect();
@@ -180,9 +181,11 @@ impl Bench {
         let csv = "step.csv";
         let mut command = self.open(server, rate, csv, &["--sessions", &logs, "--connections", &sessions])?;
         let (ended, mut close_wait) = (AtomicBool::new(false), 0);
+        // At its end the load closes all connections at once.
+        let end = Instant::now() + self.times.warm_up + self.size.length;
         let figures = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
+                while !ended.load(Ordering::Relaxed) && Instant::now() < end {
                     close_wait = close_wait.max(standing(server.address, &[CLOSE_WAIT]));
                     std::thread::sleep(LOOKS);
                 }
