@@ -4,9 +4,8 @@
 //! The published experiment (15,360 connections, open loop, several machines) on two CPUs: each server has a part of a
 //! CPU for each of its workers by quota, so that one client on CPU 1 can offer more than the server can answer. Rates
 //! are shares of the peak that memcached reaches in a closed loop with as many workers under the same quota, from 0.1
-//! to 1.4 of it. A point counts as long as the
-//! client itself sent its requests late by less than a tenth of the latency that it reports (p99); the others have no
-//! p99 and are counted.
+//! to 1.4 of it. A point counts as long as the client itself sent its requests late by less than a tenth of the latency
+//! that it reports (p99); the others have no p99 and are counted.
 
 mod sweep;
 
@@ -22,7 +21,7 @@ use crate::names;
 use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Failures, Report};
 use crate::sample::{Row, Spread};
-use crate::serving::{Driver, seconds};
+use crate::serving::{Driver, evenly, seconds};
 use crate::turns::Turns;
 use crate::web::descriptors;
 use sweep::{Bench, Binary, Point, System};
@@ -100,12 +99,6 @@ const COMPARED: f64 = 0.6;
 const MODES: [&str; 4] = ["never/shared", "before-start/shared", "before-start/own", "anytime/own"];
 
 impl Flags {
-    /// Returns the rates as shares of the peak.
-    fn shares(&self) -> Vec<f64> {
-        let step = (RATES.1 - RATES.0) / f64::from(self.steps - 1);
-        (0..self.steps).map(|n| RATES.0 + step * f64::from(n)).collect()
-    }
-
     fn systems(&self) -> anyhow::Result<Vec<System>> {
         names::check("mode", &self.modes, MODES.into_iter())?;
         let ours = self.modes.iter().flat_map(|mode| self.drivers.iter().map(|driver| System::ours(mode, *driver)));
@@ -126,7 +119,7 @@ struct Measured {
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let (systems, shares) = (flags.systems()?, flags.shares());
+    let (systems, shares) = (flags.systems()?, evenly(RATES, flags.steps));
     if flags.list {
         systems.iter().for_each(|system| report::say(&system.name));
         let shares: Vec<_> = shares.iter().map(|share| format!("{share:.2}")).collect();

@@ -23,7 +23,7 @@ use clap::{Args, ValueEnum};
 
 use crate::machine;
 use crate::report::{self, Failures, Report};
-use crate::serving::{Driver, nginx, seconds};
+use crate::serving::{Driver, evenly, nginx, seconds};
 use crate::turns::Turns;
 use crate::web::catalog::Catalog;
 use crate::web::control::Method;
@@ -110,12 +110,6 @@ impl Flags {
         self.seconds.unwrap_or(Duration::from_secs(if self.full { 300 } else { 4 }))
     }
 
-    /// Returns the rates as shares of the peak.
-    fn rates(&self) -> Vec<f64> {
-        let step = (RATES.1 - RATES.0) / f64::from(self.steps - 1);
-        (0..self.steps).map(|n| RATES.0 + step * f64::from(n)).collect()
-    }
-
     /// Returns nginx, which all are compared with, and those systems that a part has.
     fn systems(&self, part: Part) -> Vec<System> {
         let nginx = [Kind::Nginx].into_iter().chain((part == Part::Memory).then_some(Kind::NginxThreads));
@@ -131,7 +125,9 @@ impl Flags {
     /// Returns the points of a part, as cases.
     fn cases(&self, part: Part) -> Vec<(String, f64)> {
         match part {
-            Part::Rates => self.rates().into_iter().map(|share| (format!("rate {share:.2}"), share)).collect(),
+            Part::Rates => {
+                evenly(RATES, self.steps).into_iter().map(|share| (format!("rate {share:.2}"), share)).collect()
+            }
             Part::Memory => MEMORY.map(|share| (format!("memory {} %", share * 100.0), share)).to_vec(),
         }
     }

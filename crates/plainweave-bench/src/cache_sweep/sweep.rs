@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 
 use crate::cache::server as cache;
 use crate::cgroup::Group;
@@ -40,8 +39,8 @@ impl System {
 
     pub(super) fn ours(mode: &str, driver: Driver) -> Self {
         let kind = if driver == Driver::Uring { cache::System::Uring } else { cache::System::IdleConn };
-        let driver = driver.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
-        let (name, arguments) = (format!("plainweave {driver} {mode}"), vec!["--mode".to_owned(), mode.to_owned()]);
+        let (name, arguments) =
+            (format!("plainweave {} {mode}", driver.name()), vec!["--mode".to_owned(), mode.to_owned()]);
         Self { name, role: Role::Ours, kind, program: None, arguments }
     }
 }

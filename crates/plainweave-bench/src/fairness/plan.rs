@@ -1,7 +1,7 @@
 //! Which systems are measured.
 
 use anyhow::ensure;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use plainweave::policy::Choice;
 
 use crate::names;
@@ -104,10 +104,9 @@ impl System {
 
     /// Returns what is set, in words.
     pub(super) fn name(&self) -> String {
-        self.setting.as_ref().map_or(PEER.to_owned(), |Setting { policy, mode, driver }| {
-            let driver = driver.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
-            format!("{policy} {mode} {driver}")
-        })
+        self.setting
+            .as_ref()
+            .map_or(PEER.to_owned(), |Setting { policy, mode, driver }| format!("{policy} {mode} {}", driver.name()))
     }
 
     /// As [`Self::name`], with the peer's own name.

@@ -1,9 +1,13 @@
 //! The connections of a server as the kernel lists them.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// For the last connections to end.
+const DRAIN: Duration = Duration::from_secs(20);
 
 /// States of a connection, as `/proc/net/tcp` writes them.
-pub(crate) const ESTABLISHED: &str = "01";
+const ESTABLISHED: &str = "01";
 /// The client has closed, the server has not.
 pub(crate) const CLOSE_WAIT: &str = "08";
 
@@ -17,4 +21,12 @@ pub(crate) fn standing(address: SocketAddr, states: &[&str]) -> usize {
         local && words.nth(1).is_some_and(|state| states.contains(&state))
     };
     text.lines().filter(of).count()
+}
+
+/// Waits until none is left, or for a while: what is left of a load would be the next one's.
+pub(crate) fn drain(address: SocketAddr) {
+    let start = Instant::now();
+    while standing(address, &[ESTABLISHED, CLOSE_WAIT]) > 0 && start.elapsed() < DRAIN {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -24,6 +24,16 @@ pub(crate) enum Driver {
     Uring,
 }
 
+impl Driver {
+    /// Returns its name, as flags have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+        }
+    }
+}
+
 /// What is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -33,6 +33,11 @@ impl Figures {
         value.with_context(|| format!("no {metric} among {}", self.0))
     }
 
+    /// Returns how many of the requests got no right answer, as a share.
+    pub(crate) fn failed_share(&self) -> anyhow::Result<f64> {
+        Ok(self.get("errors")? / self.get("requests")?.max(1.0))
+    }
+
     /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others keep busy, are reported
     /// and left out of the figures.
     pub(crate) fn check(&self, who: &str) -> anyhow::Result<()> {

@@ -44,11 +44,6 @@ impl Method {
         }
     }
 
-    /// Returns why it cannot be measured here.
-    pub(crate) fn absence(self) -> Option<&'static str> {
-        (self == Self::Splicing && Splices::new().is_err()).then_some("io_uring is not available here")
-    }
-
     /// Returns a command that serves the files below `root`, and says where.
     pub(crate) fn command(self, root: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);

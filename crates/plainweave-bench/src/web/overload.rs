@@ -10,7 +10,7 @@
 //! are counted again. The next turn begins when the server has no connection left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -20,7 +20,7 @@ use super::server::{Kind, Server};
 use super::{descriptors, site};
 use crate::cgroup::Group;
 use crate::report;
-use crate::serving::connections::{CLOSE_WAIT, ESTABLISHED, standing};
+use crate::serving::connections::{CLOSE_WAIT, drain, standing};
 use crate::serving::rounds::SetOnDrop;
 
 const CASE: &str = "overload";
@@ -34,9 +34,6 @@ const PATIENCE: &str = "1s";
 const LOOKS: Duration = Duration::from_millis(500);
 /// Before the answers count, and after the load for what is left to be closed; less where a turn is shorter.
 const SETTLE: Duration = Duration::from_secs(1);
-
-/// For the last connections to end.
-const DRAIN: Duration = Duration::from_secs(20);
 
 /// What a turn came to.
 #[derive(Default)]
@@ -186,15 +183,11 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
         run_overload(&mut command, &csv)
     })?;
     turn.goodput = figures.get("rate")?;
-    turn.failed = figures.get("errors")? / figures.get("requests")?.max(1.0);
+    turn.failed = figures.failed_share()?;
     turn.p99 = figures.get("latency_p99").ok();
     turn.lateness = figures.get("lateness_p99").ok();
     std::thread::sleep(settle);
     turn.left = standing(server.address, &[CLOSE_WAIT]) as f64;
-    // What is left of it would be the next turn's load.
-    let start = Instant::now();
-    while standing(server.address, &[ESTABLISHED, CLOSE_WAIT]) > 0 && start.elapsed() < DRAIN {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    drain(server.address);
     Ok(turn)
 }

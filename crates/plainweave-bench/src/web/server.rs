@@ -58,10 +58,9 @@ impl Kind {
     pub(crate) fn absence(self) -> Option<&'static str> {
         match self {
             Kind::Nginx | Kind::NginxThreads => nginx::absence(),
-            Kind::Limit => None,
-            Kind::Control(method) => method.absence(),
+            Kind::Limit | Kind::Control(Method::Blocking | Method::Spinning) => None,
             _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
-            Kind::Uring | Kind::UringFibers => {
+            Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
                 let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
                 ring.is_err().then_some("io_uring is not available here")
             }

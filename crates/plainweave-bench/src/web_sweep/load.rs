@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::system::System;
 use crate::cgroup::Group;
-use crate::serving::connections::{CLOSE_WAIT, ESTABLISHED, standing};
+use crate::serving::connections::{CLOSE_WAIT, drain, standing};
 use crate::serving::rounds::SetOnDrop;
 use crate::turns::Values;
 use crate::web::catalog::Catalog;
@@ -25,8 +25,6 @@ const SESSIONS: &str = "2000";
 const PEAK: &str = "64";
 /// Between two looks at the server.
 const LOOKS: Duration = Duration::from_millis(200);
-/// For the last connections to end.
-const DRAIN: Duration = Duration::from_secs(20);
 /// Files whose content is compared before each sweep.
 const SAMPLED: usize = 20;
 
@@ -193,19 +191,11 @@ impl Bench {
             let _end = SetOnDrop(&ended);
             run_overload(&mut command, &self.site.dir().join(csv))
         })?;
-        self.settle(server);
+        std::thread::sleep(self.times.pause);
+        drain(server.address);
         let mut step = Step::read(rate, &figures)?;
         step.close_wait = close_wait as f64;
         Ok(step)
-    }
-
-    /// Waits until what is left of a load has gone, which would be the next one's.
-    fn settle(&self, server: &Server) {
-        std::thread::sleep(self.times.pause);
-        let start = Instant::now();
-        while standing(server.address, &[ESTABLISHED, CLOSE_WAIT]) > 0 && start.elapsed() < DRAIN {
-            std::thread::sleep(Duration::from_millis(50));
-        }
     }
 }
 
@@ -258,7 +248,7 @@ impl Step {
         Ok(Self {
             target,
             rate: figures.get("rate")?,
-            failed: figures.get("errors")? / figures.get("requests")?.max(1.0),
+            failed: figures.failed_share()?,
             p99,
             counts: if late <= LATE * p99 { 1.0 } else { 0.0 },
             ..Self::NONE

@@ -90,8 +90,7 @@ impl Hot {
     fn end(mut self, bench: &Bench) -> anyhow::Result<(f64, f64)> {
         self.0.wait()?;
         let figures = Figures::read(&bench.site.dir().join(HOT_CSV))?;
-        let failed = figures.get("errors")? / figures.get("requests")?.max(1.0);
-        Ok((figures.get("latency_p99").unwrap_or(f64::NAN), failed))
+        Ok((figures.get("latency_p99").unwrap_or(f64::NAN), figures.failed_share()?))
     }
 }
 

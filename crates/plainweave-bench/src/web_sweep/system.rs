@@ -1,7 +1,5 @@
 //! The servers that are measured, and in which part.
 
-use std::fmt::Write as _;
-
 use clap::ValueEnum;
 
 use crate::cgroup::Group;
@@ -36,11 +34,7 @@ impl System {
 
     pub(super) fn ours(driver: Driver, architecture: &str) -> Self {
         let kind = if driver == Driver::Uring { Kind::Uring } else { Kind::Epoll };
-        let mut name = "plainweave".to_owned();
-        if let Some(value) = driver.to_possible_value() {
-            let _ = write!(name, " {}", value.get_name());
-        }
-        let _ = write!(name, " {architecture}");
+        let name = format!("plainweave {} {architecture}", driver.name());
         let arguments = [&["--architecture", architecture], &ENOUGH[..]].concat();
         Self { name, kind, arguments: arguments.into_iter().map(str::to_owned).collect() }
     }
