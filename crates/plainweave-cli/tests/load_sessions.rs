@@ -57,6 +57,24 @@ fn a_session_keeps_its_connection_and_its_pauses() {
 }
 
 #[test]
+fn nobody_connects_before_a_session_is_due() {
+    let place = place("none-early");
+    std::fs::write(place.join("1.log"), "/a\n").unwrap();
+    for driver in drivers() {
+        let seen = Arc::new(Mutex::new(0));
+        let kept = seen.clone();
+        let address = server(move |stream, _| {
+            *kept.lock().unwrap() += 1;
+            requests(stream, |_, stream| stream.write_all(OK.as_bytes()).is_ok());
+        });
+        let url = format!("http://{address}/");
+        let args = ["http", &url, "--sessions", place.to_str().unwrap(), "-c", "50", "-n", "3", "--rate", "30"];
+        let result = Figures::of(0, &[&args[..], &["--workers", "1", "--io", driver, "--json"]].concat());
+        assert_eq!((result.figure("ok"), *seen.lock().unwrap()), (3.0, 3), "{}", result.0);
+    }
+}
+
+#[test]
 fn sessions_arrive_at_the_rate_of_their_requests() {
     let place = place("rate");
     std::fs::write(place.join("1.log"), "/a\n/b\n\n/c\n").unwrap();

@@ -1,7 +1,7 @@
 //! What carries the load: workers with connections, each a fiber that asks again and again.
 //!
 //! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens its connections,
-//!    some at a time so that no backlog overflows.
+//!    some at a time so that no backlog overflows; but not those that serve one start of the schedule alone.
 //! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing else is to be done);
 //!    then its clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
@@ -119,8 +119,9 @@ pub(super) trait Protocol: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether connections serve more than one exchange.
-    fn keep_alive(&self) -> bool {
+    /// Returns whether a connection serves one start of the schedule after the other. Else each opens its own when it
+    /// is due.
+    fn outlives_starts(&self) -> bool {
         true
     }
 
@@ -287,7 +288,7 @@ impl<P: Protocol> Start<'_, P> {
         }
         let count = plan.share(plan.connections as u64, self.worker) as usize;
         let connections =
-            if self.protocol.keep_alive() { lane.open(count) } else { (0..count).map(|_| (None, None)).collect() };
+            if self.protocol.outlives_starts() { lane.open(count) } else { (0..count).map(|_| (None, None)).collect() };
         // Nobody listens if another worker has failed.
         let _ = self.ready.send(());
         let _ = self.may_go.recv();
@@ -637,7 +638,7 @@ impl<P: Protocol> Lane<P> {
                 Ok(connection)
             }
             Err(failure) => {
-                if !self.protocol.keep_alive() {
+                if !self.protocol.outlives_starts() {
                     // It belongs to no server: the next request goes to another one.
                     driver.server = None;
                 } else if self.open_loop {

@@ -34,7 +34,7 @@ pub(super) struct Http {
     /// Which requests follow each other, for how long the client is off after each; empty without session logs.
     sessions: Vec<Vec<(usize, Duration)>>,
     zipf: Option<f64>,
-    keep_alive: bool,
+    pub(super) keep_alive: bool,
     status: Vec<u16>,
     body_length: Option<u64>,
     /// The names of servers that are asked by TLS, by their numbers.
@@ -198,8 +198,8 @@ impl Protocol for Http {
         if self.sessions.is_empty() { 1.0 } else { requests as f64 / self.sessions.len() as f64 }
     }
 
-    fn keep_alive(&self) -> bool {
-        self.keep_alive
+    fn outlives_starts(&self) -> bool {
+        self.keep_alive && self.sessions.is_empty()
     }
 
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker {

@@ -114,8 +114,8 @@ impl Protocol for Http2 {
         self.http.each()
     }
 
-    fn keep_alive(&self) -> bool {
-        self.http.keep_alive()
+    fn outlives_starts(&self) -> bool {
+        self.http.outlives_starts()
     }
 
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker {
@@ -147,7 +147,7 @@ impl Protocol for Http2 {
         let Asked { head, body } = &self.requests[connection.server][number];
         let (status, bytes) = connection.link.ask(head, body)?;
         done(Reply { bytes, status, outcome: self.http.judge(status, bytes).map(|()| true) });
-        if last || !self.keep_alive() {
+        if last || !self.http.keep_alive {
             connection.link.close();
             return Ok(Next::Close);
         }
