@@ -443,8 +443,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut heard = 0;
-        for round in 0..1000 {
-            let (deadline, patience) = (Instant::now() + Duration::from_secs(60), Duration::from_micros(2 * round));
+        for round in 0..20000u64 {
+            let (deadline, patience) =
+                (Instant::now() + Duration::from_secs(60), Duration::from_nanos(100 * (round % 1000)));
             let ask = Ask { stacks: Stacks::Nobodys, children: 0, deadline, patience };
             let mut described = 0;
             let inspected = pool.inspect(&ask, |_| {

@@ -43,7 +43,12 @@ pub(super) struct OnceCell<T> {
 }
 
 impl<T> OnceCell<T> {
-    pub(super) fn new() -> Self {
+    /// Compiles; loom's atomics cannot be made at compile time.
+    pub(super) const fn new() -> Self {
+        panic!("a model makes its cell with `modelled`")
+    }
+
+    pub(super) fn modelled() -> Self {
         Self { value: std::sync::OnceLock::new(), is_set: AtomicBool::new(false) }
     }
 
@@ -55,6 +60,24 @@ impl<T> OnceCell<T> {
 
     pub(super) fn get(&self) -> Option<&T> {
         self.is_set.load(Acquire).then(|| self.value.get())?
+    }
+
+    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut()
+    }
+
+    pub(super) fn take(&mut self) -> Option<T> {
+        self.value.take()
+    }
+
+    pub(super) fn into_inner(self) -> Option<T> {
+        self.value.into_inner()
+    }
+}
+
+impl<T> From<T> for OnceCell<T> {
+    fn from(value: T) -> Self {
+        Self { value: value.into(), is_set: AtomicBool::new(true) }
     }
 }
 
@@ -324,6 +347,41 @@ fn loom_once_lock_one_that_gives_up_forgets_nobody() {
         assert!(other.join().unwrap());
         assert_eq!(cell.get(), Some(&1));
     });
+}
+
+/// Two callers initialise a cell; the first `fails` runs fail. Returns what they got.
+fn initialised_by_two(fails: u32) -> (Option<u32>, Option<u32>) {
+    type Shared = (OnceLock<u32>, UnsafeCell<u32>);
+    let shared: Arc<Shared> = Arc::new((OnceLock::modelled(), UnsafeCell::new(0)));
+    let init = move |shared: &Shared| {
+        let run = || {
+            // SAFETY: nobody else runs; loom checks it.
+            let runs = shared.1.with_mut(|runs| unsafe {
+                *runs += 1;
+                *runs
+            });
+            if runs > fails { Ok(runs) } else { Err(std::io::Error::other("no")) }
+        };
+        shared.0.get_or_try_init(run).map(|n| *n).ok()
+    };
+    let theirs = shared.clone();
+    let other = thread::spawn(move || init(&theirs));
+    (init(&shared), other.join().unwrap())
+}
+
+/// Initialisers run one at a time, each after what the one before it has done.
+#[test]
+fn loom_once_lock_one_runs_at_a_time() {
+    loom::model(|| {
+        let got = initialised_by_two(1);
+        assert!(matches!(got, (None, Some(2)) | (Some(2), None)), "{got:?}");
+    });
+}
+
+/// Once there is a value, no initialiser runs.
+#[test]
+fn loom_once_lock_one_run_succeeds() {
+    loom::model(|| assert_eq!(initialised_by_two(0), (Some(1), Some(1))));
 }
 
 /// One notification for two waiters, one of which gives up: it wakes the other, or the first was glad of it.

@@ -10,7 +10,11 @@
 
 use std::fmt;
 use std::io;
+#[cfg(not(all(test, loom)))]
+use std::sync::OnceLock as Cell;
 
+#[cfg(all(test, loom))]
+use super::models::OnceCell as Cell;
 use super::wait_queue::{Facts, Primitive, WaitQueue, caller, holder_of};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
@@ -35,7 +39,7 @@ const WATCHING: usize = 1;
 /// });
 /// ```
 pub struct OnceLock<T> {
-    value: std::sync::OnceLock<T>,
+    value: Cell<T>,
     /// Who initialises now.
     turn: WaitQueue<Option<usize>, 2>,
 }
@@ -67,12 +71,12 @@ impl<T> OnceLock<T> {
     /// Creates an empty cell.
     #[must_use]
     pub const fn new() -> Self {
-        Self { value: std::sync::OnceLock::new(), turn: WaitQueue::new(None) }
+        Self { value: Cell::new(), turn: WaitQueue::new(None) }
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled() -> Self {
-        Self { value: std::sync::OnceLock::new(), turn: WaitQueue::modelled(None) }
+        Self { value: Cell::modelled(), turn: WaitQueue::modelled(None) }
     }
 
     /// Returns the value, if it is set. Never waits.

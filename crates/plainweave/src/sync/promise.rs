@@ -85,16 +85,16 @@ enum Why {
 /// });
 /// ```
 pub fn promise<T>() -> (Resolver<T>, Promise<T>) {
-    of(WaitQueue::new(State::pending()))
+    of(WaitQueue::new(State::pending()), OnceLock::new())
 }
 
 #[cfg(all(test, loom))]
 pub(super) fn modelled<T>() -> (Resolver<T>, Promise<T>) {
-    of(WaitQueue::modelled(State::pending()))
+    of(WaitQueue::modelled(State::pending()), OnceLock::modelled())
 }
 
-fn of<T>(queue: WaitQueue<State>) -> (Resolver<T>, Promise<T>) {
-    let shared = Arc::new(Shared { queue, value: OnceLock::new() });
+fn of<T>(queue: WaitQueue<State>, value: OnceLock<T>) -> (Resolver<T>, Promise<T>) {
+    let shared = Arc::new(Shared { queue, value });
     (Resolver(shared.clone()), Promise(shared))
 }
 
