@@ -23,10 +23,11 @@ use clap::{Args, value_parser};
 use plainweave::policy::{Choice, PRESETS};
 
 use crate::child;
+use crate::interrupt;
 use crate::machine;
 use crate::mode::Mode;
 use crate::plot::scatter::{self, Panel, Point};
-use crate::report::Report;
+use crate::report::{Failures, Report};
 use crate::sample::Row;
 use crate::turns::Turns;
 use workload::{Case, Size};
@@ -138,21 +139,22 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (one_in, packets) = (flags.size.one_in, flags.size.packets);
     ensure!(one_in <= packets, "--one-in: from 1 to {packets}, the number of packets, not {one_in}");
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
-    let mut turns = begin(flags, &out)?;
+    let (mut turns, mut failures) = (begin(flags, &out)?, Failures::begin()?);
     let mut absent = Vec::new();
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let pair = System::pair(flags);
     for &case in &flags.cases {
-        let singles = rank(case, flags, &mut turns, &mut absent)?;
+        let ranked = failures.catch(case.name(), || rank(case, flags, &mut turns, &mut absent));
+        let Some(singles) = ranked else { continue };
         let names: Vec<_> = singles.iter().map(|single| single.name.clone()).collect();
         let systems: Vec<_> = std::iter::once(pair.clone()).chain(singles).collect();
-        rows.extend(rounds(case, &systems, flags, &mut turns)?);
+        rows.extend(rounds(case, &systems, flags, &mut turns, &mut failures));
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
     }
     scatter::write(&panels(&rows, &flags.cases, &pair.name), &out.join("compose.svg"))?;
     let mut parameters = parameters(flags);
     parameters.extend(notes.into_iter().map(|note| ("verdict", note)));
-    Report { experiment: "compose", parameters, rows, absent }.publish(Some(&out))
+    failures.publish(Report { experiment: "compose", parameters, rows, absent }, Some(&out), None)
 }
 
 /// A panel a case: throughput across, p99 upwards.
@@ -229,6 +231,7 @@ fn rank(
 ) -> anyhow::Result<Vec<System>> {
     let mut measured = Vec::new();
     for policy in &policies(flags) {
+        ensure!(interrupt::came().is_none(), "interrupted");
         let system = System::single(policy, threads(flags));
         let why = Choice::parse(policy).map_err(anyhow::Error::msg)?.experiment();
         let figures = match why {
@@ -256,13 +259,18 @@ fn alternate(mut measured: Vec<(System, f64, f64)>, count: usize) -> Vec<System>
     best
 }
 
-/// Lets the systems take turns.
-fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns) -> anyhow::Result<Vec<Row>> {
-    let mut turns: Vec<Vec<Vec<f64>>> = vec![Vec::new(); systems.len()];
+/// Lets the systems take turns. One that fails takes no more of them, and what was measured of it does not count.
+fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns, failures: &mut Failures) -> Vec<Row> {
+    let mut turns: Vec<Option<Vec<Vec<f64>>>> = vec![Some(Vec::new()); systems.len()];
     for round in 1..=flags.runs.get() {
         for (system, turns) in systems.iter().zip(&mut turns) {
-            let figures = figures(kept, &format!("round {round}"), case, system, flags);
-            turns.push(figures.map_err(|error| error.context(format!("{} {}", case.name(), system.name)))?);
+            let Some(measured) = turns else { continue };
+            let what = format!("{} {}", case.name(), system.name);
+            match failures.catch(&what, || figures(kept, &format!("round {round}"), case, system, flags)) {
+                Some(figures) => measured.push(figures),
+                None if interrupt::came().is_some() => {}
+                None => *turns = None,
+            }
         }
     }
     let row = |system: &System, metric, unit, values| Row {
@@ -277,10 +285,13 @@ fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns) -> an
     let mut rows = Vec::new();
     for (place, (metric, unit)) in METRICS.into_iter().enumerate() {
         for (system, turns) in systems.iter().zip(&turns) {
-            rows.push(row(system, metric, unit, turns.iter().map(|figures| figures[place]).collect()));
+            let values: Vec<_> = turns.iter().flatten().map(|figures| figures[place]).collect();
+            if !values.is_empty() {
+                rows.push(row(system, metric, unit, values));
+            }
         }
     }
-    Ok(rows)
+    rows
 }
 
 #[cfg(test)]

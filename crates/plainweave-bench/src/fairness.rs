@@ -15,18 +15,19 @@ mod plan;
 mod transfer;
 mod waits;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 
+use crate::interrupt;
 use crate::machine;
 use crate::names;
 use crate::plot::scatter::{self, Panel, Point};
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
 use crate::turns::{self, Values, value};
@@ -118,16 +119,27 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let cases = ["cache", "web"].into_iter().filter(|case| wanted(case)).count();
     let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get())?;
     let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
+    let (mut failures, mut failed) = (Failures::begin()?, HashSet::new());
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
                 let name = format!("{case}, {}, workers: {}", system.described(kind), system.workers);
                 match bench.absence(kind, system) {
+                    // What was measured of one that fails does not count, and it takes no more turns.
+                    None if failed.contains(&(case, system)) => {}
                     None => {
                         let measure = || bench.turn(case, kind, system).map(|turn| turn.values());
-                        let values = kept.take(&format!("round {round}, {name}"), measure).with_context(|| name)?;
-                        bench.keep_rate(case, &values);
-                        turns.entry((case, system.clone())).or_default().push(values);
+                        match failures.catch(&name, || kept.take(&format!("round {round}, {name}"), measure)) {
+                            Some(values) => {
+                                bench.keep_rate(case, &values);
+                                turns.entry((case, system.clone())).or_default().push(values);
+                            }
+                            None if interrupt::came().is_some() => {}
+                            None => {
+                                turns.remove(&(case, system.clone()));
+                                failed.insert((case, system));
+                            }
+                        }
                     }
                     Some(why) if round == 1 => absent.push((name, why.to_owned())),
                     Some(_) => {}
@@ -137,14 +149,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let mut rows = rows(&turns, &systems);
     if wanted("transfer") {
-        match transfer::rows(&flags.choices, flags.runs.get(), flags.seconds, bench.site.dir()) {
-            Ok(found) => rows.extend(found),
-            Err(error) => absent.push(("transfer".to_owned(), format!("{error:#}"))),
-        }
+        let measure = || transfer::rows(&flags.choices, flags.runs.get(), flags.seconds, bench.site.dir());
+        rows.extend(failures.catch("transfer", measure).into_iter().flatten());
     }
     ensure!(!rows.is_empty(), "nothing could be measured");
     scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
-    Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }.publish(Some(&out))
+    failures.publish(Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }, Some(&out), None)
 }
 
 /// Begins with the turns, or goes on with those that there are.
