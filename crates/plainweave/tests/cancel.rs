@@ -523,11 +523,16 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
     let (counts, finished) = (Arc::new(Counts::default()), Arc::new(AtomicUsize::new(0)));
     let mut random = Random::new(71);
     let mut cancelled = 0;
-    for _ in 0..200 {
+    for round in 0..200 {
         let (theirs, done, spin) = (counts.clone(), finished.clone(), random.below(100));
+        // The first job does not end before its caller, however fast the machine is.
+        let (release, held) = mpsc::channel::<()>();
         let caller = runtime.spawn(move || {
             plainweave::blocking(move || {
                 let value = Counted::new(&theirs);
+                if round == 0 {
+                    let _ = held.recv_timeout(HANG);
+                }
                 Random::new(spin).spin(100);
                 done.fetch_add(1, Ordering::SeqCst);
                 value
@@ -543,6 +548,7 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
                 cancelled += 1;
             }
         }
+        drop(release);
     }
     assert!(cancelled > 0);
     eventually("each that has begun ends, each value is dropped", || {
