@@ -259,18 +259,13 @@ fn alternate(mut measured: Vec<(System, f64, f64)>, count: usize) -> Vec<System>
     best
 }
 
-/// Lets the systems take turns. One that fails takes no more of them, and what was measured of it does not count.
+/// Lets the systems take turns, except those that have failed.
 fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns, failures: &mut Failures) -> Vec<Row> {
     let mut turns: Vec<Option<Vec<Vec<f64>>>> = vec![Some(Vec::new()); systems.len()];
     for round in 1..=flags.runs.get() {
         for (system, turns) in systems.iter().zip(&mut turns) {
-            let Some(measured) = turns else { continue };
             let what = format!("{} {}", case.name(), system.name);
-            match failures.catch(&what, || figures(kept, &format!("round {round}"), case, system, flags)) {
-                Some(figures) => measured.push(figures),
-                None if interrupt::came().is_some() => {}
-                None => *turns = None,
-            }
+            failures.again(turns, &what, || figures(kept, &format!("round {round}"), case, system, flags));
         }
     }
     let row = |system: &System, metric, unit, values| Row {

@@ -15,7 +15,7 @@ mod plan;
 mod transfer;
 mod waits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 
-use crate::interrupt;
 use crate::machine;
 use crate::names;
 use crate::plot::scatter::{self, Panel, Point};
@@ -118,28 +117,21 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     let cases = ["cache", "web"].into_iter().filter(|case| wanted(case)).count();
     let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get())?;
-    let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
-    let (mut failures, mut failed) = (Failures::begin()?, HashSet::new());
+    let (mut turns, mut absent): (HashMap<_, _>, Vec<(String, String)>) = Default::default();
+    let mut failures = Failures::begin()?;
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
                 let name = format!("{case}, {}, workers: {}", system.described(kind), system.workers);
                 match bench.absence(kind, system) {
-                    // What was measured of one that fails does not count, and it takes no more turns.
-                    None if failed.contains(&(case, system)) => {}
                     None => {
-                        let measure = || bench.turn(case, kind, system).map(|turn| turn.values());
-                        match failures.catch(&name, || kept.take(&format!("round {round}, {name}"), measure)) {
-                            Some(values) => {
-                                bench.keep_rate(case, &values);
-                                turns.entry((case, system.clone())).or_default().push(values);
-                            }
-                            None if interrupt::came().is_some() => {}
-                            None => {
-                                turns.remove(&(case, system.clone()));
-                                failed.insert((case, system));
-                            }
-                        }
+                        let measured = turns.entry((case, system.clone())).or_insert_with(|| Some(Vec::new()));
+                        failures.again(measured, &name, || {
+                            let measure = || bench.turn(case, kind, system).map(|turn| turn.values());
+                            let values = kept.take(&format!("round {round}, {name}"), measure)?;
+                            bench.keep_rate(case, &values);
+                            Ok(values)
+                        });
                     }
                     Some(why) if round == 1 => absent.push((name, why.to_owned())),
                     Some(_) => {}
@@ -147,6 +139,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+    let turns: Turns = turns.into_iter().filter_map(|(of, measured)| Some((of, measured?))).collect();
     let mut rows = rows(&turns, &systems);
     if wanted("transfer") {
         let measure = || transfer::rows(&flags.choices, flags.runs.get(), flags.seconds, bench.site.dir());

@@ -89,6 +89,22 @@ impl Failures {
         None
     }
 
+    /// Measures once more, as long as that does not fail: then what was measured before does not count (`None`), and
+    /// nothing more is. A signal leaves it as it is.
+    pub(crate) fn again<T>(
+        &mut self,
+        measured: &mut Option<Vec<T>>,
+        what: &str,
+        measure: impl FnOnce() -> anyhow::Result<T>,
+    ) {
+        let Some(values) = measured else { return };
+        match self.catch(what, measure) {
+            Some(value) => values.push(value),
+            None if self.interrupted => {}
+            None => *measured = None,
+        }
+    }
+
     /// Publishes what was measured, with a picture in place of dots if there is one.
     ///
     /// # Errors
@@ -236,4 +252,20 @@ fn dots(case: &str, metric: &str, rows: &[&Row]) -> String {
     };
     let unit = rows.first().map_or("", |row| row.unit).to_owned();
     Panel { title: format!("{case}: {metric}"), better: "", unit, rows: rows.iter().map(row).collect() }.svg()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failures;
+
+    #[test]
+    fn what_has_failed_does_not_count_and_is_not_measured_again() {
+        let (mut failures, mut measured) = (Failures::default(), Some(Vec::new()));
+        failures.again(&mut measured, "it", || Ok(1));
+        failures.again(&mut measured, "it", || Ok(2));
+        assert_eq!(measured, Some(vec![1, 2]));
+        failures.again(&mut measured, "it", || anyhow::bail!("no"));
+        failures.again(&mut measured, "it", || unreachable!("it has failed"));
+        assert_eq!((measured, failures.failed.len()), (None, 1));
+    }
 }

@@ -342,12 +342,13 @@ fn round(number: u64, fibers: usize) -> String {
     let fair: Vec<_> =
         PRESETS.iter().filter(|preset| preset.bounded).map(|preset| preset.name).filter(is_usual).collect();
     let policy = fair[random.below(fair.len() as u64) as usize];
-    let movement = [Movement::Anytime, Movement::BeforeStart][if SANITIZED { 1 } else { random.below(2) as usize }];
+    let movements = if SANITIZED { [Movement::BeforeStart; 2] } else { [Movement::Anytime, Movement::BeforeStart] };
+    let movement = movements[random.below(2) as usize];
     let workers = 1 + random.below(8) as usize;
     let builder = Runtime::builder().io(io).policy(policy).movement(movement).workers(workers).seed(number);
     let builder = builder.max_workers(workers + 4).stall_after(Some(ms(2))).report_stalls(false).stack_size(64 << 10);
     let builder = match SANITIZED {
-        // SAFETY: no job holds a guard of scoped storage. Its frames are larger.
+        // Its frames are larger. SAFETY: no job holds a guard of scoped storage.
         true => unsafe { builder.shared_storage() }.stack_size(256 << 10),
         false => builder,
     };
