@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use common::*;
 use plainweave::sync::{Mutex, RwLock, RwLockWriteGuard};
 use plainweave::time::with_timeout;
-use plainweave::{is_cancelled, spawn, yield_now};
+use plainweave::{JoinHandle, is_cancelled, spawn, yield_now};
 
 on_every_driver!(
     writers_exclude_and_readers_share,
     readers_are_inside_together,
     a_waiting_writer_keeps_later_readers_out,
     a_writer_lets_in_all_waiting_readers_and_then_the_next_writer,
+    a_writer_is_passed_once_by_one_that_runs,
+    a_writer_that_was_passed_and_gives_up_lets_in_readers,
     busy_readers_do_not_starve_a_writer,
     busy_writers_do_not_starve_a_reader,
     a_reader_that_reads_again_behind_a_writer_times_out,
@@ -144,6 +146,49 @@ fn a_writer_lets_in_all_waiting_readers_and_then_the_next_writer(setup: Setup) {
         let mut order = order.into_inner();
         order[..2].sort_unstable();
         assert_eq!(order, ["reader 1", "reader 2", "writer"]);
+    });
+}
+
+/// A waiting writer, woken to try again, that finds the lock taken by this fiber, which did not suspend meanwhile.
+fn passed_writer(lock: &Arc<RwLock<u32>>) -> (RwLockWriteGuard<'_, u32>, JoinHandle<std::io::Result<u32>>) {
+    let reader = lock.read().unwrap();
+    let theirs = lock.clone();
+    let writer = spawn(move || theirs.write().map(|mut guard| std::mem::replace(&mut *guard, 3)));
+    pause();
+    drop(reader);
+    let guard = lock.try_write().expect("free until the writer has come");
+    pause();
+    (guard, writer)
+}
+
+fn a_writer_is_passed_once_by_one_that_runs(setup: Setup) {
+    setup.workers(1).run(|| {
+        let lock = Arc::new(RwLock::new(1));
+        let (mut guard, writer) = passed_writer(&lock);
+        *guard = 2;
+        drop(guard);
+        // It has lost before, so the lock is its own now.
+        assert!(lock.try_write().is_none() && lock.try_read().is_none());
+        assert_eq!(*lock.read().unwrap(), 3);
+        assert_eq!(writer.join().unwrap().unwrap(), 2);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+fn a_writer_that_was_passed_and_gives_up_lets_in_readers(setup: Setup) {
+    setup.workers(1).run(|| {
+        let lock = Arc::new(RwLock::new(1));
+        let (guard, writer) = passed_writer(&lock);
+        let shared = RwLockWriteGuard::downgrade(guard);
+        assert!(lock.try_read().is_none(), "behind the writer");
+        let theirs = lock.clone();
+        let reader = spawn(move || *theirs.read().unwrap());
+        pause();
+        writer.cancel();
+        assert!(is_cancelled(&writer.join().unwrap().unwrap_err()));
+        assert_eq!(reader.join().unwrap(), 1, "beside the guard that is still held");
+        drop(shared);
+        assert!(lock.try_write().is_some());
     });
 }
 

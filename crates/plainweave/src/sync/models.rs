@@ -180,6 +180,22 @@ fn loom_rw_lock_writers_are_alone() {
     });
 }
 
+/// A writer that comes back at once may pass one that waits, then has to wait for it.
+#[test]
+fn loom_rw_lock_a_writer_is_passed_once() {
+    loom::model(|| {
+        let lock = rw_lock();
+        let guard = lock.write().unwrap();
+        let theirs = lock.clone();
+        let other = thread::spawn(move || write(&theirs));
+        drop(guard);
+        assert!(write(&lock) && write(&lock));
+        assert!(other.join().unwrap());
+        assert_eq!(read(&lock), Some(3));
+        assert!(lock.try_write().is_some());
+    });
+}
+
 #[test]
 fn loom_rw_lock_readers_are_let_in_together() {
     loom::model(|| {

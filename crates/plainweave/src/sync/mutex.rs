@@ -17,10 +17,7 @@ use std::sync::Arc;
 use super::wait_queue::{Entry, Facts, Locked, Primitive, WaitQueue, Waited, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
-use crate::sched::wait::{self, Interrupts};
-
-/// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical section.
-const SPINS: u32 = 4;
+use crate::sched::wait::Interrupts;
 
 struct LockState {
     locked: bool,
@@ -167,10 +164,10 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn lock_slowly(&self, interrupts: Interrupts) -> Result<MutexGuard<'_, T>, Interrupt> {
-        if let Some(guard) = self.spin() {
-            return Ok(guard);
-        }
         let (me, mut place) = (holder(), QueueEnd::Back);
+        if self.word.spin(0, |locked| take(locked, me).then_some(())).is_some() {
+            return Ok(MutexGuard(self));
+        }
         loop {
             let entry = Entry { list: 0, place, tag: me };
             let section = |locked: &mut Locked<LockState, 1>| {
@@ -186,17 +183,6 @@ impl<T: ?Sized> Mutex<T> {
                 Ok(_) => return Ok(MutexGuard(self)),
             }
         }
-    }
-
-    /// Spins, because a holder that runs on another core may release the lock soon. With one worker there is none.
-    fn spin(&self) -> Option<MutexGuard<'_, T>> {
-        if wait::suspendable().is_some_and(|header| header.worker().pool().regular() == 1) {
-            return None;
-        }
-        (0..SPINS).find_map(|round| {
-            (0..2 << round).for_each(|_| std::hint::spin_loop());
-            self.try_lock()
-        })
     }
 
     #[inline]

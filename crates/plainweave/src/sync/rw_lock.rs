@@ -1,17 +1,23 @@
 //! A lock that many readers or one writer hold, across suspensions if need be.
 //!
 //! **Fairness: phases.** Phases of readers and single writers alternate while both wait. 1. A reader enters while no
-//! writer holds the lock or waits for it. 2. The last reader to leave hands the lock to the first writer. 3. A writer
-//! that leaves hands it to *all* readers that wait then, or else to the first writer. So no writer that comes after a
-//! reader is served before it (unless one gives up, see below), and a writer waits for the writers before it and at
-//! most one phase of readers before each of them and itself. A waiter is given the lock, and never has to try again:
-//! see `docs/locks.md` for what that costs.
+//! writer holds the lock or waits for it. 2. A writer that leaves hands the lock to *all* readers that wait then.
+//! 3. If none do, and when the last reader leaves, it is the first writer's turn.
+//!
+//! **Fair or fast?** As in a [`Mutex`](super::Mutex): a lock that is reserved for a writer is idle until that writer is
+//! scheduled, and everybody who comes meanwhile must wait, be scheduled in turn, and keep the next ones waiting. So the
+//! lock stays free when it is a writer's turn; the writer is woken to try again (`retrying`), and those that run, of
+//! either kind, may take the lock first. But only once: a writer that lost goes back to the front of its list, keeps
+//! readers out, and is handed the lock after at most one more phase. Readers that wait are let in after whichever
+//! writer was first. So for each writer before a waiter, and for the waiter itself if it writes, it may be passed once
+//! by those that run, and by one phase of waiting readers: nobody starves.
 //!
 //! *A writer that gives up.* Readers may wait only because a writer does. If the last such writer is interrupted while
 //! readers hold the lock, it lets the waiting readers in, in the section in which it leaves its list. If another writer
 //! waits, that one is next, also before readers that came earlier; they are let in after it.
 //!
-//! So readers wait only while a writer holds the lock or waits, and writers only while anyone holds it.
+//! So while anyone waits, the lock is held, or a writer is on its way to try again. That writer cannot give up before
+//! it has tried.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -19,7 +25,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, holder};
+use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, Waited, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -33,6 +39,8 @@ struct LockState {
     readers: usize,
     /// One holds it to write.
     written: bool,
+    /// A writer was woken to try again and has not yet done so.
+    retrying: bool,
     /// Who took it to write last, for dumps. (Readers are only counted.)
     writer: u32,
 }
@@ -52,7 +60,8 @@ type Locked = wait_queue::Locked<LockState, 2>;
 /// holder panics, the lock is released and the data is as the holder left it.
 ///
 /// It is fair: a reader waits for a writer that waits already, and a writer that leaves lets in all readers that wait.
-/// Neither kind can keep the other out. Hence **a reader that reads again deadlocks if a writer has come in between**:
+/// Neither kind can keep the other out. When it is a waiting writer's turn, callers that run already may take the lock
+/// before it, but only once. Hence **a reader that reads again deadlocks if a writer has come in between**:
 /// the writer waits for the first guard, the second call waits for the writer. Pass the guard on instead. A holder that
 /// writes while it holds any guard of the same lock deadlocks too. A deadline or a cancellation ends either.
 ///
@@ -93,7 +102,7 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 pub struct OwnedRwLockWriteGuard<T: ?Sized>(Arc<RwLock<T>>);
 
 impl LockState {
-    const FREE: Self = Self { readers: 0, written: false, writer: 0 };
+    const FREE: Self = Self { readers: 0, written: false, retrying: false, writer: 0 };
 }
 
 impl<T> RwLock<T> {
@@ -163,7 +172,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard(self)
     }
 
-    /// Locks to read if no writer holds the lock or waits for it.
+    /// Locks to read if no writer holds the lock or waits for it (but for one that has been woken to try again).
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         self.word.with(enter_to_read)?;
@@ -218,7 +227,9 @@ impl<T: ?Sized> RwLock<T> {
 
     #[inline]
     fn lock_to_read(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
-        self.word.wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
+        if self.word.decide(READERS, enter_to_read).is_none() && self.word.spin(READERS, enter_to_read).is_none() {
+            self.word.wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
+        }
         Ok(())
     }
 
@@ -232,20 +243,42 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     fn lock_to_write(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
         let me = holder();
-        let entry = Entry { list: WRITERS, place: QueueEnd::Back, tag: me };
-        let section = |locked: &mut Locked| enter_to_write(locked, me);
-        let waited = self.word.wait_as(entry, interrupts, section, || (), after_a_writer_gave_up);
-        waited.map(drop).map_err(|(interrupt, readers)| {
-            readers.into_iter().for_each(Grants::give);
-            interrupt
-        })
+        match self.word.decide(WRITERS, |locked| enter_to_write(locked, me)) {
+            Some(()) => Ok(()),
+            None => self.lock_to_write_slowly(me, interrupts),
+        }
+    }
+
+    fn lock_to_write_slowly(&self, me: u32, interrupts: Interrupts) -> Result<(), Interrupt> {
+        if self.word.spin(WRITERS, |locked| enter_to_write(locked, me)).is_some() {
+            return Ok(());
+        }
+        let mut place = QueueEnd::Back;
+        loop {
+            let section = |locked: &mut Locked| {
+                if place == QueueEnd::Front {
+                    locked.state.retrying = false;
+                }
+                enter_to_write(locked, me)
+            };
+            let entry = Entry { list: WRITERS, place, tag: me };
+            match self.word.wait_as(entry, interrupts, section, || (), after_a_writer_gave_up) {
+                Err((interrupt, readers)) => {
+                    readers.into_iter().for_each(Grants::give);
+                    return Err(interrupt);
+                }
+                // A writer in front is given the lock itself.
+                Ok(Waited::Granted(_)) if place == QueueEnd::Back => place = QueueEnd::Front,
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     #[inline]
     fn unlock_read(&self) {
         let writer = self.word.with(|locked| {
             locked.state.readers -= 1;
-            hand_to_writer(locked)
+            turn_of_writer(locked)
         });
         if let Some(writer) = writer {
             writer.give();
@@ -256,7 +289,7 @@ impl<T: ?Sized> RwLock<T> {
         let (readers, writer) = self.word.with(|locked| {
             locked.state.written = false;
             let readers = admit_readers(locked);
-            (readers, hand_to_writer(locked))
+            (readers, turn_of_writer(locked))
         });
         readers.give();
         if let Some(writer) = writer {
@@ -276,7 +309,8 @@ impl<T: ?Sized> RwLock<T> {
 
 #[inline]
 fn enter_to_read(locked: &mut Locked) -> Option<()> {
-    if locked.state.written || locked.first(WRITERS).is_some() {
+    let writer_next = locked.first(WRITERS).is_some() && !locked.state.retrying;
+    if locked.state.written || writer_next {
         return None;
     }
     locked.state.readers += 1;
@@ -292,17 +326,22 @@ fn enter_to_write(locked: &mut Locked, me: u32) -> Option<()> {
     free.then_some(())
 }
 
-/// Gives the lock to the first writer that waits, unless readers hold it.
+/// Unless readers hold the lock, wakes the first writer that waits, to try again; gives it the lock if it has tried
+/// before.
 #[inline]
-fn hand_to_writer(locked: &mut Locked) -> Option<Grant> {
+fn turn_of_writer(locked: &mut Locked) -> Option<Grant> {
     if locked.state.readers > 0 {
-        locked.state.written = false;
         return None;
     }
-    locked.state.writer = locked.first_tag(WRITERS).unwrap_or(0);
-    let writer = locked.take_first(WRITERS);
-    locked.state.written = writer.is_some();
-    writer
+    match locked.first(WRITERS)? {
+        QueueEnd::Front => {
+            locked.state.written = true;
+            locked.state.writer = locked.first_tag(WRITERS).unwrap_or(0);
+        }
+        QueueEnd::Back if locked.state.retrying => return None,
+        QueueEnd::Back => locked.state.retrying = true,
+    }
+    locked.take_first(WRITERS)
 }
 
 /// Gives the lock to all readers that wait.

@@ -142,6 +142,9 @@ struct WaitList {
     user: u64,
 }
 
+/// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical section.
+const SPINS: u32 = 4;
+
 /// Nobody has.
 const NOBODY: u64 = 0;
 /// A plain thread has.
@@ -218,6 +221,36 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
     #[inline(always)]
     pub(super) fn with<R>(&self, section: impl FnOnce(&mut Locked<S, LISTS>) -> R) -> R {
         self.0.with(section)
+    }
+
+    /// Returns what `section` gives. If it decides what `list` waits for, the caller is that list's last user.
+    #[inline(always)]
+    pub(super) fn decide<R>(&self, list: usize, section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>) -> Option<R> {
+        let me = fiber::current().map_or(THREAD, Header::id);
+        self.with(|locked| {
+            let decided = section(locked);
+            if decided.is_some() {
+                locked.lists[list].user = me;
+            }
+            decided
+        })
+    }
+
+    /// Does the same a few times, some turns of a loop apart: a holder that runs on another core may release soon. With
+    /// one worker there is none. (Nor in a model, where a late attempt differs from a first one in nothing.)
+    pub(super) fn spin<R>(
+        &self,
+        list: usize,
+        mut section: impl FnMut(&mut Locked<S, LISTS>) -> Option<R>,
+    ) -> Option<R> {
+        let sole = wait::suspendable().is_some_and(|header| header.worker().pool().regular() == 1);
+        if sole || cfg!(all(test, loom)) {
+            return None;
+        }
+        (0..SPINS).find_map(|round| {
+            (0..2 << round).for_each(|_| std::hint::spin_loop());
+            self.decide(list, &mut section)
+        })
     }
 
     /// Returns what `section` gives, or `None` after a wait in `list` that a grant ended.
