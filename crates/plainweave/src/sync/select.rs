@@ -15,7 +15,7 @@
 //! 2. Open a claim (`atomics/claim`) and enter a watcher in each source's list. A source in which an attempt
 //!    may succeed says so instead (it decides under its lock): then go to 4.
 //! 3. Wait until the claim has ended, or for the nearest timer.
-//! 4. Close the claim, and leave all lists. Go to 1.
+//! 4. Close the claim, and leave all lists. Go to 1, but try the branch first whose source ended the wait.
 //!
 //! A source that changes takes *all* its watchers off its list and notifies them, and grants to its first plain waiter
 //! as if there were none. Each looks for itself, and one finds what there is. So a select that is notified and then
@@ -64,6 +64,7 @@ pub use self::timer::TimerBranch;
 pub(crate) use self::watchers::{Notices, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
 pub use super::semaphore::AcquireBranch;
+use crate::atomics::claim::Ended;
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::{self, Reason};
 use crate::io::eventfd::Wakeup;
@@ -173,9 +174,14 @@ pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
 /// brings an `event`.
 fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
     loop {
-        let (claimed, waited) = watch(cases, event);
+        let (ended, waited) = watch(cases, event);
+        let performed = match ended {
+            Some(Ended::Claimed(_)) => true,
+            Some(Ended::Notified(branch)) => attempt_of(cases, branch),
+            None => false,
+        };
         // Also after an interrupt: what has come meanwhile is delivered, as by every wait.
-        if claimed || attempt(cases, random) {
+        if performed || attempt(cases, random) {
             return Ok(());
         }
         let Err(interrupt) = waited else { continue };
@@ -200,19 +206,24 @@ fn attempt(cases: &mut [Case<'_>], random: &mut Cx) -> bool {
     })
 }
 
-/// Performs steps 2 to 4 once. Returns whether a peer has performed one of the operations, and how the wait ended.
-fn watch(cases: &mut [Case<'_>], event: Option<&Arc<Wakeup>>) -> (bool, Result<(), Interrupt>) {
+/// Tries the branch at whose source something has changed, before all others are tried.
+fn attempt_of(cases: &mut [Case<'_>], branch: usize) -> bool {
+    cases.iter_mut().find(|case| case.branch == branch).is_some_and(|case| case.source.attempt())
+}
+
+/// Performs steps 2 to 4 once. Returns who of the sources or peers ended the wait, and how it ended.
+fn watch(cases: &mut [Case<'_>], event: Option<&Arc<Wakeup>>) -> (Option<Ended>, Result<(), Interrupt>) {
     let waker = event.map_or_else(Waker::current, |event| Waker::Event(event.clone()));
     let selector = Arc::new(Selector::new(waker));
     selector.claim.open();
     let ready = cases.iter_mut().any(|case| case.source.watch(&selector, case.branch));
     // From here on nothing unwinds until all lists have been left.
     let waited = if ready { Ok(()) } else { wait_for(cases, &selector, event) };
-    let claimed = selector.claim.close();
+    let ended = selector.claim.close();
     for case in cases {
-        case.source.unwatch(&selector, case.branch, claimed == Some(case.branch));
+        case.source.unwatch(&selector, case.branch, ended == Some(Ended::Claimed(case.branch)));
     }
-    (claimed.is_some(), waited)
+    (ended, waited)
 }
 
 /// Performs step 3.

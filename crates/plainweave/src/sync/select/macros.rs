@@ -40,8 +40,8 @@
 /// | `after(duration)`, `at(instant)` | the time has come | |
 /// | `default` | nothing else can be done at once; the select does not wait for that | |
 ///
-/// Where several can be done, one of them is chosen at random. Branches are separated by commas, which a block in
-/// braces may leave out; there may be one `default`, as the last.
+/// Where several can be done at once, one of them is chosen at random; after a wait, the one that ended it. Branches
+/// are separated by commas, which a block in braces may leave out; there may be one `default`, as the last.
 ///
 /// # Conditions
 /// `, if condition` between a branch and its `=>` disables the branch where the condition is false: it is neither tried

@@ -41,7 +41,18 @@ pub(crate) struct Watchers<T = (), W = Waker> {
 
 /// Watchers taken off their list, to be notified outside the lock.
 #[must_use]
-pub(crate) struct Notices<T = (), W = Waker>(VecDeque<Watcher<T, W>>);
+pub(crate) struct Notices<T = (), W = Waker> {
+    /// The only one, which is the usual case. The list keeps its memory then.
+    only: Option<Notice<W>>,
+    /// All of them, if there are several.
+    several: VecDeque<Watcher<T, W>>,
+}
+
+/// A select, and the operation at whose source something has changed.
+struct Notice<W> {
+    selector: Arc<Selector<W>>,
+    branch: usize,
+}
 
 impl<W> Selector<W> {
     pub(super) fn new(waker: W) -> Self {
@@ -97,13 +108,17 @@ impl<T, W> Watchers<T, W> {
     /// Takes all off, because something has changed: each must look, for whoever looks first may not take it.
     #[inline]
     pub(crate) fn take(&mut self) -> Notices<T, W> {
-        Notices(std::mem::take(&mut self.waiting))
+        if self.waiting.len() > 1 {
+            return Notices { only: None, several: std::mem::take(&mut self.waiting) };
+        }
+        let notice = |Watcher { selector, branch, .. }| Notice { selector, branch };
+        Notices { only: self.waiting.pop_front().map(notice), several: VecDeque::new() }
     }
 
     /// Ends the wait of one watcher whose value must stay, and returns it for its waking; `None` after all. Called
     /// until then, under a lock of its own each time.
     pub(crate) fn notify_one(&mut self) -> Option<Arc<Selector<W>>> {
-        self.end_first(|w| w.selector.claim.notify()).map(|w| w.selector.clone())
+        self.end_first(|w| w.selector.claim.notify(w.branch)).map(|w| w.selector.clone())
     }
 
     /// Returns whether a select other than `selector` waits here.
@@ -149,9 +164,10 @@ impl<T, W> Watchers<T, W> {
 impl<T, W> Notices<T, W> {
     /// Ends the waits of all that still wait, and calls `wake` for these.
     pub(super) fn end(self, wake: impl Fn(&Selector<W>)) {
-        for watcher in self.0 {
-            if watcher.selector.claim.notify() {
-                wake(&watcher.selector);
+        let several = self.several.into_iter().map(|Watcher { selector, branch, .. }| Notice { selector, branch });
+        for Notice { selector, branch } in self.only.into_iter().chain(several) {
+            if selector.claim.notify(branch) {
+                wake(&selector);
             }
         }
     }
@@ -161,9 +177,7 @@ impl<T> Notices<T> {
     /// Has all of them look again.
     #[inline]
     pub(crate) fn give(self) {
-        if !self.0.is_empty() {
-            self.end(Selector::wake);
-        }
+        self.end(Selector::wake);
     }
 }
 
@@ -201,7 +215,7 @@ mod tests {
     fn those_that_other_sources_have_ended_are_passed_once_and_keep_their_values() {
         let (mut list, selectors) = many();
         let (last, others) = selectors.split_last().expect("some");
-        others.iter().for_each(|selector| assert!(selector.claim.notify()));
+        others.iter().for_each(|selector| assert!(selector.claim.notify(7)));
         let (value, served) = list.receive().expect("the last waits");
         assert!(value == MANY as u32 - 1 && Arc::ptr_eq(&served, last));
         (0..MANY).for_each(|_| assert!(list.receive().is_none()));
