@@ -7,6 +7,10 @@
 //! A value is kept until all receivers that were there when it was sent have got it, or until it is overwritten. The
 //! last of them usually gets the value itself; the others get clones, which they make with no lock held.
 //!
+//! **One section for several values.** All receivers of all workers meet at one lock, and each section brings its cache
+//! line over from another core. So a receiver that finds several values takes up to [`BATCH`] of them at once, and
+//! returns the others from its own memory. Those are safe from being overwritten.
+//!
 //! ```
 //! use plainweave::sync::broadcast;
 //! plainweave::run(|| {
@@ -27,6 +31,9 @@ use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
+
+/// The most values that a receiver takes in one section.
+const BATCH: usize = 16;
 
 struct State<T> {
     /// The last values that were sent, from the first on that somebody has yet to get.
@@ -65,7 +72,10 @@ pub struct Sender<T>(Shared<T>);
 /// A receiving half, which gets each value that is sent after it was created.
 pub struct Receiver<T> {
     shared: Shared<T>,
-    /// The position of the next value to get.
+    /// Values that it has taken and not returned, the next one last. There is room for `BATCH`, so that no section
+    /// allocates.
+    taken: Vec<Arc<T>>,
+    /// The position of the next value to take.
     next: u64,
 }
 
@@ -83,7 +93,7 @@ enum Why {
 }
 
 /// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for that many is
-/// allocated at once.
+/// allocated at once. (A receiver may keep up to 16 more, which it took together with one that it returned.)
 ///
 /// # Panics
 /// `bound` is 0, or there is no memory for that many.
@@ -99,7 +109,7 @@ pub(super) fn modelled<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
 
 fn of<T>(queue: WaitQueue<State<T>>) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(queue);
-    (Sender(shared.clone()), Receiver { shared, next: 0 })
+    (Sender(shared.clone()), Receiver::new(shared, 0))
 }
 
 impl<T> State<T> {
@@ -118,14 +128,33 @@ impl<T> State<T> {
     /// so that no destructor runs in the section.
     fn read(&mut self, position: u64) -> Arc<T> {
         let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
-        let slot = &mut self.values[index];
-        slot.unread -= 1;
-        let value = if slot.unread == 0 { slot.value.take() } else { slot.value.clone() };
+        let value = self.values[index].read();
+        self.forget_read();
+        value
+    }
+
+    /// Does the same for as many values from a position on as there are, up to [`BATCH`].
+    fn read_all(&mut self, position: u64, into: &mut Vec<Arc<T>>) {
+        let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
+        into.extend(self.values.range_mut(index..).take(BATCH).map(Slot::read));
+        self.forget_read();
+    }
+
+    /// Removes the oldest values as far as nobody has yet to get them.
+    fn forget_read(&mut self) {
         // A receiver that is being dropped gives up an older value after others have got a newer one, which it did not
         // count for.
         while self.values.front().is_some_and(|slot| slot.unread == 0) {
             self.values.pop_front();
         }
+    }
+}
+
+impl<T> Slot<T> {
+    /// Returns the value for one more receiver.
+    fn read(&mut self) -> Arc<T> {
+        self.unread -= 1;
+        let value = if self.unread == 0 { self.value.take() } else { self.value.clone() };
         value.expect("the last receiver has yet to get it")
     }
 }
@@ -169,7 +198,13 @@ fn subscribe<T>(shared: &Shared<T>) -> Receiver<T> {
         locked.state.receivers += 1;
         locked.state.sent
     });
-    Receiver { shared: shared.clone(), next }
+    Receiver::new(shared.clone(), next)
+}
+
+impl<T> Receiver<T> {
+    fn new(shared: Shared<T>, next: u64) -> Self {
+        Self { shared, taken: Vec::with_capacity(BATCH), next }
+    }
 }
 
 impl<T: Clone> Receiver<T> {
@@ -183,9 +218,13 @@ impl<T: Clone> Receiver<T> {
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&mut self) -> Result<T, RecvError> {
         loop {
-            let next = &mut self.next;
-            match self.shared.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| try_recv(locked, next)) {
-                Ok(Some(received)) => return received.map(Arc::unwrap_or_clone).map_err(RecvError),
+            if let Some(value) = self.taken.pop() {
+                return Ok(Arc::unwrap_or_clone(value));
+            }
+            let Self { shared, taken, next } = self;
+            match shared.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| take(locked, taken, next)) {
+                Ok(Some(Ok(()))) => taken.reverse(),
+                Ok(Some(Err(why))) => return Err(RecvError(why)),
                 // There was a value, or an end: look again.
                 Ok(None) => {}
                 Err(interrupt) => return Err(RecvError(Why::Interrupted(interrupt))),
@@ -198,14 +237,17 @@ impl<T: Clone> Receiver<T> {
     /// # Errors
     /// There is no value, or values were lost as for [`Self::recv`].
     pub fn try_recv(&mut self) -> Result<T, RecvError> {
-        let next = &mut self.next;
-        let received = self.shared.with(|locked| try_recv(locked, next)).unwrap_or(Err(Why::Empty));
-        received.map(Arc::unwrap_or_clone).map_err(RecvError)
+        if self.taken.is_empty() {
+            let Self { shared, taken, next } = self;
+            shared.with(|locked| take(locked, taken, next)).unwrap_or(Err(Why::Empty)).map_err(RecvError)?;
+            taken.reverse();
+        }
+        self.taken.pop().map(Arc::unwrap_or_clone).ok_or(RecvError(Why::Empty))
     }
 }
 
-/// Gets the value at `next`, and moves on. `None`: it has not been sent yet.
-fn try_recv<T>(locked: &mut Locked<T>, next: &mut u64) -> Option<Result<Arc<T>, Why>> {
+/// Takes values from `next` on, in order, and moves on. `None`: the next one has not been sent yet.
+fn take<T>(locked: &mut Locked<T>, taken: &mut Vec<Arc<T>>, next: &mut u64) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     let oldest = state.oldest();
     if *next < oldest {
@@ -215,8 +257,9 @@ fn try_recv<T>(locked: &mut Locked<T>, next: &mut u64) -> Option<Result<Arc<T>, 
     if *next == state.sent {
         return (state.senders == 0).then_some(Err(Why::Closed));
     }
-    *next += 1;
-    Some(Ok(state.read(*next - 1)))
+    state.read_all(*next, taken);
+    *next += taken.len() as u64;
+    Some(Ok(()))
 }
 
 impl<T> Receiver<T> {
@@ -229,7 +272,7 @@ impl<T> Receiver<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let unread = self.shared.with(|locked| locked.state.sent - self.next.max(locked.state.oldest()));
-        usize::try_from(unread).expect("there are no more than fit in memory")
+        self.taken.len() + usize::try_from(unread).expect("there are no more than fit in memory")
     }
 
     /// Returns whether there is no value that this receiver can get now.
@@ -277,7 +320,7 @@ struct Backlog<'a, T> {
 
 impl<T> Backlog<'_, T> {
     fn give_up(&mut self) {
-        let Receiver { shared, next } = &mut *self.receiver;
+        let Receiver { shared, next, .. } = &mut *self.receiver;
         // One per section: their destructors are user code.
         while let Some(value) = shared.with(|locked| {
             *next = (*next).max(locked.state.oldest());
