@@ -21,7 +21,9 @@
 //! 2. The worker's own: the oldest of its ring or of its pinned tasks, alternately while there are both.
 //! 3. The shared queue: this worker's share of it, at most half a ring, so that the others find some too.
 //! 4. With [`Effort::Search`], another worker's ring: all of them in turn, from a random one on, until one has tasks.
-//!    The thief takes half of these, rounded up, the oldest first: it runs one and queues the others.
+//!    The thief takes half of these, rounded up, the oldest first: it runs one and queues the others. A victim's only
+//!    task is left to the victim for a moment ([`PATIENCE`]): most likely a running fiber has woken it and is about to
+//!    wait for it. Two fibers that answer each other would otherwise meet on two cores, though one runs at a time.
 //!
 //! **Bounded waiting.** A task in a ring waits for the tasks before it there, for as many pinned ones at most, and for
 //! one task of the shared queue in `poll` pops. A task in the shared queue waits for `poll` pops of one worker for each
@@ -39,7 +41,8 @@
 //! which has them as parameters.
 //!
 //! **Sources.** R. Blumofe and C. Leiserson, Scheduling multithreaded computations by work stealing, 1999. Half a run
-//! queue at a time, the spill and the poll: Go's `runtime/proc.go` and Tokio's `scheduler/multi_thread`.
+//! queue at a time, the spill and the poll: Go's `runtime/proc.go` and Tokio's `scheduler/multi_thread`. The moment for
+//! an only task: Go, for its slot.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -47,7 +50,7 @@ use std::sync::PoisonError;
 use super::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::ring::{self, DEFAULT_CAPACITY, Owner, Stealer};
 use crate::queue::shared::Sharded;
-use crate::shim::{Mutex, look_at_victim};
+use crate::shim::{Mutex, look_at_victim, spin_loop};
 
 /// The parameters of [`WorkStealing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +95,9 @@ pub struct WorkStealingLocal<T> {
     /// Pops until the shared queue comes first.
     left: u32,
 }
+
+/// Turns of a loop for which a thief leaves a victim's only task to the victim: one to three microseconds.
+const PATIENCE: u32 = 64;
 
 /// The shared queue has one part.
 const PART: usize = 0;
@@ -153,6 +159,12 @@ impl<T: Task> WorkStealing<T> {
         let stealer = &self.stealers[victim];
         if stealer.is_empty() {
             return None;
+        }
+        if let Some(sole) = stealer.sole() {
+            (0..PATIENCE).for_each(|_| spin_loop());
+            if stealer.sole() != Some(sole) {
+                return None;
+            }
         }
         cx.counts.steal_attempts += 1;
         let (task, tasks) = stealer.steal_batch_into(ring, |len| len.div_ceil(2))?;

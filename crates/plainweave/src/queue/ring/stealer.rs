@@ -37,6 +37,13 @@ impl<T: Send> Stealer<T> {
         self.len() == 0
     }
 
+    /// Returns the position of the only queued task, as a hint, if there is one only. Positions are not used again.
+    pub fn sole(&self) -> Option<u64> {
+        let head = Head(self.ring.ends.head.load(Acquire));
+        let only = distance(head.next(), self.ring.ends.tail.load(Acquire)) == 1;
+        only.then(|| head.next())
+    }
+
     /// Steals the older half, rounded up; see [`steal_into`](Self::steal_into).
     #[cfg(test)]
     pub fn steal_half_into(&self, thief: &mut Owner<T>) -> Option<T> {
