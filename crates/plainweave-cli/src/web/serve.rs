@@ -1,11 +1,12 @@
 //! What runs the connections: fibers. All of the glue between the server and the runtime is in this file.
 //!
-//! A connection is a few bytes at the driver while it is idle (`net::on_readable`); each request it sends starts a
-//! fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
+//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); each request it sends starts
+//! a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -194,9 +195,13 @@ struct Admitted {
     _permit: ConnectionPermit,
 }
 
-impl net::HasStream for Admitted {
+/// One that waits for its next request; without it once it waits elsewhere.
+struct Waiting(Option<(Admitted, ConnState)>);
+
+impl net::HasStream for Waiting {
     fn stream(&self) -> &TcpStream {
-        socket(&self.stream)
+        let (connection, _) = self.0.as_ref().unwrap_or_else(|| unreachable!("asked where it begins to wait"));
+        socket(&connection.stream)
     }
 }
 
@@ -229,16 +234,23 @@ impl Service {
         }
     }
 
-    /// A fresh fiber serves what has come, then parks the connection again. An idle time that is over, or the server's
-    /// stop, drops the connection.
-    fn park(self: Arc<Self>, connection: Admitted, mut state: ConnState, limit: Duration) {
-        net::on_readable(connection, Some(limit), move |mut connection, outcome| {
+    /// A fresh fiber serves what has come, and then the connection waits again, in the same memory unless the time for
+    /// which it may be idle has changed. A time that is over, or the server's stop, drops the connection.
+    fn park(self: Arc<Self>, connection: Admitted, state: ConnState, limit: Duration) {
+        net::each_readable(Waiting(Some((connection, state))), Some(limit), move |waiting, outcome| {
+            let Some((connection, state)) = &mut waiting.0 else { return ControlFlow::Break(()) };
             if outcome.is_err() {
-                return self.server.end(&mut connection.stream, &mut state);
+                self.server.end(&mut connection.stream, state);
+                return ControlFlow::Break(());
             }
-            if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
-                self.park(connection, state, limit);
+            let Next::Park(next) = self.turn(&mut connection.stream, state) else { return ControlFlow::Break(()) };
+            if next == limit {
+                return ControlFlow::Continue(());
             }
+            if let Some((connection, state)) = waiting.0.take() {
+                self.clone().park(connection, state, next);
+            }
+            ControlFlow::Break(())
         });
     }
 
