@@ -10,6 +10,7 @@ mod client;
 mod quota;
 pub(crate) mod server;
 mod trace;
+mod two_workers;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -77,7 +78,15 @@ const HIT_RATIO: (&str, &str) = ("hit-ratio", "hits of a Zipf(0.99) trace of 400
 const ITEMS: (&str, &str) = ("items", "items of 11 B keys and 32 B values that 64 MB hold");
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let all = || CASES.iter().map(|case| (case.name, case.what)).chain([UPDATE, HIT_RATIO, ITEMS, quota::CASE]);
+    let all = || {
+        CASES.iter().map(|case| (case.name, case.what)).chain([
+            UPDATE,
+            HIT_RATIO,
+            ITEMS,
+            quota::CASE,
+            two_workers::CASE,
+        ])
+    };
     if flags.list {
         all().for_each(|(name, what)| report::say(&format!("{name:<12} {what}")));
         return Ok(());
@@ -119,9 +128,17 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             None => {}
         }
     }
+    if wanted(two_workers::CASE.0) {
+        let run = || two_workers::run(flags.runs.get(), flags.iterations.get(), &systems);
+        match failures.catch(two_workers::CASE.0, run) {
+            Some(Ok(found)) => rows.extend(found),
+            Some(Err(why)) => absent.push((two_workers::CASE.0.to_owned(), why.to_owned())),
+            None => {}
+        }
+    }
     let parameters = vec![
         ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
-        ("placement", "servers on CPU 0 with one worker each, client on CPU 1".to_owned()),
+        ("placement", "servers on CPU 0 with one worker each, but for 1024-2, client on CPU 1".to_owned()),
         ("keys and values", format!("{} keys, values of {} B", client::KEYS, client::VALUE)),
     ];
     failures.publish(Report { experiment: "cache", parameters, rows, absent }, flags.out.as_deref(), None)

@@ -75,6 +75,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: Duration,
 
+    /// Load before each step that does not count: a server under its quota takes a second and more to accept its
+    /// connections, and what it has not answered by then has to be answered first
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
+    warm_up: Duration,
+
     /// Rounds; in each, every system goes through all rates
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
@@ -132,6 +137,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         keys: flags.keys.get(),
         share: flags.share,
         length: flags.seconds,
+        warm_up: flags.warm_up,
     };
     let first = *flags.updates.first().context("no share of updates is given")?;
     let (out, mut failures) = (flags.out.clone().unwrap_or_else(machine::results_dir), Failures::begin()?);
@@ -154,12 +160,17 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("load", format!("{} connections, open loop, arrivals as Facebook's (Pareto)", flags.connections)),
         ("keys", format!("{} keys; keys and values of the sizes that Facebook found", flags.keys)),
         ("memcached's peak", format!("{peaks}; {first} % updates, closed loop")),
-        ("rounds", format!("{}, {} s for each rate", flags.runs, flags.seconds.as_secs_f64())),
+        ("rounds", format!("{}, {}", flags.runs, step(flags))),
         ("placement", format!("{} of a CPU for each worker by quota; `plainweave load` on CPU 1", flags.share)),
         ("points that count", "the client was late by less than a tenth of the latency (p99)".to_owned()),
     ];
     let report = Report { experiment: "cache-sweep", parameters, rows: found.rows(), absent: Vec::new() };
     failures.publish(report, Some(&out), Some(&found.picture()))
+}
+
+/// Says how long a step is.
+fn step(Flags { seconds, warm_up, .. }: &Flags) -> String {
+    format!("{} s for each rate after {} s that do not count", seconds.as_secs_f64(), warm_up.as_secs_f64())
 }
 
 /// Measures all systems at all rates, in rounds.
@@ -193,14 +204,14 @@ fn sweep(
 
 /// Begins with the turns, or goes on with those that there are.
 fn begin(flags: &Flags, out: &Path, first: u8, systems: usize) -> anyhow::Result<Turns> {
-    let Flags { connections, keys, share, workers, steps, seconds, .. } = flags;
+    let Flags { connections, keys, share, workers, steps, .. } = flags;
     let same = format!(
-        "{connections} connections, {keys} keys, {share} of a CPU, {steps} steps, {seconds:?}, peak with {first} % \
-         updates"
+        "{connections} connections, {keys} keys, {share} of a CPU, {steps} steps, {}, peak with {first} % updates",
+        step(flags)
     );
     let all = workers.len() * (1 + flags.runs.get() * flags.updates.len() * systems);
     let turns = Turns::begin("cache-sweep", out, &same, flags.resume, all)?;
-    turns.estimate((*seconds + BETWEEN) * (*steps).into());
+    turns.estimate((flags.warm_up + flags.seconds + BETWEEN) * (*steps).into());
     Ok(turns)
 }
 

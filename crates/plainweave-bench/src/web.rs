@@ -23,6 +23,7 @@ mod requests;
 pub(crate) mod server;
 pub(crate) mod site;
 mod slow;
+mod two_workers;
 pub(crate) mod wrk;
 
 use std::num::NonZeroUsize;
@@ -87,7 +88,7 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 16] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
@@ -111,8 +112,13 @@ const CASES: [Case; 15] = [
         run: |bench| requests::run(bench, "1k-1024", &Load::kept(1024, Catalog::small())),
     },
     Case {
+        name: two_workers::CASE,
+        summary: "the same with one worker and with two, each server with the time of one CPU",
+        run: two_workers::run,
+    },
+    Case {
         name: "1k-8000",
-        summary: "the same with 8,000",
+        summary: "1k-1024 with 8,000",
         run: |bench| {
             if descriptors::at_least(bench.many) {
                 return requests::run(bench, "1k-8000", &Load::kept(bench.many, Catalog::small()));

@@ -24,6 +24,8 @@ fn every_rate_gives_its_rows() {
         "500",
         "--seconds",
         "0.2",
+        "--warm-up",
+        "0.1",
         "--workers",
         "1",
     ];

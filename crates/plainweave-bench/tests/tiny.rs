@@ -350,6 +350,8 @@ fn cache() {
     let peers = rows.iter().any(|r| r[2] == "memcached");
     // Without rights to a quota, or without memcached, the report says so instead.
     assert!(of("p99_us") == 0 || peers && of("p99_us") % 3 == 0, "{rows:?}");
+    let two = rows.iter().filter(|r| r[1] == "1024-2" && r[3] == "2" && r[4] == "cpu_us_per_request").count();
+    assert!(two == of("ratio_to_1_worker") && (of("p99_us") == 0 || two >= 2), "{rows:?}");
 }
 
 /// Each child checks that no packet and no job was lost, and each packet's line ends.

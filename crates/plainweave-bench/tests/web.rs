@@ -58,7 +58,7 @@ fn every_case_gives_its_rows() {
     let (mut text, mut rows) = (String::new(), Vec::new());
     for beside in [
         [
-            ("closed", "1k-64,1k-curl,1k-browser,1k-1024,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"),
+            ("closed", "1k-64,1k-curl,1k-browser,1k-1024,1k-1024-2,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"),
             ("overload", "overload", "0.5"),
         ],
         [("slow", "slow-10000", "0.3"), ("others", "disk,idle-10000,quota-p99", "0.3")],
@@ -103,6 +103,11 @@ fn every_case_gives_its_rows() {
         expect("100k", "plainweave epoll", "ratio_to_limit");
         expect("access-log", "plainweave epoll", "cpu_us_per_request");
         expect("access-log", "plainweave epoll combined log", "ratio_to_silent");
+    }
+    if wrk && ours && !text.contains("CPU quota is available") && !text.contains("it takes two CPUs") {
+        expect("1k-1024-2", "plainweave epoll", "ratio_to_1_worker");
+        let two = rows.iter().any(|row| row[1] == "1k-1024-2" && row[3] == "2" && row[4] == "requests_per_second");
+        assert!(two, "{text}");
     }
     if nginx && ours && !text.contains("CPU quota is available") {
         expect("quota-p99", "plainweave epoll", "p99_us");

@@ -105,6 +105,7 @@ pub(super) struct Bench {
     pub(super) keys: usize,
     pub(super) share: f64,
     pub(super) length: Duration,
+    pub(super) warm_up: Duration,
 }
 
 impl Bench {
@@ -112,9 +113,8 @@ impl Bench {
     pub(super) fn peak(&self, system: &System, workers: usize, updates: u8) -> anyhow::Result<f64> {
         let server = self.start(system, workers)?;
         let csv = csv();
-        let length = format!("{}ms", (self.length * 2).as_millis());
         let mut command = self.load(&server, updates)?;
-        command.args(["--duration", &length]).arg("--csv").arg(&csv);
+        command.args(["--duration", &milliseconds(self.length * 2)]).arg("--csv").arg(&csv);
         let text = run(&mut command, &csv)?;
         let rate = text.lines().find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
         let rate: f64 = rate.with_context(|| format!("no rate in {text}"))?;
@@ -135,7 +135,7 @@ impl Bench {
         let list: Vec<_> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
         let mut command = self.load(&server, updates)?;
         command.args(["--rates", &list.join(","), "--arrivals", "fb_ia"]);
-        command.args(["--pause", "200ms", "--duration", &format!("{}ms", self.length.as_millis())]);
+        command.args(["--pause", "200ms", "--duration", &milliseconds(self.length)]);
         command.arg("--csv").arg(&csv);
         let points = points(&run(&mut command, &csv)?)?;
         ensure!(points.len() == rates.len(), "{} of {} rates were measured", points.len(), rates.len());
@@ -160,6 +160,7 @@ impl Bench {
         let mut command = self.command(server)?;
         let updates = (f64::from(updates) / 100.0).to_string();
         command.args(["--no-load", "--set-ratio", &updates, "-c", &self.connections.to_string()]);
+        command.args(["--warm-up", &milliseconds(self.warm_up)]);
         Ok(command)
     }
 
@@ -172,6 +173,11 @@ impl Bench {
         command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1", "--min-rate", "0"]);
         Ok(command)
     }
+}
+
+/// Writes a time as the load generator reads it.
+fn milliseconds(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
 }
 
 fn csv() -> PathBuf {

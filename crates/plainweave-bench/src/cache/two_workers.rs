@@ -1,0 +1,78 @@
+//! CPU per request with two workers beside that with one: what the workers share, and what it costs. Servers and client
+//! share two CPUs, so each server may use the time of one.
+
+use anyhow::Context;
+
+use super::client::{Client, Mix};
+use super::server::{Server, System};
+use crate::cgroup::Group;
+use crate::machine;
+use crate::report;
+use crate::sample::Row;
+
+pub(super) const CASE: (&str, &str) =
+    ("1024-2", "1,024 connections, with one worker and with two, each server with the time of one CPU");
+const CONNECTIONS: usize = 1024;
+const MIX: Mix = Mix { depth: 1, updates: 3 };
+
+/// A server under load, and what each round cost it.
+struct Loaded {
+    system: System,
+    workers: usize,
+    server: Server,
+    client: Client,
+    costs: Vec<f64>,
+}
+
+/// Returns why it cannot be measured here, if it cannot.
+pub(super) fn run(
+    runs: usize,
+    iterations: usize,
+    systems: &[System],
+) -> anyhow::Result<Result<Vec<Row>, &'static str>> {
+    if machine::cpus() < 2 {
+        return Ok(Err("it takes two CPUs"));
+    }
+    let mut servers = Vec::new();
+    for &system in systems.iter().filter(|system| !matches!(system, System::FiberPerConnection | System::Limit)) {
+        for workers in [1, 2] {
+            let group = Group::new(&format!("{}-{workers}", system.name().replace(' ', "-")), &["cpu", "cpuacct"]);
+            let Some(group) = group.ok().filter(|group| group.limit_finely(1.0).is_ok()) else {
+                return Ok(Err("no cgroup of version 1 with a CPU quota is available here"));
+            };
+            let server = Server::start_workers(system, 64, workers, Some(group), &[])?;
+            Client::fill(server.address).with_context(|| system.name())?;
+            let client = Client::connect(server.address, CONNECTIONS).with_context(|| system.name())?;
+            servers.push(Loaded { system, workers, server, client, costs: Vec::new() });
+        }
+    }
+    for round in 0..=runs {
+        report::progress(&format!("cache: {}, round {round} of {runs}", CASE.0));
+        for Loaded { system, server, client, costs, .. } in &mut servers {
+            let before = server.cpu()?;
+            let answered = client.drive(iterations, MIX).with_context(|| system.name())?;
+            // The first round warms up.
+            if round > 0 {
+                costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for Loaded { system, workers, costs, .. } in &servers {
+        let mut row = |metric, unit, values| {
+            rows.push(Row { workers: *workers, ..system.row(CASE.0, metric, unit, values) });
+        };
+        row("cpu_us_per_request", "us", costs.clone());
+        let ratios = |wanted: System, workers: usize| {
+            let other = servers.iter().find(|other| other.system == wanted && other.workers == workers)?;
+            Some(costs.iter().zip(&other.costs).map(|(own, other)| own / other).collect::<Vec<_>>())
+        };
+        if let (2, Some(ratios)) = (*workers, ratios(*system, 1)) {
+            row("ratio_to_1_worker", "1", ratios);
+        }
+        if let (true, Some(ratios)) = (*system != System::Memcached, ratios(System::Memcached, *workers)) {
+            row("ratio_to_memcached", "1", ratios);
+        }
+    }
+    Ok(Ok(rows))
+}
