@@ -53,4 +53,4 @@ pub use machine::Machine;
 pub use program::main;
 pub use timeline::Timeline;
 pub use trial::Trial;
-pub use workload::Load;
+pub use workload::{Load, Value};

@@ -16,7 +16,7 @@ use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point};
 use crate::scenario::{MAX_RATE, MAX_RUNS, Scenario, unwritten};
 use crate::trial::Trial;
-use crate::workload::{Key, LOADS, Row};
+use crate::workload::{Key, LOADS, Row, Value};
 
 /// Run scheduling policies on simulated machines; every figure that it prints is simulated
 #[derive(Debug, Parser)]
@@ -45,8 +45,8 @@ struct Flags {
     size: Option<u64>,
 
     /// Changes a parameter of the workload, as listed below: heavy=0.1
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    param: Vec<(String, f64)>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    param: Vec<(String, Value)>,
 
     /// How fast requests come in the workloads open and stuck, in percent of what the workers can compute, 1 to 1000
     /// [default: 80]
@@ -104,6 +104,11 @@ enum Idle {
     Spin,
 }
 
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.into()))
+}
+
 fn pair(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
@@ -112,10 +117,7 @@ fn pair(text: &str) -> Result<(String, f64), String> {
 
 fn tables() -> String {
     let row = |name: &str, what: &str| format!("  {name:18}{what}\n");
-    let parameter = |key: &Key| {
-        let (least, most) = key.range;
-        format!("    {:16}{}, {least} to {most} [default: {}]\n", key.name, key.what, key.own)
-    };
+    let parameter = |key: &Key| format!("    {:16}{}, {}\n", key.name, key.what, key.allowed());
     let load = |load: &Row| {
         let parameters: String = load.parameters.iter().map(parameter).collect();
         row(load.name, &format!("{}={}: {}", load.size.name, load.size.own, load.what)) + &parameters
@@ -275,9 +277,8 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
     scenario.size = flags.size.map(unwritten).or(scenario.size);
     scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
-    let unwritten_pair = |(name, value): &(String, f64)| (name.clone(), unwritten(*value));
-    scenario.costs.extend(flags.cost.iter().map(unwritten_pair));
-    scenario.params.extend(flags.param.iter().map(unwritten_pair));
+    scenario.costs.extend(flags.cost.iter().map(|(name, value)| (name.clone(), unwritten(*value))));
+    scenario.params.extend(flags.param.iter().map(|(name, value)| (name.clone(), unwritten(value.clone()))));
     Ok(scenario)
 }
 
@@ -361,5 +362,8 @@ fn write_row(out: &mut impl Write, setup: &Setup, outcomes: &[Outcome]) -> anyho
         median("steal-attempts"),
         median("waited-for-lines")
     )?;
+    for (metric, ..) in &outcomes[0].own {
+        writeln!(out, "{:>24} {:>7} {metric} {}", "", "", median(metric))?;
+    }
     Ok(())
 }

@@ -27,7 +27,7 @@ use toml::Spanned;
 use crate::engine::Setup;
 use crate::machine::{MAX_WORKERS, Machine};
 use crate::policy::Choice;
-use crate::workload::Load;
+use crate::workload::{Load, Value};
 
 /// The most repetitions.
 pub(crate) const MAX_RUNS: u64 = 1_000;
@@ -48,7 +48,7 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) runs: Spanned<u64>,
     pub(crate) costs: BTreeMap<String, Spanned<f64>>,
-    pub(crate) params: BTreeMap<String, Spanned<f64>>,
+    pub(crate) params: BTreeMap<String, Spanned<Value>>,
 }
 
 /// Returns a value that stands nowhere in a file.
@@ -144,7 +144,7 @@ impl Scenario {
             load = load.sized(*size.get_ref()).map_err(|message| refuse(size, message))?;
         }
         for (name, value) in &self.params {
-            load = load.with(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
+            load = load.with(name, value.get_ref().clone()).map_err(|message| refuse(value, message))?;
         }
         load.check().map_err(|(names, message)| {
             let written = names.iter().find_map(|name| self.params.get(*name));

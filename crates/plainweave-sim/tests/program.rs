@@ -42,9 +42,19 @@ fn real_time_goes_to_standard_error_alone() {
 fn help_answers_and_names_what_there_is() {
     let help = sim(&["--help"]);
     assert!(help.status.success());
-    for word in
-        ["--policy", "--workers", "--workload", "--param", "--seed", "--csv", "packets", "sleep-ms", "epyc", "1 to 256"]
-    {
+    for word in [
+        "--policy",
+        "--workers",
+        "--workload",
+        "--param",
+        "--seed",
+        "--csv",
+        "packets",
+        "sleep-ms",
+        "late-ms",
+        "epyc",
+        "1 to 256",
+    ] {
         assert!(text(&help.stdout).contains(word), "{word}");
     }
 }
@@ -57,7 +67,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -78,6 +88,11 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--param", "chain=2"], "the workload 'packets' has no parameter 'chain'; it has: spawners, delay-ns"),
         (&["--workload", "bimodal", "--param", "chain=2.5"], "is 2.5: whole numbers from 1 to 1000 are allowed"),
         (&["--workload", "bimodal", "--param", "sleeps=4"], "the parameter 'sleeps' is 4: 0 to 3 are allowed"),
+        (&["--workload", "bimodal", "--param", "wait=doze"], "'wait' is 'doze': block and suspend are allowed"),
+        (&["--workload", "bimodal", "--param", "chain=some"], "is 'some': numbers from 1 to 1000 are allowed"),
+        (&["--workload", "mixer", "--param", "frame-ms=0"], "'frame-ms' is 0: 1 to 10000 are allowed"),
+        (&["--workload", "mixer", "--param", "late-ms=1.5"], "is 1.5: whole numbers from 1 to 10000 are allowed"),
+        (&["--workload", "mixer", "--size", "100001"], "size is 100001: 1 to 100000 are allowed"),
         (&["--workload", "options", "--param", "deep=20001"], "1 to 20000 are allowed"),
         (&["--workload", "fib", "--size", "31"], "size is 31: 1 to 30 are allowed"),
         (&["--workload", "fib", "--param", "n=3"], "'n' is no parameter of the workload 'fib', but its size"),
@@ -176,11 +191,21 @@ fn a_scenario_is_read_and_flags_take_the_place_of_its_lines() {
 
 #[test]
 fn parameters_are_named_in_what_is_printed() {
-    let file = File::with("params.toml", "workload = \"bimodal\"\nsize = 100\n[params]\nheavy = 0.5\nchain = 2\n");
+    let scenario = "workload = \"bimodal\"\nsize = 100\n[params]\nheavy = 0.5\nchain = 2\nwait = \"suspend\"\n";
+    let file = File::with("params.toml", scenario);
     let run = sim(&[file.path(), "--workers", "2", "--param", "chain=4", "--csv"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
-    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5\",\"simulated fifo\",2,throughput,";
+    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5, wait=suspend\",\"simulated fifo\",2,throughput,";
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
+}
+
+#[test]
+fn the_mixer_prints_its_breaches() {
+    let flags = ["--workload", "mixer", "--size", "4", "--param", "rounds=2", "--workers", "2"];
+    let table = sim(&flags);
+    assert!(table.status.success() && text(&table.stdout).contains(" breach_rate "), "{}", text(&table.stderr));
+    let csv = sim(&[&flags[..], &["--csv"]].concat());
+    assert!(text(&csv.stdout).contains(",2,breach_rate,1,0,"), "{}", text(&csv.stdout));
 }
 
 #[test]
@@ -197,6 +222,10 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("workload = \"open\"\n[params]\nheavy = 1\n", "line 3: the workload 'open' has no parameter 'heavy'"),
         ("workload = \"bimodal\"\n[params]\nheavy = 100.5\n", "line 3: the parameter 'heavy' is 100.5: 0 to 100"),
         ("workload = \"bimodal\"\n[params]\nchain = 1\n", "line 3: the parameter 'sleeps' is 2: 0 to 1 are allowed"),
+        (
+            "workload = \"bimodal\"\n[params]\nwait = \"no\"\n",
+            "line 3: the parameter 'wait' is 'no': block and suspend",
+        ),
         ("[costs]\nsocks = 1\n", "line 2: no cost is called 'socks'"),
         ("seed = 1\nworkrs = [2]\n", "line 2"),
         ("seed = 1\nruns = \"many\"\n", "line 2"),
