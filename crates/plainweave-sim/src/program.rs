@@ -14,7 +14,7 @@ use crate::engine::{Setup, simulate};
 use crate::figures::Outcome;
 use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point};
-use crate::scenario::{MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
 use crate::trial::Trial;
 use crate::workload::{Key, LOADS, Row, Value};
 
@@ -53,7 +53,7 @@ struct Flags {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=MAX_RATE))]
     rate: Option<u64>,
 
-    /// The machine [default: epyc]
+    /// The machine; a scenario can describe another in its table [machine] [default: epyc]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -270,7 +270,7 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
         scenario.workers = flags.workers.iter().copied().map(unwritten).collect();
     }
     replace(&mut scenario.workload, &flags.workload);
-    replace(&mut scenario.machine, &flags.machine);
+    replace(&mut scenario.machine, &flags.machine.clone().map(Chosen::Named));
     replace(&mut scenario.runs, &flags.runs);
     let idle = flags.idle.map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
     replace(&mut scenario.idle, &idle);

@@ -199,6 +199,36 @@ fn parameters_are_named_in_what_is_printed() {
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
 }
 
+/// The file is the one that docs/simulator.md shows.
+#[test]
+fn a_scenario_describes_its_machine() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machine.toml");
+    let csv = |flags: &[&str]| {
+        let run = sim(&[&[file, "--csv", "--size", "400"], flags].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout).to_owned()
+    };
+    let described = csv(&[]);
+    let case =
+        "\nsim,\"burst on a machine of core=2, group=8, slow=25, slowdown=1.5, socket=16\",\"simulated fifo\",32,";
+    assert!(described.contains(case), "{described}");
+    assert!(csv(&["--machine", "flat"]).contains("\nsim,\"burst on flat\","));
+}
+
+#[test]
+fn a_described_machine_is_the_named_one_of_the_same_shape() {
+    for (name, fields) in [("flat", ""), ("numa", "group = 8\nsocket = 8"), ("hybrid", "slow = 50\nslowdown = 2")] {
+        let file = File::with(&format!("{name}.toml"), &format!("[machine]\n{fields}\n"));
+        let figures = |flags: &[&str]| {
+            let run = sim(&[flags, &["--workers", "20", "--size", "500", "--csv"]].concat());
+            assert!(run.status.success(), "{}", text(&run.stderr));
+            let rows: Vec<_> = text(&run.stdout).lines().map(|row| row.split("\"simulated").nth(1)).collect();
+            rows.iter().map(|row| row.unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(figures(&[file.path()]), figures(&["--machine", name]), "{name}");
+    }
+}
+
 #[test]
 fn the_mixer_prints_its_breaches() {
     let flags = ["--workload", "mixer", "--size", "4", "--param", "rounds=2", "--workers", "2"];
@@ -213,6 +243,15 @@ fn a_wrong_scenario_is_refused_with_its_line() {
     let cases = [
         ("seed = 1\nworkers = [2, 300]\n", "line 2: workers is 300: 1 to 256 are allowed"),
         ("seed = 1\n\nmachine = \"toaster\"\n", "line 3: no simulated machine is called 'toaster'"),
+        ("seed = 1\n[machine]\ngroup = 0\n", "line 3: machine.group is 0: whole numbers from 1 to 256 are allowed"),
+        ("[machine]\ncore = 1.5\n", "line 2: machine.core is 1.5: whole numbers from 1 to 256 are allowed"),
+        ("[machine]\ncore = 2\ngroup = 5\n", "line 3: machine.group is 5: multiples of machine.core, 2, are allowed"),
+        ("[machine]\nsocket = 6\ngroup = 4\n", "line 2: machine.socket is 6: multiples of machine.group, 4, are"),
+        ("[machine]\nslow = 101\n", "line 2: machine.slow is 101: 0 to 100 are allowed"),
+        ("[machine]\nslowdown = 0.5\n", "line 2: machine.slowdown is 0.5: 1 to 100 are allowed"),
+        ("[machine]\ncores = 2\n", "line 2: a machine has no 'cores'; it has: core, group, socket, slow, slowdown"),
+        ("[machine]\ncore = \"two\"\n", "line 2"),
+        ("machine = 3\n", "line 1"),
         ("policies = [\n \"fifo\",\n \"best\"]\n", "line 3: no scheduling policy is called 'best'"),
         ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
         ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
