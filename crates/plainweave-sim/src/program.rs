@@ -10,11 +10,13 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use toml::Spanned;
 
+use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
 use crate::figures::Outcome;
 use crate::machine::{MACHINES, MAX_WORKERS};
-use crate::plot::{self, Line, Point};
+use crate::plot::{self, Line, Point, Spread};
 use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::timeline::Timeline;
 use crate::trial::Trial;
 use crate::workload::{Key, LOADS, Row, Value};
 
@@ -83,9 +85,17 @@ struct Flags {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     trace: Option<PathBuf>,
 
-    /// Write throughput against workers to a new file, as SVG
+    /// Write throughput, median latency and p99 against workers to a new file, as SVG
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     svg: Option<PathBuf>,
+
+    /// Write the beginning of the first run to a new file, as SVG: which fiber each worker ran, sleeps, steals
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    timeline: Option<PathBuf>,
+
+    /// With --timeline: how many microseconds it shows, 1 to 1,000,000 [default: 200]
+    #[arg(long, value_name = "N", requires = "timeline", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    timeline_us: Option<u64>,
 
     /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
@@ -198,8 +208,9 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     // All that can be wrong is found before the first run.
     let mut setups = scenario.setups().map_err(|refused| usage(refused.plain()))?;
     let mut trace = flags.trace.as_deref().map(create).transpose()?;
+    let mut timeline = flags.timeline.as_deref().map(create).transpose()?;
     if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
-        first.record = trace.is_some();
+        first.record = trace.is_some() || timeline.is_some();
     }
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
@@ -214,27 +225,60 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
             write_row(out, &runs[0], &outcomes)?;
         }
         add_point(&mut lines, &runs[0], &outcomes);
-        if let (Some(timeline), Some(mut file)) = (&outcomes[0].timeline, trace.take()) {
-            let title = format!("{} on {} workers", runs[0].policy, runs[0].machine.workers());
-            timeline.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
-            if timeline.is_cut() {
-                writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
-            }
+        if let Some(record) = &outcomes[0].timeline {
+            write_trace(record, &runs[0], trace.take())?;
+            draw_timeline(record, &runs[0], &scenario, flags.timeline_us, timeline.take())?;
         }
     }
     pace.report();
     if let Some(mut file) = svg {
-        let title = format!("throughput, {}", scenario.describe());
-        plot::write(&title, &lines, &mut file).and_then(|()| file.flush()).context("cannot write the plot")?;
+        plot::write(&scenario.describe(), &lines, &mut file)
+            .and_then(|()| file.flush())
+            .context("cannot write the plot")?;
     }
     Ok(())
 }
 
+fn write_trace(record: &Timeline, setup: &Setup, file: Option<BufWriter<fs::File>>) -> anyhow::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let title = format!("{} on {} workers", setup.policy, setup.machine.workers());
+    record.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
+    if record.is_cut() {
+        writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
+    }
+    Ok(())
+}
+
+fn draw_timeline(
+    record: &Timeline,
+    setup: &Setup,
+    scenario: &Scenario,
+    micros: Option<u64>,
+    file: Option<BufWriter<fs::File>>,
+) -> anyhow::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let title = format!("{}, {}, seed {}", setup.policy, scenario.describe(), setup.seed);
+    let length = micros.unwrap_or(TIMELINE) * MICRO;
+    let drawn = record.draw(&title, setup.machine.workers(), length, &mut file);
+    drawn.and_then(|()| file.flush()).context("cannot write the timeline")
+}
+
+/// Microseconds that a timeline shows.
+const TIMELINE: u64 = 200;
+
 /// Adds a machine's runs to the plot.
 fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
-    let values = sorted(outcomes.iter().map(Outcome::throughput));
-    let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
-    let point = Point { workers: setup.machine.workers() as f64, median, min, max };
+    let spread = |of: fn(&Outcome) -> f64| {
+        let values = sorted(outcomes.iter().map(of));
+        let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
+        Spread { median, min, max }
+    };
+    let point = Point {
+        workers: setup.machine.workers() as f64,
+        throughput: spread(Outcome::throughput),
+        p50: spread(|outcome| outcome.latency.value_at_quantile(0.5) as f64 / 1e3),
+        p99: spread(|outcome| outcome.latency.value_at_quantile(0.99) as f64 / 1e3),
+    };
     match lines.iter_mut().find(|line| line.name == setup.policy) {
         Some(line) => line.points.push(point),
         None => {

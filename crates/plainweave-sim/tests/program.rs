@@ -67,7 +67,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -82,6 +82,8 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--policy", "best"], "there are: fifo"),
         (&["--workload", "open", "--rate", "0"], "1..=1000"),
         (&["--rate", "90"], "no effect on the workload 'packets'"),
+        (&["--timeline", "run.svg", "--timeline-us", "0"], "1..=1000000"),
+        (&["--timeline-us", "5"], "--timeline <FILE>"),
         (&["--param", "spawners"], "write it as NAME=VALUE"),
         (&["--param", "spawners=0"], "the parameter 'spawners' is 0: 1 to 1000 are allowed"),
         (&["--param", "delay-ns=6e7"], "the parameter 'delay-ns' is 60000000: 0 to 50000000 are allowed"),
@@ -303,6 +305,31 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
     let svg = std::fs::read_to_string(&file.0).expect("the plot");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
     let count = |what: &str| svg.matches(what).count();
-    assert!(count("Simulated: ") == 1 && count("<polyline ") == 2 && count("published (measured)") == 1, "{svg}");
+    // Two policies in three panels.
+    assert!(count("Simulated: ") == 1 && count("<polyline ") == 6 && count("published (measured)") == 1, "{svg}");
     assert_eq!(count("<circle "), 4, "three points and their name: {svg}");
+    for panel in ["simulated throughput", "simulated latency, median", "simulated latency, p99"] {
+        assert_eq!(count(panel), 1, "{panel}: {svg}");
+    }
+    // Four points of each panel, and the background.
+    assert_eq!(count("<rect "), 13, "{svg}");
+}
+
+#[test]
+fn a_timeline_shows_the_beginning_of_a_run() {
+    let draw = |name: &str, micros: &str| {
+        let file = File::named(name);
+        let flags = ["--workers", "4", "--size", "300", "--timeline", file.path(), "--timeline-us", micros];
+        let run = sim(&flags);
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        std::fs::read_to_string(&file.0).expect("the picture")
+    };
+    let (short, long) = (draw("short.svg", "60"), draw("long.svg", "600"));
+    for (svg, micros) in [(&short, 60), (&long, 600)] {
+        let title = format!("Simulated: fifo, packets on epyc, seed 1, the first {micros} us");
+        assert!(svg.contains(&title) && svg.contains(">worker 3<") && !svg.contains(">worker 4<"), "{svg}");
+        assert!(svg.contains("simulated: worker ") && svg.contains("#c8c8c8"), "steals and sleeps: {svg}");
+    }
+    let count = |svg: &str| svg.matches("<rect ").count();
+    assert!(count(&long) > 2 * count(&short) && count(&short) > 10, "{} and {}", count(&long), count(&short));
 }
