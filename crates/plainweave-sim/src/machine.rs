@@ -84,7 +84,7 @@ fn check_workers(workers: usize) -> Result<(), String> {
 pub struct Machine {
     pub(crate) topology: Topology,
     pub(crate) costs: Costs,
-    /// From this worker on, computing takes longer: so many percent of what it takes elsewhere.
+    /// From this worker on, computing takes longer: this percentage of what it takes elsewhere.
     pub(crate) slow_from: WorkerId,
     pub(crate) slowdown: u64,
     /// Whether workers without work sleep, as the runtime's do. If not they search without end, as the published

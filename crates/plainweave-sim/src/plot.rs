@@ -179,7 +179,8 @@ fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
         let y = scale.y(value);
         writeln!(
             out,
-            "<path d='M{left} {y:.1}H{right}' stroke='#ddd'/><text x='{:.0}' y='{:.1}' text-anchor='end'>{label}</text>",
+            "<path d='M{left} {y:.1}H{right}' stroke='#ddd'/>\n\
+             <text x='{:.0}' y='{:.1}' text-anchor='end'>{label}</text>",
             left - 6.0,
             y + 4.0
         )?;

@@ -1,5 +1,5 @@
-//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows it), and as a picture
-//! (`svg`).
+//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows it), and as a
+//! picture (`svg`).
 
 mod svg;
 

@@ -1,6 +1,6 @@
 //! Bimodal (OCaml schedulers' thesis): packets that pass through a chain of tasks, each of which spawns the next. A few
-//! are heavy: the last tasks of their chains sleep, and hold up their workers unless `wait=suspend`. Latency is from a chain's spawn to its
-//! end. `plainweave bench thesis bimodal` has the same on real workers.
+//! are heavy: the last tasks of their chains sleep, and hold up their workers unless `wait=suspend`. Latency is from a
+//! chain's spawn to its end. `plainweave bench thesis bimodal` has the same on real workers.
 //!
 //! The seed decides which packets are heavy: the same ones under every policy and on every machine.
 

@@ -20,7 +20,7 @@ const SEND: usize = 3;
 
 /// Below this a send is excellent, and good up to twice as much.
 const EXCELLENT: Picos = 150 * MILLI;
-/// After so many frames without a frame that is due, those that wait give up.
+/// Frames after the last that was due, until fibers that wait give up.
 const GIVE_UP: u64 = 20;
 
 /// A byte's share of its frame's MD5. Measured on the developer's machine: 716 MB/s (`openssl speed -bytes 1600 md5`).
