@@ -192,6 +192,7 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
         runs: world.runs,
         latency: world.latency.clone(),
         counts: pool.counts.get(),
+        own: world.workload.figures(),
         traffic,
         sleeps: world.sleeps,
         beside_sleeper: world.checker.longest_beside_sleeper / NANO,

@@ -20,6 +20,8 @@ pub struct Outcome {
     pub latency: Histogram<u64>,
     /// What the workers' policies counted, all together.
     pub(crate) counts: Counts,
+    /// What the workload measures beside latencies.
+    pub(crate) own: Vec<(&'static str, &'static str, f64)>,
     pub(crate) traffic: Traffic,
     /// How often workers slept.
     pub sleeps: u64,
@@ -46,7 +48,7 @@ impl Outcome {
         let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1e3;
         let nanos = |time: Picos| time as f64 / NANO as f64;
         let each = |n: f64| n / self.operations.max(1) as f64;
-        vec![
+        let mut figures = vec![
             ("throughput", "1/s", self.throughput()),
             ("time", "ms", self.nanos as f64 / 1e6),
             ("latency-p50", "us", quantile(0.5)),
@@ -66,6 +68,8 @@ impl Outcome {
             ("queued-for-lines", "ns/op", each(nanos(self.traffic.queued))),
             ("longest-beside-sleeper", "us", self.beside_sleeper as f64 / 1e3),
             ("overtaken", "count", self.overtaken as f64),
-        ]
+        ];
+        figures.extend(&self.own);
+        figures
     }
 }

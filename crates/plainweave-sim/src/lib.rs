@@ -11,7 +11,7 @@
 //! | a worker's loop | `worker` |
 //! | a fiber; what it does | `task`; `workload` |
 //! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
-//! | a run as a timeline; throughput as a plot | `timeline`; `plot` |
+//! | a run as a timeline; throughput and latency as plots | `timeline`; `plot` |
 //! | the program; scenario files | `program`, `scenario` |
 
 mod allocator;
@@ -53,4 +53,4 @@ pub use machine::Machine;
 pub use program::main;
 pub use timeline::Timeline;
 pub use trial::Trial;
-pub use workload::Load;
+pub use workload::{Load, Value};

@@ -1,26 +1,37 @@
-//! Throughput against workers as an SVG: a line for each policy, with a band from the least to the greatest of its
-//! runs, and the published points beside it where there are some.
+//! Throughput and latency against workers as an SVG of small multiples: a panel for each figure, in each a line for
+//! each policy with a band from the least to the greatest of its runs, and the published points beside it where there
+//! are some. Latencies have log axes.
 
 use std::io::{self, Write};
 
-/// The panel, and the room around its axes.
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 60.0;
-const TOP: f64 = 40.0;
-const RIGHT: f64 = 210.0;
-const BOTTOM: f64 = 50.0;
+/// A panel, and the room around its axes.
+const WIDTH: f64 = 340.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 66.0;
+const TOP: f64 = 76.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 56.0;
+/// A line of the legend, below all panels.
+const LEGEND: f64 = 24.0;
 
 /// Told apart by people who see red and green alike.
-const COLOURS: [&str; 6] = ["#2563a8", "#c2610c", "#0d7a6f", "#8b3fd1", "#b91c1c", "#57534e"];
+pub(crate) const COLOURS: [&str; 6] = ["#2563a8", "#c2610c", "#0d7a6f", "#8b3fd1", "#b91c1c", "#57534e"];
 
-/// The median and the limits of the repetitions with one number of workers.
+/// The median, the least and the greatest of the repetitions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Point {
-    pub(crate) workers: f64,
+pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+}
+
+/// What was found with one number of workers: operations a second, and microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) workers: f64,
+    pub(crate) throughput: Spread,
+    pub(crate) p50: Spread,
+    pub(crate) p99: Spread,
 }
 
 /// One policy.
@@ -32,42 +43,98 @@ pub(crate) struct Line {
     pub(crate) published: &'static [(f64, f64)],
 }
 
-/// Where values lie in the panel.
+/// What a panel shows.
+struct Panel {
+    title: &'static str,
+    of: fn(&Point) -> Spread,
+    is_latency: bool,
+}
+
+const PANELS: [Panel; 3] = [
+    Panel { title: "simulated throughput, million a second", of: |point| point.throughput, is_latency: false },
+    Panel { title: "simulated latency, median", of: |point| point.p50, is_latency: true },
+    Panel { title: "simulated latency, p99", of: |point| point.p99, is_latency: true },
+];
+
+impl Panel {
+    fn published(&self, line: &Line) -> &'static [(f64, f64)] {
+        if self.is_latency { &[] } else { line.published }
+    }
+}
+
+/// Where values lie in a panel whose left edge is at `left`.
 struct Scale {
+    left: f64,
     workers: f64,
-    throughput: f64,
+    least: f64,
+    most: f64,
+    log: bool,
 }
 
 impl Scale {
-    fn of(lines: &[Line]) -> Self {
-        let mut scale = Self { workers: 1.0, throughput: 0.0 };
-        let mut include = |workers: f64, throughput: f64| {
-            scale.workers = scale.workers.max(workers);
-            scale.throughput = scale.throughput.max(throughput);
-        };
-        for line in lines {
-            line.points.iter().for_each(|point| include(point.workers, point.max));
-            line.published.iter().for_each(|(workers, throughput)| include(*workers, *throughput));
+    fn of(panel: &Panel, left: f64, lines: &[Line]) -> Self {
+        let published = lines.iter().flat_map(|line| panel.published(line)).copied();
+        let points = lines.iter().flat_map(|line| &line.points);
+        let values = points.clone().flat_map(|point| [(panel.of)(point).min, (panel.of)(point).max]);
+        let values: Vec<_> = values.chain(published.clone().map(|(_, value)| value)).collect();
+        let workers = points.map(|point| point.workers).chain(published.map(|(workers, _)| workers));
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let scale = Self { left, workers: workers.fold(1.0, f64::max), least: 0.0, most: most.max(1.0), log: false };
+        if !panel.is_latency {
+            return scale;
         }
-        scale
+        let least = values.into_iter().map(|value| value.max(TINY)).fold(f64::INFINITY, f64::min);
+        let least = if least.is_finite() { 10_f64.powf(least.log10().floor()) } else { 1.0 };
+        let most = 10_f64.powf(most.max(TINY).log10().ceil()).max(10.0 * least);
+        Self { least, most, log: true, ..scale }
     }
 
     fn x(&self, workers: f64) -> f64 {
-        LEFT + WIDTH * workers / self.workers
+        self.left + WIDTH * workers / self.workers
     }
 
-    fn y(&self, throughput: f64) -> f64 {
-        TOP + HEIGHT * (1.0 - throughput / self.throughput.max(1.0))
+    fn y(&self, value: f64) -> f64 {
+        let part = match self.log {
+            true => (value.max(self.least) / self.least).log10() / (self.most / self.least).log10(),
+            false => value / self.most,
+        };
+        TOP + HEIGHT * (1.0 - part)
     }
 
-    fn path<'a>(&self, points: impl Iterator<Item = &'a (f64, f64)>) -> String {
-        let place = |(workers, throughput): &(f64, f64)| format!("{:.1},{:.1}", self.x(*workers), self.y(*throughput));
+    fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
+        let place = |(workers, value)| format!("{:.1},{:.1}", self.x(workers), self.y(value));
         points.map(place).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the values that have a line of the grid, with their labels.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        if self.log {
+            let powers = self.least.log10().round() as i32..=self.most.log10().round() as i32;
+            return powers.map(|power| (10_f64.powi(power), micros(power))).collect();
+        }
+        let step = step(self.most / 1e6) * 1e6;
+        let label = |value: f64| format!("{:.*}", if step < 1e5 { 3 } else { 1 }, value / 1e6);
+        let values = (0..=(self.most / step) as u32).map(|i| f64::from(i) * step);
+        values.map(|value| (value, label(value))).collect()
     }
 }
 
+/// A microsecond's part that a latency is drawn as at least.
+const TINY: f64 = 0.01;
+
+/// Returns the name of a power of ten of microseconds.
+fn micros(power: i32) -> String {
+    let (less, unit) = match power {
+        ..0 => (-3, "ns"),
+        0..3 => (0, "us"),
+        3..6 => (3, "ms"),
+        _ => (6, "s"),
+    };
+    format!("{} {unit}", 10_u64.pow((power - less) as u32))
+}
+
 /// Returns a round step that divides `most` into four to ten parts.
-fn step(most: f64) -> f64 {
+pub(crate) fn step(most: f64) -> f64 {
     let power = 10_f64.powf(most.max(1e-9).log10().floor());
     [0.1, 0.2, 0.5, 1.0].map(|part| part * power).into_iter().find(|step| most / step <= 10.0).unwrap_or(power)
 }
@@ -77,35 +144,45 @@ fn step(most: f64) -> f64 {
 /// # Errors
 /// `out` cannot be written to.
 pub(crate) fn write(title: &str, lines: &[Line], out: &mut impl Write) -> io::Result<()> {
-    let (width, height) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM);
-    writeln!(
-        out,
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' \
-         font-size='13'>\n<rect width='{width}' height='{height}' fill='white'/>\n\
-         <text x='{LEFT}' y='22' font-size='15'>Simulated: {}</text>",
-        escape(title)
-    )?;
-    let scale = Scale::of(lines);
-    axes(&scale, out)?;
-    let mut row = TOP + 10.0;
-    for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-        curve(line, colour, &scale, out)?;
-        row = legend(line, colour, row, out)?;
+    let width = (LEFT + WIDTH + RIGHT) * PANELS.len() as f64;
+    let below = TOP + HEIGHT + BOTTOM;
+    begin((width, below + LEGEND * lines.len() as f64 + 8.0), title, out)?;
+    for (number, panel) in PANELS.iter().enumerate() {
+        let left = LEFT + (LEFT + WIDTH + RIGHT) * number as f64;
+        let scale = Scale::of(panel, left, lines);
+        axes(panel, &scale, out)?;
+        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+            curve(panel, line, colour, &scale, out)?;
+        }
+    }
+    for (number, (line, colour)) in lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        legend(line, colour, below + LEGEND * number as f64, out)?;
     }
     writeln!(out, "</svg>")
 }
 
-fn axes(scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    let (right, bottom) = (LEFT + WIDTH, TOP + HEIGHT);
-    let throughput = step(scale.throughput / 1e6) * 1e6;
-    for i in 0..=(scale.throughput / throughput) as u32 {
-        let (value, y) = (f64::from(i) * throughput, scale.y(f64::from(i) * throughput));
+/// Begins a picture of a size.
+pub(crate) fn begin((width, height): (f64, f64), title: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' \
+         font-size='13'>\n<rect width='{width}' height='{height}' fill='white'/>\n\
+         <text x='16' y='26' font-size='15'>Simulated: {}</text>",
+        escape(title)
+    )
+}
+
+fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    let (left, right, bottom) = (scale.left, scale.left + WIDTH, TOP + HEIGHT);
+    writeln!(out, "<text x='{left}' y='{}'>{}</text>", TOP - 16.0, panel.title)?;
+    for (value, label) in scale.ticks() {
+        let y = scale.y(value);
         writeln!(
             out,
-            "<path d='M{LEFT} {y:.1}H{right}' stroke='#ddd'/><text x='{:.0}' y='{:.1}' text-anchor='end'>{:.1}</text>",
-            LEFT - 6.0,
-            y + 4.0,
-            value / 1e6
+            "<path d='M{left} {y:.1}H{right}' stroke='#ddd'/>\n\
+             <text x='{:.0}' y='{:.1}' text-anchor='end'>{label}</text>",
+            left - 6.0,
+            y + 4.0
         )?;
     }
     let workers = step(scale.workers).max(1.0);
@@ -116,46 +193,45 @@ fn axes(scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "<path d='M{LEFT} {TOP}V{bottom}H{right}' fill='none' stroke='black'/>\n\
-         <text x='{:.0}' y='{:.0}' text-anchor='middle'>workers</text>\n\
-         <text transform='translate(16,{:.0}) rotate(-90)' text-anchor='middle'>million a second</text>",
-        LEFT + WIDTH / 2.0,
-        bottom + 40.0,
-        TOP + HEIGHT / 2.0
+        "<path d='M{left} {TOP}V{bottom}H{right}' fill='none' stroke='black'/>\n\
+         <text x='{:.0}' y='{:.0}' text-anchor='middle'>workers</text>",
+        left + WIDTH / 2.0,
+        bottom + 38.0
     )
 }
 
-fn curve(line: &Line, colour: &str, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    let of = |value: fn(&Point) -> f64| line.points.iter().map(move |point| (point.workers, value(point)));
-    let band: Vec<_> = of(|point| point.min).chain(of(|point| point.max).rev()).collect();
-    let median: Vec<_> = of(|point| point.median).collect();
+fn curve(panel: &Panel, line: &Line, colour: &str, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    let of = |value: fn(Spread) -> f64| line.points.iter().map(move |point| (point.workers, value((panel.of)(point))));
+    let band = of(|spread| spread.min).chain(of(|spread| spread.max).rev());
     writeln!(
         out,
         "<polygon points='{}' fill='{colour}' fill-opacity='.2'/>\n\
          <polyline points='{}' fill='none' stroke='{colour}' stroke-width='2'/>",
-        scale.path(band.iter()),
-        scale.path(median.iter())
+        scale.path(band),
+        scale.path(of(|spread| spread.median))
     )?;
-    for (workers, throughput) in line.published {
-        let (x, y) = (scale.x(*workers), scale.y(*throughput));
+    for (workers, value) in of(|spread| spread.median) {
+        let (x, y) = (scale.x(workers), scale.y(value));
+        writeln!(out, "<rect x='{:.1}' y='{:.1}' width='5' height='5' fill='{colour}'/>", x - 2.5, y - 2.5)?;
+    }
+    for (workers, value) in panel.published(line) {
+        let (x, y) = (scale.x(*workers), scale.y(*value));
         writeln!(out, "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>")?;
     }
     Ok(())
 }
 
-/// Names a line at the height `row`. Returns the height of the next.
-fn legend(line: &Line, colour: &str, row: f64, out: &mut impl Write) -> io::Result<f64> {
-    let (left, text) = (LEFT + WIDTH + 15.0, LEFT + WIDTH + 45.0);
+/// Names a line at the height `row`.
+fn legend(line: &Line, colour: &str, row: f64, out: &mut impl Write) -> io::Result<()> {
     let name = escape(&line.name);
-    writeln!(out, "<path d='M{left} {row}h22' stroke='{colour}' stroke-width='2'/>")?;
-    writeln!(out, "<text x='{text}' y='{}'>{name}</text>", row + 4.0)?;
+    writeln!(out, "<path d='M{LEFT} {row}h22' stroke='{colour}' stroke-width='2'/>")?;
+    writeln!(out, "<text x='{}' y='{}'>{name}, simulated</text>", LEFT + 30.0, row + 4.0)?;
     if line.published.is_empty() {
-        return Ok(row + 22.0);
+        return Ok(());
     }
-    let (x, below) = (left + 11.0, row + 20.0);
-    writeln!(out, "<circle cx='{x}' cy='{below}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>")?;
-    writeln!(out, "<text x='{text}' y='{}'>published (measured)</text>", below + 4.0)?;
-    Ok(below + 26.0)
+    let left = LEFT + WIDTH;
+    writeln!(out, "<circle cx='{left}' cy='{row}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>")?;
+    writeln!(out, "<text x='{}' y='{}'>{name}: throughput, published (measured)</text>", left + 14.0, row + 4.0)
 }
 
 fn escape(text: &str) -> String {

@@ -10,13 +10,15 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use toml::Spanned;
 
+use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
 use crate::figures::Outcome;
 use crate::machine::{MACHINES, MAX_WORKERS};
-use crate::plot::{self, Line, Point};
-use crate::scenario::{MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::plot::{self, Line, Point, Spread};
+use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::timeline::Timeline;
 use crate::trial::Trial;
-use crate::workload::{Key, LOADS, Row};
+use crate::workload::{Key, LOADS, Row, Value};
 
 /// Run scheduling policies on simulated machines; every figure that it prints is simulated
 #[derive(Debug, Parser)]
@@ -45,15 +47,15 @@ struct Flags {
     size: Option<u64>,
 
     /// Changes a parameter of the workload, as listed below: heavy=0.1
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    param: Vec<(String, f64)>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    param: Vec<(String, Value)>,
 
     /// How fast requests come in the workloads open and stuck, in percent of what the workers can compute, 1 to 1000
     /// [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=MAX_RATE))]
     rate: Option<u64>,
 
-    /// The machine [default: epyc]
+    /// The machine; a scenario can describe another in its table [machine] [default: epyc]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -83,9 +85,17 @@ struct Flags {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     trace: Option<PathBuf>,
 
-    /// Write throughput against workers to a new file, as SVG
+    /// Write throughput, median latency and p99 against workers to a new file, as SVG
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     svg: Option<PathBuf>,
+
+    /// Write the beginning of the first run to a new file, as SVG: which fiber each worker ran, sleeps, steals
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    timeline: Option<PathBuf>,
+
+    /// With --timeline: how many microseconds it shows, 1 to 1,000,000 [default: 200]
+    #[arg(long, value_name = "N", requires = "timeline", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    timeline_us: Option<u64>,
 
     /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
@@ -104,6 +114,11 @@ enum Idle {
     Spin,
 }
 
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.into()))
+}
+
 fn pair(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
@@ -112,10 +127,7 @@ fn pair(text: &str) -> Result<(String, f64), String> {
 
 fn tables() -> String {
     let row = |name: &str, what: &str| format!("  {name:18}{what}\n");
-    let parameter = |key: &Key| {
-        let (least, most) = key.range;
-        format!("    {:16}{}, {least} to {most} [default: {}]\n", key.name, key.what, key.own)
-    };
+    let parameter = |key: &Key| format!("    {:16}{}, {}\n", key.name, key.what, key.allowed());
     let load = |load: &Row| {
         let parameters: String = load.parameters.iter().map(parameter).collect();
         row(load.name, &format!("{}={}: {}", load.size.name, load.size.own, load.what)) + &parameters
@@ -196,8 +208,9 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     // All that can be wrong is found before the first run.
     let mut setups = scenario.setups().map_err(|refused| usage(refused.plain()))?;
     let mut trace = flags.trace.as_deref().map(create).transpose()?;
+    let mut timeline = flags.timeline.as_deref().map(create).transpose()?;
     if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
-        first.record = trace.is_some();
+        first.record = trace.is_some() || timeline.is_some();
     }
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
@@ -212,27 +225,60 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
             write_row(out, &runs[0], &outcomes)?;
         }
         add_point(&mut lines, &runs[0], &outcomes);
-        if let (Some(timeline), Some(mut file)) = (&outcomes[0].timeline, trace.take()) {
-            let title = format!("{} on {} workers", runs[0].policy, runs[0].machine.workers());
-            timeline.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
-            if timeline.is_cut() {
-                writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
-            }
+        if let Some(record) = &outcomes[0].timeline {
+            write_trace(record, &runs[0], trace.take())?;
+            draw_timeline(record, &runs[0], &scenario, flags.timeline_us, timeline.take())?;
         }
     }
     pace.report();
     if let Some(mut file) = svg {
-        let title = format!("throughput, {}", scenario.describe());
-        plot::write(&title, &lines, &mut file).and_then(|()| file.flush()).context("cannot write the plot")?;
+        plot::write(&scenario.describe(), &lines, &mut file)
+            .and_then(|()| file.flush())
+            .context("cannot write the plot")?;
     }
     Ok(())
 }
 
+fn write_trace(record: &Timeline, setup: &Setup, file: Option<BufWriter<fs::File>>) -> anyhow::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let title = format!("{} on {} workers", setup.policy, setup.machine.workers());
+    record.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
+    if record.is_cut() {
+        writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
+    }
+    Ok(())
+}
+
+fn draw_timeline(
+    record: &Timeline,
+    setup: &Setup,
+    scenario: &Scenario,
+    micros: Option<u64>,
+    file: Option<BufWriter<fs::File>>,
+) -> anyhow::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let title = format!("{}, {}, seed {}", setup.policy, scenario.describe(), setup.seed);
+    let length = micros.unwrap_or(TIMELINE) * MICRO;
+    let drawn = record.draw(&title, setup.machine.workers(), length, &mut file);
+    drawn.and_then(|()| file.flush()).context("cannot write the timeline")
+}
+
+/// Microseconds that a timeline shows.
+const TIMELINE: u64 = 200;
+
 /// Adds a machine's runs to the plot.
 fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
-    let values = sorted(outcomes.iter().map(Outcome::throughput));
-    let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
-    let point = Point { workers: setup.machine.workers() as f64, median, min, max };
+    let spread = |of: fn(&Outcome) -> f64| {
+        let values = sorted(outcomes.iter().map(of));
+        let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
+        Spread { median, min, max }
+    };
+    let point = Point {
+        workers: setup.machine.workers() as f64,
+        throughput: spread(Outcome::throughput),
+        p50: spread(|outcome| outcome.latency.value_at_quantile(0.5) as f64 / 1e3),
+        p99: spread(|outcome| outcome.latency.value_at_quantile(0.99) as f64 / 1e3),
+    };
     match lines.iter_mut().find(|line| line.name == setup.policy) {
         Some(line) => line.points.push(point),
         None => {
@@ -268,16 +314,15 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
         scenario.workers = flags.workers.iter().copied().map(unwritten).collect();
     }
     replace(&mut scenario.workload, &flags.workload);
-    replace(&mut scenario.machine, &flags.machine);
+    replace(&mut scenario.machine, &flags.machine.clone().map(Chosen::Named));
     replace(&mut scenario.runs, &flags.runs);
     let idle = flags.idle.map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
     replace(&mut scenario.idle, &idle);
     scenario.size = flags.size.map(unwritten).or(scenario.size);
     scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
-    let unwritten_pair = |(name, value): &(String, f64)| (name.clone(), unwritten(*value));
-    scenario.costs.extend(flags.cost.iter().map(unwritten_pair));
-    scenario.params.extend(flags.param.iter().map(unwritten_pair));
+    scenario.costs.extend(flags.cost.iter().map(|(name, value)| (name.clone(), unwritten(*value))));
+    scenario.params.extend(flags.param.iter().map(|(name, value)| (name.clone(), unwritten(value.clone()))));
     Ok(scenario)
 }
 
@@ -361,5 +406,8 @@ fn write_row(out: &mut impl Write, setup: &Setup, outcomes: &[Outcome]) -> anyho
         median("steal-attempts"),
         median("waited-for-lines")
     )?;
+    for (metric, ..) in &outcomes[0].own {
+        writeln!(out, "{:>24} {:>7} {metric} {}", "", "", median(metric))?;
+    }
     Ok(())
 }

@@ -15,19 +15,32 @@
 //! machine = 180
 //! ```
 //!
+//! In place of `machine` there may be a table, which describes a machine of one's own; its fields are those of
+//! [`Shape`]:
+//!
+//! ```toml
+//! [machine]
+//! core = 2
+//! group = 16
+//! socket = 32
+//! slow = 25
+//! slowdown = 1.7
+//! ```
+//!
 //! Workloads that have parameters take them from a table `[params]`. Every line is optional. What is wrong is refused
 //! with its line and what is allowed there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use serde::Deserialize;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use crate::engine::Setup;
-use crate::machine::{MAX_WORKERS, Machine};
+use crate::machine::{MAX_WORKERS, Machine, Shape};
 use crate::policy::Choice;
-use crate::workload::Load;
+use crate::workload::{Load, Value};
 
 /// The most repetitions.
 pub(crate) const MAX_RUNS: u64 = 1_000;
@@ -43,12 +56,58 @@ pub(crate) struct Scenario {
     pub(crate) workload: Spanned<String>,
     pub(crate) size: Option<Spanned<u64>>,
     pub(crate) rate: Option<Spanned<u64>>,
-    pub(crate) machine: Spanned<String>,
+    pub(crate) machine: Spanned<Chosen>,
     pub(crate) idle: Spanned<String>,
     pub(crate) seed: u64,
     pub(crate) runs: Spanned<u64>,
     pub(crate) costs: BTreeMap<String, Spanned<f64>>,
-    pub(crate) params: BTreeMap<String, Spanned<f64>>,
+    pub(crate) params: BTreeMap<String, Spanned<Value>>,
+}
+
+/// A machine: one that has a name, or the fields of another.
+#[derive(Clone, Debug)]
+pub(crate) enum Chosen {
+    Named(String),
+    Described(BTreeMap<String, Spanned<f64>>),
+}
+
+impl<'de> Deserialize<'de> for Chosen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Chosen;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a machine's name, or a table of its fields")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Chosen, E> {
+                Ok(Chosen::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Chosen, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    fields.insert(name, value);
+                }
+                Ok(Chosen::Described(fields))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl std::fmt::Display for Chosen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Described(fields) if fields.is_empty() => f.write_str("a machine of one cache"),
+            Self::Described(fields) => {
+                let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", value.get_ref())).collect();
+                write!(f, "a machine of {}", fields.join(", "))
+            }
+        }
+    }
 }
 
 /// Returns a value that stands nowhere in a file.
@@ -64,7 +123,7 @@ impl Default for Scenario {
             workload: unwritten("packets".to_owned()),
             size: None,
             rate: None,
-            machine: unwritten("epyc".to_owned()),
+            machine: unwritten(Chosen::Named("epyc".to_owned())),
             idle: unwritten("sleep".to_owned()),
             seed: 1,
             runs: unwritten(1),
@@ -144,7 +203,7 @@ impl Scenario {
             load = load.sized(*size.get_ref()).map_err(|message| refuse(size, message))?;
         }
         for (name, value) in &self.params {
-            load = load.with(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
+            load = load.with(name, value.get_ref().clone()).map_err(|message| refuse(value, message))?;
         }
         load.check().map_err(|(names, message)| {
             let written = names.iter().find_map(|name| self.params.get(*name));
@@ -161,8 +220,15 @@ impl Scenario {
 
     fn machine(&self, workers: &Spanned<u64>) -> Result<Machine, Refused> {
         let count = within("workers", workers, 1..=MAX_WORKERS as u64)?;
-        let mut machine =
-            Machine::named(self.machine.get_ref(), count as usize).map_err(|message| refuse(&self.machine, message))?;
+        let mut machine = match self.machine.get_ref() {
+            Chosen::Named(name) => Machine::named(name, count as usize),
+            Chosen::Described(fields) => {
+                let values = fields.iter().map(|(name, value)| (name.as_str(), *value.get_ref()));
+                let shape = Shape::of(values).map_err(|(name, message)| refuse(&fields[name], message))?;
+                Machine::described(&shape, count as usize)
+            }
+        }
+        .map_err(|message| refuse(&self.machine, message))?;
         for (name, value) in &self.costs {
             machine.costs.set(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
         }

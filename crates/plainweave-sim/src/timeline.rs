@@ -1,4 +1,7 @@
-//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows it).
+//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows it), and as a
+//! picture (`svg`).
+
+mod svg;
 
 use std::io::{self, Write};
 

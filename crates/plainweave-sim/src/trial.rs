@@ -24,7 +24,7 @@ impl Trial {
         let workers = 1 + cx.below(8);
         let mut draw = |key: &Key| key.small.0 + cx.below((key.small.1 - key.small.0 + 1) as usize) as u64;
         let size = draw(&row.size);
-        let parameters: Vec<_> = row.parameters.iter().map(|key| (key.name, draw(key))).collect();
+        let parameters: Vec<_> = row.parameters.iter().map(|key| (key.name, key.drawn(draw(key)))).collect();
         let spins = cx.below(4) == 0;
         let idle = if spins { "spin" } else { "sleep" };
         let flags: String = parameters.iter().map(|(name, value)| format!("--param {name}={value} ")).collect();
@@ -37,7 +37,7 @@ impl Trial {
         let machine = if spins { asleep.without_sleep() } else { asleep };
         let mut load = Load::named(row.name, Some(size)).expect("a workload of the table, of a size that is allowed");
         for (name, value) in parameters {
-            load = load.with(name, value as f64).expect("a parameter of the workload, of a value that is allowed");
+            load = load.with(name, value).expect("a parameter of the workload, of a value that is allowed");
         }
         Self { setup: Setup { policy: policy.to_owned(), machine, load, seed, record: false }, command }
     }

@@ -1,12 +1,15 @@
 //! A simulated worker: the runtime's loop, as far as it concerns scheduling.
 //!
 //! It takes tasks from the policy as the runtime's worker does, reads the clock every [`STRIDE`] tasks, and decides as
-//! [`idle`] says what to do without work. It has no driver and no inbox, since its fibers are never pinned.
+//! [`idle`] says what to do without work. It has no driver and no inbox, since its fibers are never pinned. Timers are
+//! its own, as in the runtime: those of a worker that a fiber holds up are late.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use crate::atomics::sleepers::Sleepers;
-use crate::costs::NANO;
+use crate::costs::{NANO, Picos};
 use crate::engine::{Setup, World};
 use crate::idle::{self, Idler};
 use crate::machine::Machine;
@@ -89,6 +92,8 @@ struct Worker<'a, P: Policy<Ticket>> {
     pool: &'a Pool<P>,
     policy: RefCell<(P::Local, Cx)>,
     searching: Cell<bool>,
+    /// Fibers that sleep, and until when.
+    timers: RefCell<BinaryHeap<Reverse<(Picos, TaskId)>>>,
     left: Cell<u32>,
 }
 
@@ -96,7 +101,8 @@ struct Worker<'a, P: Policy<Ticket>> {
 pub(crate) fn work<P: Policy<Ticket>>(pool: &Pool<P>, id: WorkerId) {
     let cx = Cx::new(pool.seed.wrapping_mul(1 << 20).wrapping_add(id as u64));
     let policy = RefCell::new((pool.policy.attach(id), cx));
-    let worker = Worker { id, pool, policy, searching: Cell::new(false), left: Cell::new(1) };
+    let timers = RefCell::default();
+    let worker = Worker { id, pool, policy, searching: Cell::new(false), timers, left: Cell::new(1) };
     while !meter::is_ending() {
         worker.step();
     }
@@ -138,10 +144,12 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         if self.left.get() == 0 {
             self.left.set(STRIDE);
             self.read_clock();
+            self.fire_timers();
         }
         match Idler::pop(self, Effort::Quick) {
             Some(ticket) if self.searching.take() => idle::found(self, ticket),
             Some(ticket) => self.run(ticket),
+            None if self.fire_timers() => {}
             None if self.pool.machine.sleeps => idle::idle(self),
             None => match Idler::pop(self, Effort::Search) {
                 Some(ticket) => self.run(ticket),
@@ -159,6 +167,29 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         let (local, cx) = &mut *self.policy.borrow_mut();
         let wake = self.pool.policy.push(cx, Some(local), ticket, why);
         self.pool.act_on(wake);
+    }
+
+    /// Queues the fibers whose sleep is over. Returns whether there were any.
+    fn fire_timers(&self) -> bool {
+        let mut fired = false;
+        while let Some(fiber) = self.take_due() {
+            self.push(self.pool.ready(fiber), Ready::Woken);
+            fired = true;
+        }
+        fired
+    }
+
+    fn take_due(&self) -> Option<TaskId> {
+        let mut timers = self.timers.borrow_mut();
+        timers.peek().filter(|Reverse((until, _))| *until <= meter::now())?;
+        timers.pop().map(|Reverse((_, fiber))| fiber)
+    }
+
+    /// Makes a fiber sleep. Nobody else may wake it.
+    fn sleep(&self, fiber: TaskId, ticket: Ticket, time: Picos) {
+        meter::spend(self.pool.machine.costs.queue);
+        self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
+        self.timers.borrow_mut().push(Reverse((meter::now() + time, fiber)));
     }
 
     /// Makes a fiber wait, unless it was woken before; then it has its ticket back.
@@ -223,6 +254,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
                     Some(woken) => ticket = woken,
                     None => return,
                 },
+                Action::Sleep(time) => return self.sleep(fiber, ticket, time),
                 Action::Yield => {
                     self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
                     return self.push(self.pool.ready(fiber), Ready::Yielded);
@@ -305,7 +337,12 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
                 world.checker.sleeps(self.id, meter::now());
             }
             let begin = meter::now();
-            meter::sleep(None);
+            let timer = self.timers.borrow().peek().map(|Reverse((until, _))| *until);
+            meter::sleep(timer);
+            if bed.get() == Bed::Occupied {
+                // A timer, or the end of the run.
+                self.pool.world.borrow_mut().checker.wakes(self.id);
+            }
             if let Some(timeline) = &mut self.pool.world.borrow_mut().timeline {
                 timeline.sleeps(self.id, begin, meter::now());
             }
@@ -313,6 +350,7 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         bed.set(Bed::Empty);
         awake();
         self.read_clock();
+        self.fire_timers();
     }
 
     fn wake_another(&self) {

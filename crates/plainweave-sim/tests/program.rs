@@ -42,9 +42,19 @@ fn real_time_goes_to_standard_error_alone() {
 fn help_answers_and_names_what_there_is() {
     let help = sim(&["--help"]);
     assert!(help.status.success());
-    for word in
-        ["--policy", "--workers", "--workload", "--param", "--seed", "--csv", "packets", "sleep-ms", "epyc", "1 to 256"]
-    {
+    for word in [
+        "--policy",
+        "--workers",
+        "--workload",
+        "--param",
+        "--seed",
+        "--csv",
+        "packets",
+        "sleep-ms",
+        "late-ms",
+        "epyc",
+        "1 to 256",
+    ] {
         assert!(text(&help.stdout).contains(word), "{word}");
     }
 }
@@ -57,7 +67,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -72,12 +82,19 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--policy", "best"], "there are: fifo"),
         (&["--workload", "open", "--rate", "0"], "1..=1000"),
         (&["--rate", "90"], "no effect on the workload 'packets'"),
+        (&["--timeline", "run.svg", "--timeline-us", "0"], "1..=1000000"),
+        (&["--timeline-us", "5"], "--timeline <FILE>"),
         (&["--param", "spawners"], "write it as NAME=VALUE"),
         (&["--param", "spawners=0"], "the parameter 'spawners' is 0: 1 to 1000 are allowed"),
         (&["--param", "delay-ns=6e7"], "the parameter 'delay-ns' is 60000000: 0 to 50000000 are allowed"),
         (&["--param", "chain=2"], "the workload 'packets' has no parameter 'chain'; it has: spawners, delay-ns"),
         (&["--workload", "bimodal", "--param", "chain=2.5"], "is 2.5: whole numbers from 1 to 1000 are allowed"),
         (&["--workload", "bimodal", "--param", "sleeps=4"], "the parameter 'sleeps' is 4: 0 to 3 are allowed"),
+        (&["--workload", "bimodal", "--param", "wait=doze"], "'wait' is 'doze': block and suspend are allowed"),
+        (&["--workload", "bimodal", "--param", "chain=some"], "is 'some': numbers from 1 to 1000 are allowed"),
+        (&["--workload", "mixer", "--param", "frame-ms=0"], "'frame-ms' is 0: 1 to 10000 are allowed"),
+        (&["--workload", "mixer", "--param", "late-ms=1.5"], "is 1.5: whole numbers from 1 to 10000 are allowed"),
+        (&["--workload", "mixer", "--size", "100001"], "size is 100001: 1 to 100000 are allowed"),
         (&["--workload", "options", "--param", "deep=20001"], "1 to 20000 are allowed"),
         (&["--workload", "fib", "--size", "31"], "size is 31: 1 to 30 are allowed"),
         (&["--workload", "fib", "--param", "n=3"], "'n' is no parameter of the workload 'fib', but its size"),
@@ -176,11 +193,51 @@ fn a_scenario_is_read_and_flags_take_the_place_of_its_lines() {
 
 #[test]
 fn parameters_are_named_in_what_is_printed() {
-    let file = File::with("params.toml", "workload = \"bimodal\"\nsize = 100\n[params]\nheavy = 0.5\nchain = 2\n");
+    let scenario = "workload = \"bimodal\"\nsize = 100\n[params]\nheavy = 0.5\nchain = 2\nwait = \"suspend\"\n";
+    let file = File::with("params.toml", scenario);
     let run = sim(&[file.path(), "--workers", "2", "--param", "chain=4", "--csv"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
-    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5\",\"simulated fifo\",2,throughput,";
+    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5, wait=suspend\",\"simulated fifo\",2,throughput,";
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
+}
+
+/// The file is the one that docs/simulator.md shows.
+#[test]
+fn a_scenario_describes_its_machine() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machine.toml");
+    let csv = |flags: &[&str]| {
+        let run = sim(&[&[file, "--csv", "--size", "400"], flags].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout).to_owned()
+    };
+    let described = csv(&[]);
+    let case =
+        "\nsim,\"burst on a machine of core=2, group=8, slow=25, slowdown=1.5, socket=16\",\"simulated fifo\",32,";
+    assert!(described.contains(case), "{described}");
+    assert!(csv(&["--machine", "flat"]).contains("\nsim,\"burst on flat\","));
+}
+
+#[test]
+fn a_described_machine_is_the_named_one_of_the_same_shape() {
+    for (name, fields) in [("flat", ""), ("numa", "group = 8\nsocket = 8"), ("hybrid", "slow = 50\nslowdown = 2")] {
+        let file = File::with(&format!("{name}.toml"), &format!("[machine]\n{fields}\n"));
+        let figures = |flags: &[&str]| {
+            let run = sim(&[flags, &["--workers", "20", "--size", "500", "--csv"]].concat());
+            assert!(run.status.success(), "{}", text(&run.stderr));
+            let rows: Vec<_> = text(&run.stdout).lines().map(|row| row.split("\"simulated").nth(1)).collect();
+            rows.iter().map(|row| row.unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(figures(&[file.path()]), figures(&["--machine", name]), "{name}");
+    }
+}
+
+#[test]
+fn the_mixer_prints_its_breaches() {
+    let flags = ["--workload", "mixer", "--size", "4", "--param", "rounds=2", "--workers", "2"];
+    let table = sim(&flags);
+    assert!(table.status.success() && text(&table.stdout).contains(" breach_rate "), "{}", text(&table.stderr));
+    let csv = sim(&[&flags[..], &["--csv"]].concat());
+    assert!(text(&csv.stdout).contains(",2,breach_rate,1,0,"), "{}", text(&csv.stdout));
 }
 
 #[test]
@@ -188,6 +245,15 @@ fn a_wrong_scenario_is_refused_with_its_line() {
     let cases = [
         ("seed = 1\nworkers = [2, 300]\n", "line 2: workers is 300: 1 to 256 are allowed"),
         ("seed = 1\n\nmachine = \"toaster\"\n", "line 3: no simulated machine is called 'toaster'"),
+        ("seed = 1\n[machine]\ngroup = 0\n", "line 3: machine.group is 0: whole numbers from 1 to 256 are allowed"),
+        ("[machine]\ncore = 1.5\n", "line 2: machine.core is 1.5: whole numbers from 1 to 256 are allowed"),
+        ("[machine]\ncore = 2\ngroup = 5\n", "line 3: machine.group is 5: multiples of machine.core, 2, are allowed"),
+        ("[machine]\nsocket = 6\ngroup = 4\n", "line 2: machine.socket is 6: multiples of machine.group, 4, are"),
+        ("[machine]\nslow = 101\n", "line 2: machine.slow is 101: 0 to 100 are allowed"),
+        ("[machine]\nslowdown = 0.5\n", "line 2: machine.slowdown is 0.5: 1 to 100 are allowed"),
+        ("[machine]\ncores = 2\n", "line 2: a machine has no 'cores'; it has: core, group, socket, slow, slowdown"),
+        ("[machine]\ncore = \"two\"\n", "line 2"),
+        ("machine = 3\n", "line 1"),
         ("policies = [\n \"fifo\",\n \"best\"]\n", "line 3: no scheduling policy is called 'best'"),
         ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
         ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
@@ -197,6 +263,10 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("workload = \"open\"\n[params]\nheavy = 1\n", "line 3: the workload 'open' has no parameter 'heavy'"),
         ("workload = \"bimodal\"\n[params]\nheavy = 100.5\n", "line 3: the parameter 'heavy' is 100.5: 0 to 100"),
         ("workload = \"bimodal\"\n[params]\nchain = 1\n", "line 3: the parameter 'sleeps' is 2: 0 to 1 are allowed"),
+        (
+            "workload = \"bimodal\"\n[params]\nwait = \"no\"\n",
+            "line 3: the parameter 'wait' is 'no': block and suspend",
+        ),
         ("[costs]\nsocks = 1\n", "line 2: no cost is called 'socks'"),
         ("seed = 1\nworkrs = [2]\n", "line 2"),
         ("seed = 1\nruns = \"many\"\n", "line 2"),
@@ -235,6 +305,31 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
     let svg = std::fs::read_to_string(&file.0).expect("the plot");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
     let count = |what: &str| svg.matches(what).count();
-    assert!(count("Simulated: ") == 1 && count("<polyline ") == 2 && count("published (measured)") == 1, "{svg}");
+    // Two policies in three panels.
+    assert!(count("Simulated: ") == 1 && count("<polyline ") == 6 && count("published (measured)") == 1, "{svg}");
     assert_eq!(count("<circle "), 4, "three points and their name: {svg}");
+    for panel in ["simulated throughput", "simulated latency, median", "simulated latency, p99"] {
+        assert_eq!(count(panel), 1, "{panel}: {svg}");
+    }
+    // Four points of each panel, and the background.
+    assert_eq!(count("<rect "), 13, "{svg}");
+}
+
+#[test]
+fn a_timeline_shows_the_beginning_of_a_run() {
+    let draw = |name: &str, micros: &str| {
+        let file = File::named(name);
+        let flags = ["--workers", "4", "--size", "300", "--timeline", file.path(), "--timeline-us", micros];
+        let run = sim(&flags);
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        std::fs::read_to_string(&file.0).expect("the picture")
+    };
+    let (short, long) = (draw("short.svg", "60"), draw("long.svg", "600"));
+    for (svg, micros) in [(&short, 60), (&long, 600)] {
+        let title = format!("Simulated: fifo, packets on epyc, seed 1, the first {micros} us");
+        assert!(svg.contains(&title) && svg.contains(">worker 3<") && !svg.contains(">worker 4<"), "{svg}");
+        assert!(svg.contains("simulated: worker ") && svg.contains("#c8c8c8"), "steals and sleeps: {svg}");
+    }
+    let count = |svg: &str| svg.matches("<rect ").count();
+    assert!(count(&long) > 2 * count(&short) && count(&short) > 10, "{} and {}", count(&long), count(&short));
 }

@@ -90,9 +90,6 @@ fn every_packet_has_a_latency() {
 
 #[test]
 fn a_spawner_with_a_full_queue_spins_while_time_passes() {
-    let figure = |outcome: &Outcome, metric: &str| {
-        outcome.figures().iter().find(|(name, ..)| *name == metric).expect("a figure of that name").2
-    };
     // Four handlers cannot keep up with the spawner, so its structure of 128 is full most of the time.
     let base = run(&setup("ot-fifo-base", 5, 5_000));
     assert!(figure(&base, "insert-retries") > 1_000.0);
@@ -161,6 +158,49 @@ fn heavy_packets_sleep_and_hold_up_their_workers() {
     assert!(quantile(&none, 1.0) < 20_000_000);
     // 1,200 sleeps of 20 ms on four workers.
     assert!(quantile(&all, 0.0) > 40_000_000 && (6_000_000_000..6_200_000_000).contains(&all.nanos), "{}", all.nanos);
+}
+
+#[test]
+fn sleeps_that_suspend_hold_up_nobody() {
+    for policy in ["fifo", "ot-lifo-base", "global-fifo"] {
+        let load = with("bimodal", 600, &[("heavy", 100.0)]).with("wait", "suspend").expect("a choice");
+        for machine in [Machine::named("flat", 4), Machine::named("flat", 4).map(Machine::without_sleep)] {
+            let machine = machine.expect("a machine");
+            let load = load.clone();
+            let outcome = run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false });
+            // Two sleeps of 20 ms each, and they overlap; each wakes once.
+            assert_eq!(outcome.runs, 10 + 600 * 3 + 600 * 2, "{policy}");
+            assert!(quantile(&outcome, 0.0) > 40_000_000 && outcome.nanos < 100_000_000, "{policy}: {}", outcome.nanos);
+        }
+    }
+}
+
+fn figure(outcome: &Outcome, metric: &str) -> f64 {
+    outcome.figures().iter().find(|(name, ..)| *name == metric).expect("a figure of that name").2
+}
+
+#[test]
+fn every_frame_is_mixed_and_sent_in_time_if_there_is_room() {
+    for policy in ["fifo", "ot-fifo", "ot-lifo-base"] {
+        let outcome = on_flat(policy, 4, with("mixer", 10, &[("rounds", 3.0), ("legs", 3.0)]));
+        assert_eq!((outcome.operations, outcome.latency.len()), (90, 90), "{policy}");
+        let shares = ["breach_rate", "excellent_share", "good_share", "poor_share", "unsent"];
+        assert_eq!(shares.map(|metric| figure(&outcome, metric)), [0.0, 1.0, 0.0, 0.0, 0.0], "{policy}");
+        // The third frames are due after 40 ms.
+        assert!((40_000_000..50_000_000).contains(&outcome.nanos), "{policy}: {}", outcome.nanos);
+    }
+}
+
+#[test]
+fn a_mixer_without_room_breaches_its_deadlines_and_gives_up_in_the_end() {
+    // One worker: a frame of 1 MB takes some 2.4 ms to make, and 1.4 to send.
+    let late = on_flat("fifo", 1, with("mixer", 4, &[("rounds", 2.0), ("bytes", 1e6)]));
+    assert_eq!((figure(&late, "breach_rate"), figure(&late, "unsent")), (1.0, 0.0));
+    let overload = on_flat("fifo", 1, with("mixer", 40, &[("rounds", 50.0), ("bytes", 1e6), ("frame-ms", 1.0)]));
+    let unsent = figure(&overload, "unsent");
+    assert!(unsent > 0.0 && unsent + overload.operations as f64 == 4_000.0, "{unsent} unsent");
+    let classes = ["excellent_share", "good_share", "poor_share"].map(|metric| figure(&overload, metric));
+    assert!((classes.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{classes:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Bimodal (OCaml schedulers' thesis): packets that pass through a chain of tasks, each of which spawns the next. A few
-//! are heavy: the last tasks of their chains sleep, and hold up their workers. Latency is from a chain's spawn to its
-//! end. `plainweave bench thesis bimodal` has the same on real workers.
+//! are heavy: the last tasks of their chains sleep, and hold up their workers unless `wait=suspend`. Latency is from a
+//! chain's spawn to its end. `plainweave bench thesis bimodal` has the same on real workers.
 //!
 //! The seed decides which packets are heavy: the same ones under every policy and on every machine.
 
@@ -23,6 +23,8 @@ pub(super) struct Parameters {
     pub(super) sleeps: u64,
     /// For how long.
     pub(super) sleep: Picos,
+    /// Whether their workers do something else meanwhile.
+    pub(super) suspends: bool,
 }
 
 pub(super) struct Bimodal {
@@ -40,11 +42,11 @@ impl Bimodal {
 
     /// Returns what a task works: it scans its packet, or it sleeps. Tasks of a chain count from 1.
     fn work(&self, packet: u64, task: u64) -> Action {
-        let Parameters { chain, heavy, sleeps, sleep, .. } = self.parameters;
+        let Parameters { chain, heavy, sleeps, sleep, suspends, .. } = self.parameters;
         let mut random = Cx::new(self.seed.wrapping_mul(1 << 32).wrapping_add(packet));
         let is_heavy = random.below(1_000_000) < heavy;
         if is_heavy && task + sleeps > chain {
-            return Action::HoldUp(sleep);
+            return if suspends { Action::Sleep(sleep) } else { Action::HoldUp(sleep) };
         }
         Action::Compute(scan(random.below(TEMPLATES as usize) as u64, &self.costs))
     }

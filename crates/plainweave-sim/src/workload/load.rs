@@ -4,10 +4,12 @@ use super::Workload;
 use super::bimodal::{self, Bimodal};
 use super::fib::Fib;
 use super::micro::Micro;
+use super::mixer::{self, Mixer};
 use super::open::Open;
 use super::options::{self, Options};
 use super::packets::{self, Packets};
 use super::table::{Kind, LOADS, Row};
+use super::value::Value;
 use crate::costs::{MILLI, NANO, Picos};
 use crate::machine::Machine;
 
@@ -41,7 +43,7 @@ impl Load {
     /// # Errors
     /// The size makes no sense: a message that says what is allowed.
     pub(crate) fn sized(self, size: u64) -> Result<Self, String> {
-        self.row.size.check("size", size as f64)?;
+        self.row.size.check("size", &Value::Number(size as f64))?;
         Ok(Self { size, ..self })
     }
 
@@ -49,7 +51,7 @@ impl Load {
     ///
     /// # Errors
     /// The workload has no such parameter, or the value is not allowed: a message that says what is.
-    pub fn with(mut self, name: &str, value: f64) -> Result<Self, String> {
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Result<Self, String> {
         let Row { name: workload, size, parameters, .. } = self.row;
         if name == size.name {
             return Err(format!("'{name}' is no parameter of the workload '{workload}', but its size"));
@@ -59,8 +61,7 @@ impl Load {
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(format!("the workload '{workload}' has no parameter '{name}'; it has: {names}"));
         };
-        parameters[at].check(&format!("the parameter '{name}'"), value)?;
-        self.values[at] = value;
+        self.values[at] = parameters[at].check(&format!("the parameter '{name}'"), &value.into())?;
         Ok(self)
     }
 
@@ -114,12 +115,24 @@ impl Load {
             heavy: (self.value("heavy") * 1e4) as usize,
             sleeps: self.count("sleeps"),
             sleep: self.count("sleep-ms") * MILLI,
+            suspends: self.count("wait") == 1,
         }
     }
 
     fn options(&self) -> options::Parameters {
         let (depth, deep, deep_in) = (self.count("depth"), self.count("deep"), self.count("deep-in"));
         options::Parameters { options: self.size, depth, deep, deep_in }
+    }
+
+    fn mixer(&self) -> mixer::Parameters {
+        mixer::Parameters {
+            mixers: self.size,
+            legs: self.count("legs"),
+            rounds: self.count("rounds"),
+            frame: self.count("frame-ms") * MILLI,
+            bytes: self.count("bytes"),
+            late: self.count("late-ms") * MILLI,
+        }
     }
 
     fn delay(&self) -> Picos {
@@ -133,6 +146,7 @@ impl Load {
             Kind::Bimodal => Box::new(Bimodal::new(self.bimodal(), seed, costs)),
             Kind::Options => Box::new(Options::new(self.options(), seed, costs)),
             Kind::Fib => Box::new(Fib::new(size, costs)),
+            Kind::Mixer => Box::new(Mixer::new(self.mixer(), costs.task)),
             Kind::Open => Box::new(Open::steady(size, percent, workers, seed)),
             Kind::Stuck => Box::new(Open::steady(size, percent, workers, seed).beside_stuck()),
             Kind::Burst => Box::new(Open::burst(size, seed)),

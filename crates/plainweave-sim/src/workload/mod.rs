@@ -7,14 +7,17 @@ mod bimodal;
 mod fib;
 mod load;
 mod micro;
+mod mixer;
 mod open;
 mod options;
 mod packets;
 mod spawners;
 mod table;
+mod value;
 
 pub use load::Load;
 pub(crate) use table::{Key, LOADS, Row};
+pub use value::Value;
 
 use crate::costs::Picos;
 use crate::task::{Fibers, TaskId};
@@ -30,6 +33,8 @@ pub(crate) enum Action {
     Spawn(TaskId),
     /// It reads and writes a line of the workload's data.
     Touch(u64),
+    /// It sleeps for so long, and its worker does something else meanwhile.
+    Sleep(Picos),
     /// It gives way.
     Yield,
     /// It waits until another fiber wakes it, or not at all if one has already.
@@ -58,4 +63,9 @@ pub(crate) trait Workload {
 
     /// Returns the number of what is counted for the throughput.
     fn operations(&self) -> u64;
+
+    /// Returns what it has measured beside latencies, by name and unit.
+    fn figures(&self) -> Vec<(&'static str, &'static str, f64)> {
+        Vec::new()
+    }
 }

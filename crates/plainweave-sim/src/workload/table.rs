@@ -3,6 +3,7 @@
 //! Parameters have the names that `plainweave bench thesis` gives them.
 
 use super::micro::Case;
+use super::value::Value;
 
 /// A number that a workload can be given: its size, or one of its parameters.
 #[derive(Debug)]
@@ -15,27 +16,61 @@ pub(crate) struct Key {
     /// What random small machines draw it from.
     pub(crate) small: (u64, u64),
     whole: bool,
+    /// If it is a choice: what there is. Values are places in this list.
+    words: &'static [&'static str],
     pub(crate) what: &'static str,
 }
 
 impl Key {
-    /// Checks a value for it, under the name that a message should give.
+    /// Checks a value for it, under the name that a message should give, and returns it as a number.
     ///
     /// # Errors
     /// It is not allowed: a message that says what is.
-    pub(super) fn check(&self, name: &str, value: f64) -> Result<(), String> {
+    pub(super) fn check(&self, name: &str, value: &Value) -> Result<f64, String> {
         let (least, most) = self.range;
+        let value = match value {
+            _ if !self.words.is_empty() => {
+                let text = value.to_string();
+                let place = self.words.iter().position(|word| *word == text);
+                let refused = || format!("{name} is '{text}': {} are allowed", self.words.join(" and "));
+                return place.map(|place| place as f64).ok_or_else(refused);
+            }
+            Value::Word(word) => return Err(format!("{name} is '{word}': numbers from {least} to {most} are allowed")),
+            Value::Number(number) => *number,
+        };
         let numbers = if self.whole { "whole numbers " } else { "" };
         match (least..=most).contains(&value) {
-            true if !self.whole || value.fract() == 0.0 => Ok(()),
+            true if !self.whole || value.fract() == 0.0 => Ok(value),
             true => Err(format!("{name} is {value}: {numbers}from {least} to {most} are allowed")),
             false => Err(format!("{name} is {value}: {least} to {most} are allowed")),
         }
     }
 }
 
+impl Key {
+    /// Returns a value for it that was drawn from `small`.
+    pub(crate) fn drawn(&self, number: u64) -> Value {
+        let word = self.words.get(number as usize);
+        word.map_or(Value::Number(number as f64), |word| Value::Word((*word).to_owned()))
+    }
+
+    /// Returns what is allowed and what it is by itself, for `--help`.
+    pub(crate) fn allowed(&self) -> String {
+        let (least, most) = self.range;
+        match self.words {
+            [] => format!("{least} to {most} [default: {}]", self.own),
+            words => format!("{} [default: {}]", words.join(" or "), words[self.own as usize]),
+        }
+    }
+}
+
 const fn key(name: &'static str, own: f64, range: (f64, f64), small: (u64, u64), what: &'static str) -> Key {
-    Key { name, own, range, small, whole: true, what }
+    Key { name, own, range, small, whole: true, words: &[], what }
+}
+
+/// A choice. The first of two words is the default.
+const fn choice(name: &'static str, words: &'static [&'static str; 2], what: &'static str) -> Key {
+    Key { words, ..key(name, 0.0, (0.0, 1.0), (0, 1), what) }
 }
 
 /// A workload's size. Only `name` says what it counts.
@@ -50,6 +85,7 @@ pub(super) enum Kind {
     Bimodal,
     Options,
     Fib,
+    Mixer,
     Open,
     Stuck,
     Burst,
@@ -88,7 +124,16 @@ const BIMODAL: &[Key] = &[
     key("chain", 3.0, (1.0, 1_000.0), (2, 5), "tasks of a packet, one after the other"),
     Key { whole: false, ..key("heavy", 0.2, (0.0, 100.0), (0, 5), "percentage of heavy packets") },
     key("sleeps", 2.0, (0.0, 1_000.0), (0, 2), "tasks at the end of a heavy packet's chain that sleep"),
-    key("sleep-ms", 20.0, (1.0, HOLD_UP), (1, 2), "milliseconds of a sleep, which holds up its worker"),
+    key("sleep-ms", 20.0, (1.0, HOLD_UP), (1, 2), "milliseconds of a sleep"),
+    choice("wait", &["block", "suspend"], "whether a sleep holds up its worker"),
+];
+
+const MIXER: &[Key] = &[
+    key("legs", 2.0, (1.0, 1_000.0), (1, 3), "legs of each"),
+    key("rounds", 6.0, (1.0, 1e6), (1, 2), "frames of each leg"),
+    key("frame-ms", 20.0, (1.0, 10_000.0), (1, 1), "milliseconds from frame to frame"),
+    key("bytes", 1_600.0, (2.0, 1e6), (2, 2_000), "bytes of a frame, two a sample"),
+    key("late-ms", 10.0, (1.0, 10_000.0), (1, 10), "milliseconds after which a send is a breach"),
 ];
 
 const OPTIONS: &[Key] = &[
@@ -133,6 +178,13 @@ pub(crate) const LOADS: &[Row] = &[
         key("n", 20.0, (1.0, 30.0), (1, 12), ""),
         &[],
         "calls spawn and join both of their children; throughput counts calls (same thesis)",
+    ),
+    row(
+        "mixer",
+        Kind::Mixer,
+        key("mixers", 100.0, (1.0, 100_000.0), (1, 30), ""),
+        MIXER,
+        "conferences mix frames; their fibers wait by yielding; late sends are breaches (same thesis)",
     ),
     row(
         "open",
