@@ -55,6 +55,34 @@ fn a_page_for_each_run_and_one_for_all() {
     assert_eq!(report(&dir.join("2026-01-01-lab")).0, Some(0));
 }
 
+/// What `plainweave sim --csv` writes: lines over workers, marked as simulated, without a link to a page of its own.
+#[test]
+fn simulated_figures_are_shown_as_such() {
+    let dir = folder("report-simulated", &["run"]);
+    let row = |policy: &str, workers: u32, rate: u32| {
+        let spread = format!("{rate},{rate},{rate},{rate},{rate},1");
+        format!(
+            "sim,\"open on epyc at 50 %, cost group=40\",\"simulated {policy}\",{workers},throughput,1/s,{spread}\n"
+        )
+    };
+    let rows: String = ["fifo", "lifo"].iter().flat_map(|p| [2, 8, 64].map(|n| row(p, n, n * 100))).collect();
+    let head = "# command: plainweave sim --workers 2,8,64 --csv\n# simulated: every figure; seeds from 1\n";
+    std::fs::write(dir.join("run/sim-open.csv"), format!("{head}{COLUMNS}{rows}")).unwrap();
+    let (code, said) = report(&dir.join("run"));
+    assert_eq!(code, Some(0), "{said}");
+    let page = std::fs::read_to_string(dir.join("run/index.html")).unwrap();
+    for part in [
+        "<b>Simulated</b>: every figure; seeds from 1.",
+        "<code>plainweave sim --workers 2,8,64 --csv</code></figcaption>",
+        "open on epyc at 50 %, cost group=40",
+        "simulated lifo",
+        "sim-open.csv",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("sim-open.html") && page.matches("<svg").count() == 1, "{page}");
+}
+
 /// Writes rows of `packets`, of the case `base`: throughputs and p99s by order and workers.
 fn packets() -> String {
     let rows = [("fifo", 1, 4e5, 90e3), ("lifo", 1, 2e5, 80e3), ("fifo", 2, 6e5, 50e3), ("lifo", 2, 8e5, 40e3)];

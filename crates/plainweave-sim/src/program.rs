@@ -349,6 +349,8 @@ fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) 
 
 fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Result<()> {
     if flags.csv {
+        writeln!(out, "# command: plainweave sim{}", arguments())?;
+        writeln!(out, "# simulated: every figure; seeds from {}; times are simulated times", scenario.seed)?;
         writeln!(out, "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")?;
         return Ok(());
     }
@@ -359,6 +361,16 @@ fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Res
         "policy", "workers", "M/s", "p50 us", "p99 us", "p99.99 us", "retries", "attempts", "wait ns"
     )?;
     Ok(())
+}
+
+/// Returns the arguments of this program, each after a space and quoted for a shell where that is needed.
+fn arguments() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=/+".contains(c);
+    let quoted = |argument: String| match !argument.is_empty() && argument.chars().all(plain) {
+        true => format!(" {argument}"),
+        false => format!(" '{}'", argument.replace('\'', r"'\''").replace('\n', " ")),
+    };
+    std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned())).collect()
 }
 
 /// Returns the value that a part of all is below; `values` are in order.

@@ -22,6 +22,9 @@ fn the_same_flags_print_the_same_bytes() {
     assert!(first.status.success(), "{}", text(&first.stderr));
     assert_eq!(text(&first.stdout), text(&second.stdout));
     let mut lines = text(&first.stdout).lines();
+    let command = "# command: plainweave sim --policy fifo --policy ot-fifo-base --workers 2,9 --size 600 --csv";
+    assert_eq!(lines.next(), Some(command));
+    assert!(lines.next().is_some_and(|line| line.starts_with("# simulated: every figure; seeds from 1")));
     assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
     let row = lines.next().expect("a row");
     assert!(row.starts_with("sim,\"packets on epyc\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
@@ -147,7 +150,8 @@ fn the_command_of_a_trial_repeats_it() {
         flags.push("--csv");
         let again = sim(&flags);
         assert!(again.status.success(), "{}: {}", trial.command(), text(&again.stderr));
-        for ((metric, unit, value), row) in outcome.figures().iter().zip(text(&again.stdout).lines().skip(1)) {
+        let rows = text(&again.stdout).lines().filter(|line| !line.starts_with("# ")).skip(1);
+        for ((metric, unit, value), row) in outcome.figures().iter().zip(rows) {
             assert!(row.contains(&format!(",{metric},{unit},{value},")), "{metric} is {value}: {row}");
         }
     }

@@ -141,7 +141,8 @@ pub(super) mod tests {
 
     pub(in crate::pages) fn table(experiment: &str, figures: Vec<Figure>) -> Table {
         let (name, experiment) = (experiment.to_owned(), experiment.to_owned());
-        Table { name, experiment, facts: Vec::new(), absent: Vec::new(), quartiles: true, raw: false, figures }
+        let (facts, absent) = (Vec::new(), Vec::new());
+        Table { name, experiment, facts, absent, quartiles: true, raw: false, page: true, figures }
     }
 
     #[test]

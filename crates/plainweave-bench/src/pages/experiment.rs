@@ -66,13 +66,18 @@ fn head(table: &Table, dir: &str) -> String {
     let flags = if whole { "" } else { " (its flags were not recorded)" };
     let _ = write!(
         html,
-        "<p><code>{}</code>{flags}: <a href='{dir}{file}.csv'>{} rows</a>, \
-         <a href='{dir}{file}.html'>its own page</a>. ",
+        "<p><code>{}</code>{flags}: <a href='{dir}{file}.csv'>{} rows</a>. ",
         escape(&command),
         table.figures.len()
     );
+    if table.page {
+        let _ = write!(html, "<a href='{dir}{file}.html'>Its own page</a>. ");
+    }
     if table.raw {
         let _ = write!(html, "<a href='{dir}{RAW}/{name}.csv'>Every single value</a>. ");
+    }
+    if let Some(simulated) = table.fact("simulated") {
+        let _ = write!(html, "<b>Simulated</b>: {}. ", escape(simulated));
     }
     let bands = if table.quartiles { "quartiles" } else { "the least to the greatest value (no quartiles were kept)" };
     let _ = write!(html, "Dots and lines are medians, bands {bands}; ours is in colour.</p>");

@@ -1,7 +1,8 @@
 //! What the benches have written: a CSV, and with it what was measured, on which machine and how.
 //!
 //! The head is lines `# key: value` before the columns. A file from before there were such lines has its head in the
-//! page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value.
+//! page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value. The simulator
+//! writes the same columns, its names in quotation marks, and no page.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,6 +37,8 @@ pub(super) struct Table {
     pub(super) quartiles: bool,
     /// Whether its single values are kept beside it.
     pub(super) raw: bool,
+    /// Whether the bench has written a page beside it.
+    pub(super) page: bool,
     pub(super) figures: Vec<Figure>,
 }
 
@@ -61,6 +64,7 @@ impl Table {
         let mut table = Self::parse(name, &text)?;
         let single = path.parent().zip(path.file_name()).map(|(dir, name)| dir.join(RAW).join(name));
         table.raw = single.is_some_and(|path| path.is_file());
+        table.page = path.with_extension("html").is_file();
         if table.facts.is_empty() {
             let page = std::fs::read_to_string(path.with_extension("html")).unwrap_or_default();
             (table.facts, table.absent) = facts_of_page(&page);
@@ -95,16 +99,16 @@ impl Table {
         let mut figures = Vec::new();
         let mut experiment = String::new();
         for (number, line) in lines {
-            let fields: Vec<&str> = line.split(',').collect();
+            let fields = fields(line);
             let (found, due) = (fields.len(), columns.len());
             ensure!(found >= due, "line {number} is cut: {found} of {due} fields");
             ensure!(found == due, "line {number} has {found} fields, and there are {due} columns");
-            let row: HashMap<&str, &str> = columns.iter().copied().zip(fields).collect();
-            experiment = row["experiment"].to_owned();
+            let row: HashMap<&str, String> = columns.iter().copied().zip(fields).collect();
+            experiment.clone_from(&row["experiment"]);
             figures.push(figure(&row, quartiles).with_context(|| format!("line {number}"))?);
         }
         ensure!(!figures.is_empty(), "it has no rows");
-        Ok(Self { name, experiment, facts, absent, quartiles, raw: false, figures })
+        Ok(Self { name, experiment, facts, absent, quartiles, raw: false, page: false, figures })
     }
 
     /// Returns a line of the head.
@@ -123,12 +127,25 @@ impl Table {
     }
 }
 
-fn figure(row: &HashMap<&str, &str>, quartiles: bool) -> anyhow::Result<Figure> {
+/// Splits a line at its commas, but for those between quotation marks, which are dropped. Names have none of these.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut quoted) = (vec![String::new()], false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            c => fields.last_mut().expect("there is always one").push(c),
+        }
+    }
+    fields
+}
+
+fn figure(row: &HashMap<&str, String>, quartiles: bool) -> anyhow::Result<Figure> {
     let number = |column: &str| -> anyhow::Result<f64> {
-        let field = row[column];
+        let field = &row[column];
         field.parse().map_err(|_| anyhow::anyhow!("'{field}' is not a number ({column})"))
     };
-    let text = |column: &str| row[column].to_owned();
+    let text = |column: &str| row[column].clone();
     let (median, min, max) = (number("median")?, number("min")?, number("max")?);
     let (q1, q3) = if quartiles { (number("q1")?, number("q3")?) } else { (min, max) };
     Ok(Figure {
@@ -191,6 +208,18 @@ mod tests {
         let (facts, absent) = facts_of_page(page);
         assert_eq!(facts, [("host".to_owned(), "vm".to_owned()), ("CPU".to_owned(), "2 <x>".to_owned())]);
         assert_eq!(absent, ["go (absent)"]);
+    }
+
+    #[test]
+    fn names_of_the_simulator_may_have_commas() {
+        let row = "sim,\"open on epyc at 50 %, cost group=40\",\"simulated fifo\",2,time,ms,1,1,1,1,1,1\n";
+        let table = parse(&format!("# command: plainweave sim --csv\n{HEAD}{row}")).unwrap();
+        let figure = &table.figures[0];
+        assert_eq!(
+            (figure.case.as_str(), figure.system.as_str()),
+            ("open on epyc at 50 %, cost group=40", "simulated fifo")
+        );
+        assert_eq!((table.command().0.as_str(), table.page), ("plainweave sim --csv", false));
     }
 
     #[test]
