@@ -193,29 +193,42 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-/// CPU time per request by the share of sets, and its ratio to that of the first share in the same round.
+/// CPU time per request by the share of sets, and its ratios to that of the first share and to the limit's in the same
+/// round.
 fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::IdleConn)) {
+    let mut servers = Vec::new();
+    let compared = |system: &&System| matches!(system, System::Memcached | System::IdleConn | System::Limit);
+    for system in systems.iter().filter(compared) {
         let server = Server::start(*system, 64)?;
         Client::fill(server.address)?;
-        let mut client = Client::connect(server.address, 64)?;
-        let mut costs: [Vec<f64>; UPDATES.len()] = Default::default();
-        for round in 0..=flags.runs.get() {
-            report::progress(&format!("cache: {}, {}, round {round} of {}", UPDATE.0, system.name(), flags.runs));
-            for (updates, costs) in UPDATES.into_iter().zip(&mut costs) {
+        let client = Client::connect(server.address, 64)?;
+        let costs: [Vec<f64>; UPDATES.len()] = Default::default();
+        servers.push((*system, client, server, costs));
+    }
+    for round in 0..=flags.runs.get() {
+        report::progress(&format!("cache: {}, round {round} of {}", UPDATE.0, flags.runs));
+        for (n, updates) in UPDATES.into_iter().enumerate() {
+            for (system, client, server, costs) in &mut servers {
                 let before = server.cpu()?;
-                let answered = client.drive(flags.iterations.get(), Mix { depth: 1, updates })?;
+                let answered = client.drive(flags.iterations.get(), Mix { depth: 1, updates });
+                let answered = answered.with_context(|| system.name())?;
                 if round > 0 {
-                    costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
+                    costs[n].push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
                 }
             }
         }
-        for (updates, found) in UPDATES.iter().zip(&costs) {
+    }
+    let limit = servers.iter().find(|(system, ..)| *system == System::Limit).map(|(.., costs)| costs);
+    let ratios = |own: &[f64], other: &[f64]| own.iter().zip(other).map(|(own, other)| own / other).collect();
+    let mut rows = Vec::new();
+    for (system, _, _, costs) in &servers {
+        for (n, updates) in UPDATES.iter().enumerate() {
             let name = format!("{}-{updates}", UPDATE.0);
-            rows.push(system.row(&name, "cpu_us_per_request", "us", found.clone()));
-            let ratios = found.iter().zip(&costs[0]).map(|(own, first)| own / first).collect();
-            rows.push(system.row(&name, "ratio_to_3_percent", "1", ratios));
+            rows.push(system.row(&name, "cpu_us_per_request", "us", costs[n].clone()));
+            rows.push(system.row(&name, "ratio_to_3_percent", "1", ratios(&costs[n], &costs[0])));
+            if let Some(limit) = limit.filter(|_| *system != System::Limit) {
+                rows.push(system.row(&name, "ratio_to_limit", "1", ratios(&costs[n], &limit[n])));
+            }
         }
     }
     Ok(rows)

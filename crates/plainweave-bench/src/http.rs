@@ -47,7 +47,7 @@ pub(crate) struct Flags {
     size: Size,
 }
 
-/// A fixed answer through the HTTP library, beside its peers: the cases hello and seed of `http`.
+/// A fixed answer through the HTTP library, beside its peers: the cases hello, hello-chunked and seed of `http`.
 #[derive(Args, Debug)]
 pub(crate) struct HelloFlags {
     #[command(flatten)]
@@ -93,11 +93,16 @@ struct Case {
     run: fn(&mut Bench) -> anyhow::Result<()>,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case {
         name: "hello",
         summary: "CPU per request, a fixed answer of 13 bytes through the library, 64 connections kept alive",
         run: hello::run,
+    },
+    Case {
+        name: "hello-chunked",
+        summary: "the same answer in chunks, as if its length were not known",
+        run: hello::run_chunked,
     },
     Case {
         name: "seed",
@@ -116,7 +121,7 @@ const CASES: [Case; 6] = [
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        CASES.iter().for_each(|case| report::say(&format!("{:<14} {}", case.name, case.summary)));
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
@@ -124,7 +129,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run_hello(flags: &HelloFlags) -> anyhow::Result<()> {
-    measure("hello", &flags.size, |name| ["hello", "seed"].contains(&name))
+    measure("hello", &flags.size, |name| ["hello", "hello-chunked", "seed"].contains(&name))
 }
 
 fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {

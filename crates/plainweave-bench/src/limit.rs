@@ -43,6 +43,9 @@ enum Protocol {
         /// Closes the connection after each answer
         #[arg(long)]
         close: bool,
+        /// Sends the body as one chunk
+        #[arg(long)]
+        chunked: bool,
     },
     /// Answers a `get` with the same value and a `set` with `STORED`.
     Cache {
@@ -63,7 +66,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     machine::end_with_parent();
     let listener = listen()?;
     match flags.protocol {
-        Protocol::Http { bytes, close } => serve(&listener, Http::new(bytes, close)),
+        Protocol::Http { bytes, close, chunked } => serve(&listener, Http::new(bytes, close, chunked)),
         Protocol::Cache { bytes } => serve(&listener, Cache::new(bytes)),
     }
 }
@@ -116,14 +119,18 @@ struct Http {
 }
 
 impl Http {
-    fn new(bytes: usize, close: bool) -> Self {
+    fn new(bytes: usize, close: bool, chunked: bool) -> Self {
         let connection = if close { "close" } else { "keep-alive" };
+        let (length, before, after) = match chunked {
+            true => ("Transfer-Encoding: chunked".to_owned(), format!("{bytes:x}\r\n"), "\r\n0\r\n\r\n"),
+            false => (format!("Content-Length: {bytes}"), String::new(), ""),
+        };
         let head = format!(
             "HTTP/1.1 200 OK\r\nServer: limit\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\n\
-             Content-Length: {bytes}\r\nConnection: {connection}\r\n\r\n"
+             {length}\r\nConnection: {connection}\r\n\r\n{before}"
         );
         let body = "Hello, World!".bytes().cycle().take(bytes);
-        Self { answer: head.into_bytes().into_iter().chain(body).collect(), close }
+        Self { answer: head.into_bytes().into_iter().chain(body).chain(after.bytes()).collect(), close }
     }
 }
 
@@ -320,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_as_many_bytes_as_it_says() {
-        let mut http = Http::new(1024, false);
+        let mut http = Http::new(1024, false, false);
         let text = String::from_utf8(http.answer(&mut (), b"GET / HTTP/1.1\r\n\r\n").to_vec()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("Content-Length: 1024") && body.len() == 1024 && body.starts_with("Hello, World!Hello"));

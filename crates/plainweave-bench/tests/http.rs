@@ -90,6 +90,15 @@ fn hello_and_the_load_of_the_seed() {
     let found = Found::run("hello", "hello", &[]);
     let go = installed("go") || Path::new("/usr/local/go/bin/go").exists();
     let cases = [("hello", skipped(&["wrk"])), ("seed", skipped(&["plainweave"]))];
+    if !cases[0].1 {
+        for system in OURS.iter().chain(&["hyper", "limit"]) {
+            assert!(found.median("hello-chunked", system, "cpu_us_per_request") > 0.0);
+        }
+        for system in ["may_minihttp", "nginx"] {
+            let says = format!("hello-chunked: {system}: not measured (it knows");
+            assert!(found.text.lines().any(|line| line.starts_with(&says)), "{says}: {}", found.text);
+        }
+    }
     for (case, _) in cases.iter().filter(|(_, skipped)| !skipped) {
         for system in OURS.iter().chain(&CRATES) {
             assert!(found.median(case, system, "cpu_us_per_request") > 0.0);
@@ -182,7 +191,7 @@ fn cases_are_listed_and_values_checked() {
     };
     let (code, listed) = run(&["http", "--list"]);
     assert_eq!(code, Some(0));
-    for case in ["hello", "seed", "tls", "handshakes", "websocket", "h2"] {
+    for case in ["hello", "hello-chunked", "seed", "tls", "handshakes", "websocket", "h2"] {
         assert!(listed.lines().any(|line| line.split(' ').next() == Some(case)), "{case}: {listed}");
     }
     let (code, said) = run(&["http", "--cases", "nonsense"]);
@@ -194,5 +203,8 @@ fn cases_are_listed_and_values_checked() {
         }
     }
     let (code, help) = run(&["hello", "--help"]);
-    assert!(code == Some(0) && help.contains("--connections") && help.contains("hello and seed"), "{help}");
+    assert!(
+        code == Some(0) && help.contains("--connections") && help.contains("hello, hello-chunked and seed"),
+        "{help}"
+    );
 }

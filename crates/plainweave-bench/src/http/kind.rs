@@ -24,6 +24,25 @@ pub(super) enum Kind {
     Tungstenite,
 }
 
+/// How an answer says where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// By `Content-Length`.
+    Length,
+    /// In chunks, as an answer whose length is not known beforehand.
+    Chunked,
+}
+
+impl Coding {
+    /// Returns what the programs take for it.
+    pub(super) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Coding::Length => &[],
+            Coding::Chunked => &["--chunked"],
+        }
+    }
+}
+
 impl Kind {
     /// Returns a command that runs this server.
     pub(super) fn command(self, arguments: &[&str]) -> anyhow::Result<Command> {

@@ -5,7 +5,7 @@ use anyhow::Context;
 
 use super::bench::Bench;
 use super::hello;
-use super::kind::{BODY, NO_PROGRAM};
+use super::kind::{BODY, Coding, NO_PROGRAM};
 use super::system::{OTHERS, System};
 use crate::report;
 use crate::serving::process::Process;
@@ -34,7 +34,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
-    let servers = hello::start(bench, CASE)?;
+    let servers = hello::start(bench, CASE, Coding::Length)?;
     let csv = bench.site.dir().join("seed.csv");
     let turn = |bench: &Bench, (system, server): &(System, Process), found: &mut Found| -> anyhow::Result<()> {
         Checker::connect(server.address)?.check("/", BODY.as_bytes()).context(system.name)?;

@@ -2,9 +2,11 @@
 //! and its peers among Rust's crates.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write};
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use clap::Args;
 use http_body_util::Full;
@@ -13,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use may_minihttp::{HttpService, HttpServiceFactory};
 use plainweave::Io;
-use plainweave_http::{Handler, Request, Response, Server};
+use plainweave_http::{Body, Handler, Request, Response, Server};
 
 use super::kind::{BODY, Kind};
 use super::websocket_server;
@@ -33,6 +35,10 @@ pub(crate) struct Flags {
     /// Sends back the messages of WebSockets
     #[arg(long)]
     websocket: bool,
+
+    /// Sends the answer in chunks
+    #[arg(long)]
+    chunked: bool,
 }
 
 /// In a child process: serves until it is killed.
@@ -41,9 +47,12 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
     descriptors::at_least(CONNECTIONS);
     let listener = limit::listen()?;
     match (flags.kind, flags.websocket) {
-        (Kind::Hyper, _) => serve_hyper(listener),
+        (Kind::Hyper, _) => serve_hyper(listener, flags.chunked),
         (Kind::MayMinihttp, _) => serve_may(),
         (Kind::Tungstenite, _) => websocket_server::serve_threads(&listener),
+        (ours, false) if flags.chunked => serve_ours(ours, listener, |_: &mut Request<'_>| {
+            Response::ok(Body::writer(|out| out.write_all(BODY.as_bytes())))
+        }),
         (ours, false) => serve_ours(ours, listener, |_: &mut Request<'_>| Response::ok(BODY)),
         (ours, true) => serve_ours(ours, listener, websocket_server::handle),
     }
@@ -69,10 +78,11 @@ fn serve_ours(kind: Kind, listener: TcpListener, handler: impl Handler) -> anyho
 }
 
 /// Without a timer, so it has no timeouts, which costs it the least.
-fn serve_hyper(listener: TcpListener) -> anyhow::Result<()> {
-    async fn hello(_: hyper::Request<Incoming>) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
-        Ok(hyper::Response::new(Full::new(Bytes::from_static(BODY.as_bytes()))))
-    }
+fn serve_hyper(listener: TcpListener, chunked: bool) -> anyhow::Result<()> {
+    let hello = move |_: hyper::Request<Incoming>| {
+        let body = Hello { body: Full::new(Bytes::from_static(BODY.as_bytes())), chunked };
+        std::future::ready(Ok::<_, Infallible>(hyper::Response::new(body)))
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     listener.set_nonblocking(true)?;
     runtime.block_on(async {
@@ -80,7 +90,7 @@ fn serve_hyper(listener: TcpListener) -> anyhow::Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
-            tokio::spawn(async {
+            tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new();
                 // It fails when the client is gone.
                 let _ = connection.serve_connection(TokioIo::new(stream), service_fn(hello)).await;
@@ -89,9 +99,31 @@ fn serve_hyper(listener: TcpListener) -> anyhow::Result<()> {
     })
 }
 
-struct Hello;
+/// A body of hyper's: it says how long it is, or it does not.
+struct Hello {
+    body: Full<Bytes>,
+    chunked: bool,
+}
 
-impl HttpService for Hello {
+impl hyper::body::Body for Hello {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        if self.chunked { hyper::body::SizeHint::default() } else { self.body.size_hint() }
+    }
+}
+
+struct HelloService;
+
+impl HttpService for HelloService {
     fn call(
         &mut self,
         _: may_minihttp::Request<'_, '_, '_>,
@@ -102,7 +134,7 @@ impl HttpService for Hello {
     }
 }
 
-impl HttpServiceFactory for Hello {
+impl HttpServiceFactory for HelloService {
     type Service = Self;
 
     fn new_service(&self, _: usize) -> Self {
@@ -113,7 +145,7 @@ impl HttpServiceFactory for Hello {
 fn serve_may() -> anyhow::Result<()> {
     may::config().set_workers(1);
     let address = free_address()?;
-    let server = Hello.start(address)?;
+    let server = HelloService.start(address)?;
     report::say(&address.to_string());
     server.wait();
     Ok(())

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use super::bench::Others;
-use super::kind::{BODY, Kind};
+use super::kind::{BODY, Coding, Kind};
 use crate::limit;
 use crate::program::Program;
 use crate::serving::nginx;
@@ -66,9 +66,19 @@ const WARP: &str = include_str!("../../peers/warp/Main.hs");
 impl System {
     /// # Errors
     /// It is not available here, and why.
-    pub(super) fn start(&self, site: &Site) -> anyhow::Result<Process> {
-        let (command, address, _program) = self.command(site)?;
+    pub(super) fn start(&self, site: &Site, coding: Coding) -> anyhow::Result<Process> {
+        let (mut command, address, _program) = self.command(site)?;
+        command.args(coding.arguments());
         Process::start(self.name, &command, address, 1, None)
+    }
+
+    /// Returns why it cannot answer by this coding.
+    pub(super) fn lacks(&self, coding: Coding) -> Option<&'static str> {
+        match self.how {
+            How::Nginx if coding == Coding::Chunked => Some("it knows the length of a fixed answer"),
+            How::Own(Kind::MayMinihttp) if coding == Coding::Chunked => Some("it knows no chunks"),
+            _ => None,
+        }
     }
 
     /// Returns whether it may be absent.

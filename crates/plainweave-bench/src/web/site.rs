@@ -15,6 +15,8 @@ pub(super) const FILES: usize = 1000;
 pub(crate) const SIZE: usize = 1024;
 /// Silence on a checking connection after which it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// More than any answer has.
+const LONGEST_CHUNK: usize = 1 << 20;
 
 /// The fields of a request head beside `Host`.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
@@ -143,11 +145,41 @@ impl<S: Read + Write> Checker<S> {
             ensure!(read > 0, "the connection ended within the answer for {path}: {head}");
         }
         ensure!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
-        let mut got = vec![0; body.len()];
-        self.stream.read_exact(&mut got).with_context(|| format!("the body of {path}"))?;
-        ensure!(got == body, "{path} came with another content");
+        let got = match is_chunked(&head) {
+            true => self.chunks(),
+            false => self.exactly(body.len()),
+        };
+        ensure!(got.with_context(|| format!("the body of {path}"))? == body, "{path} came with another content");
         Ok(head)
     }
+
+    fn exactly(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
+        let mut got = vec![0; len];
+        self.stream.read_exact(&mut got)?;
+        Ok(got)
+    }
+
+    /// Reads a body in chunks, without extensions and trailers.
+    fn chunks(&mut self) -> anyhow::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line)?;
+            let len = usize::from_str_radix(line.trim_end(), 16).with_context(|| format!("a chunk of {line:?}"))?;
+            ensure!(len <= LONGEST_CHUNK, "a chunk of {len} bytes");
+            let chunk = self.exactly(len + 2)?;
+            ensure!(chunk.ends_with(b"\r\n"), "a chunk of {len} bytes does not end there");
+            if len == 0 {
+                return Ok(body);
+            }
+            body.extend_from_slice(&chunk[..len]);
+        }
+    }
+}
+
+/// Returns whether the body behind this head comes in chunks.
+pub(crate) fn is_chunked(head: &str) -> bool {
+    head.to_ascii_lowercase().contains("\r\ntransfer-encoding: chunked\r\n")
 }
 
 /// Returns a request with these fields.
