@@ -8,8 +8,8 @@
 //! last of them usually gets the value itself; the others get clones, which they make with no lock held.
 //!
 //! **One section for several values.** All receivers of all workers meet at one lock, and each section brings its cache
-//! line over from another core. So a receiver that finds several values takes up to [`BATCH`] of them at once, and
-//! returns the others from its own memory. Those are safe from being overwritten.
+//! line over from another core. So a receiver that finds several values takes up to 16 of them at once, and returns the
+//! others from its own memory. Those are safe from being overwritten.
 //!
 //! ```
 //! use plainweave::sync::broadcast;
