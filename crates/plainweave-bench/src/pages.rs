@@ -75,13 +75,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if files.iter().any(|path| is_csv(path)) {
         let run = Run::read(folder, &mut problems)?;
         ensure!(!run.tables.is_empty(), "{}", nothing(folder, &problems));
-        run.write(folder, &mut problems)?;
+        run.write(folder)?;
     } else {
         let mut runs = Vec::new();
         for dir in files.iter().rev().filter(|path| path.is_dir()) {
             let run = Run::read(dir, &mut problems)?;
             if !run.tables.is_empty() {
-                run.write(dir, &mut problems)?;
+                run.write(dir)?;
                 runs.push(run);
             }
         }
@@ -138,7 +138,7 @@ impl Run {
     }
 
     /// Writes the run's page and README.
-    fn write(&self, folder: &Path, problems: &mut Vec<String>) -> anyhow::Result<()> {
+    fn write(&self, folder: &Path) -> anyhow::Result<()> {
         write(&folder.join(PAGE), &self.page())?;
         let sources = self.own_sources();
         if !sources.is_empty() {
@@ -147,7 +147,7 @@ impl Run {
         let readme = folder.join(README);
         match std::fs::read_to_string(&readme) {
             Ok(text) if !text.contains(MARK) => {
-                problems.push(format!("{}: kept: it was not written by this command", readme.display()));
+                note(&format!("{}: kept: it was not written by this command", readme.display()));
                 Ok(())
             }
             _ => write(&readme, &self.readme()),

@@ -68,6 +68,8 @@ fn simulated_figures_are_shown_as_such() {
     let rows: String = ["fifo", "lifo"].iter().flat_map(|p| [2, 8, 64].map(|n| row(p, n, n * 100))).collect();
     let head = "# command: plainweave sim --workers 2,8,64 --csv\n# simulated: every figure; seeds from 1\n";
     std::fs::write(dir.join("run/sim-open.csv"), format!("{head}{COLUMNS}{rows}")).unwrap();
+    // What somebody has written there is kept, which is no failure.
+    std::fs::write(dir.join("run/README.md"), "my own words\n").unwrap();
     let (code, said) = report(&dir.join("run"));
     assert_eq!(code, Some(0), "{said}");
     let page = std::fs::read_to_string(dir.join("run/index.html")).unwrap();
