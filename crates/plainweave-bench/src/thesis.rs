@@ -4,6 +4,7 @@
 //! parameters are a table (`parameters`), of which its options are made; published combinations are cases. A repetition
 //! is a process of its own (`child`) of as many iterations as published, the first of which are dropped: the rows'
 //! medians and quartiles are over the others. What an observer sees comes from a repetition besides, which it slows.
+//! Each repetition is a turn, kept as soon as it has ended, so that `--resume` goes on after an interruption.
 
 mod bimodal;
 mod cache_effects;
@@ -29,9 +30,12 @@ use anyhow::ensure;
 use clap::Args;
 
 use crate::c2c;
+use crate::interrupt;
+use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
 use crate::sample::Row;
+use crate::turns::Turns;
 pub(crate) use bimodal::Bimodal;
 pub(crate) use cache_effects::CacheEffects;
 pub(crate) use child::{ChildFlags, run as run_child};
@@ -94,6 +98,10 @@ pub(crate) struct Flags<T: Table> {
     #[command(flatten)]
     options: Options<T>,
 
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    #[arg(long)]
+    resume: bool,
+
     /// Where the CSV and the report go [default: results/<date>-<host>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -118,13 +126,19 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             plans.push((case, plan));
         }
     }
-    let (peers, mut failures) = (run.peers(), Failures::begin()?);
+    let (peers, mut failures, mut jobs) = (run.peers(), Failures::begin()?, Vec::new());
     for (case, plan) in &plans {
-        let systems = [run.ours(case)?, peers.clone()].concat();
+        jobs.push((plan, [run.ours(case)?, peers.clone()].concat()));
+    }
+    // Ours have a second one, with an observer.
+    let all: usize = jobs.iter().flat_map(|(_, systems)| systems).map(|system| 1 + usize::from(system.is_ours())).sum();
+    let (out, same) = (flags.out.clone().unwrap_or_else(machine::results_dir), flags.same(run.length));
+    let mut turns = Turns::begin(experiment.name, &out, &same, flags.resume, all * flags.workers.len())?;
+    for (plan, systems) in &jobs {
         for workers in flags.workers.iter().map(|n| usize::from(*n)) {
-            for system in &systems {
+            for system in systems {
                 let what = format!("{}, {}, {workers} workers", system.name, plan.title);
-                failures.catch(&what, || run.measure(plan, system, workers));
+                failures.catch(&what, || run.measure(&mut turns, plan, system, workers));
             }
         }
     }
@@ -139,7 +153,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
     parameters.extend(plans.iter().map(|(_, plan)| ("case", format!("{}: {}", plan.title, plan.texts().join(" ")))));
-    failures.publish(Report { experiment: experiment.name, parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(Report { experiment: experiment.name, parameters, rows, absent }, Some(&out), None)
 }
 
 /// Returns how long a repetition is.
@@ -158,6 +172,14 @@ pub(crate) fn reports(experiment: &str, title: &str, policy: &str, metric: (&str
     let experiment = workloads::named(experiment).unwrap();
     let case = experiment.cases.iter().find(|case| title.split(' ').next() == Some(case.name));
     case.is_some_and(|case| experiment.policies_of(case).contains(&policy)) && metrics::METRICS.contains(&metric)
+}
+
+impl<T: Table> Flags<T> {
+    /// Says what all turns of a run have in common.
+    fn same(&self, Length { iterations, dropped, .. }: Length) -> String {
+        let far = if self.far { "however far the CPUs are" } else { "CPUs near" };
+        format!("{iterations} iterations, {dropped} dropped, {far}")
+    }
 }
 
 /// A run of an experiment, and what has come of it so far.
@@ -217,7 +239,7 @@ impl<T: Table> Run<'_, T> {
     }
 
     /// Measures a plan on a system, and adds its rows.
-    fn measure(&mut self, plan: &Plan, system: &System, workers: usize) -> anyhow::Result<()> {
+    fn measure(&mut self, turns: &mut Turns, plan: &Plan, system: &System, workers: usize) -> anyhow::Result<()> {
         let what = format!("{}, {}", system.name, plan.title);
         let least = (self.experiment.least_workers)(plan);
         if workers < least {
@@ -228,14 +250,17 @@ impl<T: Table> Run<'_, T> {
             self.lacks(what, why.to_owned());
             return Ok(());
         }
-        report::progress(&format!("{}: {what}, {workers} workers", self.experiment.name));
+        let turn = format!("{what}, {workers} workers, {}", plan.texts().join(" "));
         let repetition = || system.repetition(self.experiment, plan, workers, self.length, false);
-        match c2c::near(workers, !self.flags.far, repetition) {
-            Ok((mut figures, far)) => {
-                figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
-                self.add(plan, system, workers, figures)?;
-            }
-            Err(error) if system.is_ours() => return Err(error),
+        let near = || {
+            let (mut figures, far) = c2c::near(workers, !self.flags.far, repetition)?;
+            figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
+            Ok(metrics::values(figures))
+        };
+        match turns.take(&turn, near) {
+            Ok(figures) => self.add(plan, system, workers, metrics::figures(&figures)?)?,
+            // A signal ends the peer too.
+            Err(error) if system.is_ours() || interrupt::came().is_some() => return Err(error),
             Err(error) => {
                 self.lacks(what, format!("{error:#}"));
                 return Ok(());
@@ -244,8 +269,9 @@ impl<T: Table> Run<'_, T> {
         let alone = (self.experiment.pools)(plan, workers).is_empty();
         if system.is_ours() && alone {
             let length = Length { iterations: self.length.dropped + 1, ..self.length };
-            let figures = system.repetition(self.experiment, plan, workers, length, true)?;
-            self.add(plan, system, workers, figures)?;
+            let observed = || system.repetition(self.experiment, plan, workers, length, true).map(metrics::values);
+            let figures = turns.take(&format!("{turn}, observed"), observed)?;
+            self.add(plan, system, workers, metrics::figures(&figures)?)?;
         }
         Ok(())
     }

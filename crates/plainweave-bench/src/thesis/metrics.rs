@@ -2,6 +2,8 @@
 
 use anyhow::Context;
 
+use crate::turns::Values;
+
 /// A metric's name, and its value in one iteration.
 pub(super) type Figure = (&'static str, f64);
 
@@ -42,6 +44,19 @@ pub(super) const METRICS: [(&str, &str); 34] = [
     ("clock_ppm", "ppm"),
     ("far_repetitions", "count"),
 ];
+
+/// Returns figures as a turn keeps them.
+pub(super) fn values(figures: Vec<Figure>) -> Values {
+    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Returns the figures that a turn has kept.
+///
+/// # Errors
+/// There is no such metric.
+pub(super) fn figures(values: &[(String, f64)]) -> anyhow::Result<Vec<Figure>> {
+    values.iter().map(|(name, value)| Ok((known(name)?.0, *value))).collect()
+}
 
 /// Returns a metric with its unit.
 ///
