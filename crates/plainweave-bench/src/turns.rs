@@ -22,7 +22,10 @@ pub(crate) type Values = Vec<(String, f64)>;
 pub(crate) struct Turns {
     experiment: &'static str,
     path: PathBuf,
-    file: File,
+    /// What the file has or will have before the first turn that is measured now.
+    kept: String,
+    /// Opened for the first of these: a run that measures nothing leaves nothing.
+    file: Option<File>,
     known: HashMap<String, Values>,
     /// Of all turns: how many there are, how many were measured before and now, and for how long.
     all: usize,
@@ -35,7 +38,7 @@ impl Turns {
     /// Begins, or goes on with what `out` has if `resume` is set. `same` is what all turns have in common.
     ///
     /// # Errors
-    /// What is there was measured otherwise, or the file cannot be written.
+    /// What is there was measured otherwise.
     pub(crate) fn begin(
         experiment: &'static str,
         out: &Path,
@@ -43,9 +46,7 @@ impl Turns {
         resume: bool,
         all: usize,
     ) -> anyhow::Result<Self> {
-        let dir = out.join(report::RAW);
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let path = dir.join(format!("{experiment}-turns.csv"));
+        let path = out.join(report::RAW).join(format!("{experiment}-turns.csv"));
         let head = format!("# commit {}; {}\n", machine::commit(), same.replace('\n', " "));
         let text = if resume { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
         // The last line may be cut.
@@ -57,13 +58,23 @@ impl Turns {
             path.display()
         );
         let known: HashMap<_, _> = turns.unwrap_or_default().lines().filter_map(turn).collect();
-        let write = || -> std::io::Result<File> {
-            std::fs::write(&path, if whole.is_empty() { &head } else { whole })?;
-            OpenOptions::new().append(true).open(&path)
-        };
-        let file = write().with_context(|| format!("cannot write {}", path.display()))?;
+        let kept = if whole.is_empty() { head } else { whole.to_owned() };
         let (before, measured, spent) = (0, 0, Duration::ZERO);
-        Ok(Self { experiment, path, file, known, all, before, measured, spent })
+        Ok(Self { experiment, path, kept, file: None, known, all, before, measured, spent })
+    }
+
+    /// Opens the file, so that it is known before a measurement that what comes of it can be kept.
+    fn open(&mut self) -> anyhow::Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        let write = || -> std::io::Result<File> {
+            self.path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::write(&self.path, &self.kept)?;
+            OpenOptions::new().append(true).open(&self.path)
+        };
+        self.file = Some(write().with_context(|| format!("cannot write {}", self.path.display()))?);
+        Ok(())
     }
 
     /// Says how long all turns will take.
@@ -87,6 +98,7 @@ impl Turns {
             self.before += 1;
             return Ok(values.clone());
         }
+        self.open()?;
         let done = self.before + self.measured;
         let left = (self.spent / self.measured.max(1) as u32) * self.all.saturating_sub(done) as u32;
         let time = if self.measured > 0 { format!(", {} left", humane_time(left)) } else { String::new() };
@@ -96,7 +108,7 @@ impl Turns {
         self.spent += start.elapsed();
         self.measured += 1;
         let fields: String = values.iter().map(|(name, value)| format!(",{name}={value}")).collect();
-        let written = self.file.write_all(format!("{key}{fields}\n").as_bytes());
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(format!("{key}{fields}\n").as_bytes()));
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(values)
     }
