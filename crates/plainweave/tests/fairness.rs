@@ -114,10 +114,9 @@ fn phases_bound_how_often_a_writer_is_overtaken(setup: Setup) {
                 work();
             }
         });
-        let overtaken = |of, by| record.most_overtaken(of, by);
         let [writer_by_writers, reader_by_writers, writer_by_readers] =
             [(Kind::Alone, Kind::Alone), (Kind::Reader, Kind::Alone), (Kind::Alone, Kind::Reader)]
-                .map(|(of, by)| overtaken(of, by));
+                .map(|(of, by)| record.most_overtaken(of, by));
         println!(
             "{writers} writers: a writer overtaken by {writer_by_writers} writers and {writer_by_readers} readers, \
              a reader by {reader_by_writers} writers"

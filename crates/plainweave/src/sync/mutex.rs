@@ -14,7 +14,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{Entry, Facts, Locked, Primitive, WaitQueue, Waited, holder};
+use super::wait_queue::{Facts, Locked, Primitive, WaitQueue, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -164,25 +164,17 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn lock_slowly(&self, interrupts: Interrupts) -> Result<MutexGuard<'_, T>, Interrupt> {
-        let (me, mut place) = (holder(), QueueEnd::Back);
-        if self.word.spin(0, |locked| take(locked, me).then_some(())).is_some() {
-            return Ok(MutexGuard(self));
-        }
-        loop {
-            let entry = Entry { list: 0, place, tag: me };
-            let section = |locked: &mut Locked<LockState, 1>| {
-                if place == QueueEnd::Front {
+        let me = holder();
+        if self.word.spin(0, |locked| take(locked, me).then_some(())).is_none() {
+            let attempt = |locked: &mut Locked<LockState, 1>, from| {
+                if from == QueueEnd::Front {
                     locked.state.retrying = false;
                 }
                 take(locked, me).then_some(())
             };
-            match self.word.wait_as(entry, interrupts, section, || (), |_| ()) {
-                Err((interrupt, ())) => return Err(interrupt),
-                // A waiter in front is given the lock itself.
-                Ok(Waited::Granted(_)) if place == QueueEnd::Back => place = QueueEnd::Front,
-                Ok(_) => return Ok(MutexGuard(self)),
-            }
+            self.word.wait_and_retry((0, me), interrupts, attempt, |_| ()).map_err(|(interrupt, ())| interrupt)?;
         }
+        Ok(MutexGuard(self))
     }
 
     #[inline]

@@ -25,7 +25,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::wait_queue::{self, Entry, Facts, Grant, Grants, Primitive, WaitQueue, Waited, holder};
+use super::wait_queue::{self, Facts, Grant, Grants, Primitive, WaitQueue, holder};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -253,25 +253,17 @@ impl<T: ?Sized> RwLock<T> {
         if self.word.spin(WRITERS, |locked| enter_to_write(locked, me)).is_some() {
             return Ok(());
         }
-        let mut place = QueueEnd::Back;
-        loop {
-            let section = |locked: &mut Locked| {
-                if place == QueueEnd::Front {
-                    locked.state.retrying = false;
-                }
-                enter_to_write(locked, me)
-            };
-            let entry = Entry { list: WRITERS, place, tag: me };
-            match self.word.wait_as(entry, interrupts, section, || (), after_a_writer_gave_up) {
-                Err((interrupt, readers)) => {
-                    readers.into_iter().for_each(Grants::give);
-                    return Err(interrupt);
-                }
-                // A writer in front is given the lock itself.
-                Ok(Waited::Granted(_)) if place == QueueEnd::Back => place = QueueEnd::Front,
-                Ok(_) => return Ok(()),
+        let attempt = |locked: &mut Locked, from| {
+            if from == QueueEnd::Front {
+                locked.state.retrying = false;
             }
-        }
+            enter_to_write(locked, me)
+        };
+        let waited = self.word.wait_and_retry((WRITERS, me), interrupts, attempt, after_a_writer_gave_up);
+        waited.map_err(|(interrupt, readers)| {
+            readers.into_iter().for_each(Grants::give);
+            interrupt
+        })
     }
 
     #[inline]

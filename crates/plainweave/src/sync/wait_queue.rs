@@ -335,6 +335,30 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         Ok(Waited::Granted(unsafe { &*waiter }.tag.get()))
     }
 
+    /// Waits in `list` until `attempt`, which learns from where the caller comes, decides. From the back of the list a
+    /// caller is woken to try again; if it has lost it enters at the front, where a grant gives it what it waits for.
+    ///
+    /// # Errors
+    /// An interrupt that is allowed came first; with it comes what `undo` gave, as for [`Self::wait_as`].
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub(super) fn wait_and_retry<U>(
+        &self,
+        (list, tag): (usize, u32),
+        interrupts: Interrupts,
+        attempt: impl Fn(&mut Locked<S, LISTS>, QueueEnd) -> Option<()>,
+        undo: impl Fn(&mut Locked<S, LISTS>) -> U,
+    ) -> Result<(), (Interrupt, U)> {
+        let mut place = QueueEnd::Back;
+        loop {
+            let entry = Entry { list, place, tag };
+            match self.wait_as(entry, interrupts, |locked| attempt(locked, place), || (), &undo)? {
+                Waited::Granted(_) if place == QueueEnd::Back => place = QueueEnd::Front,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Performs step 2 for a fiber.
     #[inline(always)]
     fn wait_on_fiber(header: &Header, interrupts: Interrupts, note: &Note) -> Result<(), Interrupt> {
