@@ -20,7 +20,7 @@ use clap::Args;
 
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 use client::{Client, Mix};
 use server::{Server, System};
 
@@ -118,23 +118,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let found = failures.catch(ITEMS.0, || kept(ITEMS.0, "items", "1", &systems, items));
         rows.extend(found.unwrap_or_default());
     }
+    let mut under_quota = |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| match failures
+        .catch(case, run)
+    {
+        Some(Ok(found)) => rows.extend(found),
+        Some(Err(why)) => absent.push((case.to_owned(), why.to_owned())),
+        None => {}
+    };
     if wanted(quota::CASE.0) {
         // Replies that are the same whatever was asked are errors to `plainweave load`.
         let servers: Vec<_> = systems.iter().copied().filter(|system| *system != System::Limit).collect();
-        let run = || quota::run(flags.runs.get(), flags.iterations.get(), &servers);
-        match failures.catch(quota::CASE.0, run) {
-            Some(Ok(found)) => rows.extend(found),
-            Some(Err(why)) => absent.push((quota::CASE.0.to_owned(), why.to_owned())),
-            None => {}
-        }
+        under_quota(quota::CASE.0, &|| quota::run(flags.runs.get(), flags.iterations.get(), &servers));
     }
     if wanted(two_workers::CASE.0) {
-        let run = || two_workers::run(flags.runs.get(), flags.iterations.get(), &systems);
-        match failures.catch(two_workers::CASE.0, run) {
-            Some(Ok(found)) => rows.extend(found),
-            Some(Err(why)) => absent.push((two_workers::CASE.0.to_owned(), why.to_owned())),
-            None => {}
-        }
+        under_quota(two_workers::CASE.0, &|| two_workers::run(flags.runs.get(), flags.iterations.get(), &systems));
     }
     let parameters = vec![
         ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
@@ -172,11 +169,8 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     for round in 0..=flags.runs.get() {
         report::progress(&format!("cache: {}, round {round} of {}", case.name, flags.runs));
         for (system, (client, server, costs)) in systems.iter().zip(&mut servers) {
-            let before = server.cpu()?;
-            let answered = client.drive(flags.iterations.get(), case.mix).with_context(|| system.name())?;
-            if round > 0 {
-                costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
-            }
+            let cost = server.cost(client, flags.iterations.get(), case.mix).with_context(|| system.name())?;
+            costs.extend((round > 0).then_some(cost));
         }
     }
     let mut rows = Vec::new();
@@ -185,8 +179,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
         let others = [(System::Memcached, "ratio_to_memcached"), (System::Limit, "ratio_to_limit")];
         for (other, metric) in others.into_iter().filter(|(other, _)| other != system) {
             let Some(at) = systems.iter().position(|system| *system == other) else { continue };
-            let ratios = costs.iter().zip(&servers[at].2).map(|(own, theirs)| own / theirs).collect();
-            rows.push(system.row(case.name, metric, "1", ratios));
+            rows.push(system.row(case.name, metric, "1", ratios(costs, &servers[at].2)));
         }
         rows.push(system.row(case.name, "resident_bytes", "B", vec![server.resident()]));
     }
@@ -209,17 +202,12 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
         report::progress(&format!("cache: {}, round {round} of {}", UPDATE.0, flags.runs));
         for (n, updates) in UPDATES.into_iter().enumerate() {
             for (system, client, server, costs) in &mut servers {
-                let before = server.cpu()?;
-                let answered = client.drive(flags.iterations.get(), Mix { depth: 1, updates });
-                let answered = answered.with_context(|| system.name())?;
-                if round > 0 {
-                    costs[n].push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
-                }
+                let cost = server.cost(client, flags.iterations.get(), Mix { depth: 1, updates });
+                costs[n].extend((round > 0).then_some(cost.with_context(|| system.name())?));
             }
         }
     }
     let limit = servers.iter().find(|(system, ..)| *system == System::Limit).map(|(.., costs)| costs);
-    let ratios = |own: &[f64], other: &[f64]| own.iter().zip(other).map(|(own, other)| own / other).collect();
     let mut rows = Vec::new();
     for (system, _, _, costs) in &servers {
         for (n, updates) in UPDATES.iter().enumerate() {

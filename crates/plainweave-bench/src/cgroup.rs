@@ -8,6 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Why there is no group under a quota.
+pub(crate) const NO_QUOTA: &str = "no cgroup of version 1 with a CPU quota is available here";
+
 /// Reads a part of a CPU, for a quota.
 pub(crate) fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.01..=1.0).contains(part));
@@ -30,6 +33,17 @@ impl Group {
             group.dirs.push((controller, dir));
         }
         Ok(group)
+    }
+
+    /// Makes a fresh group for a system, under a quota that `limit` sets. `None`: [`NO_QUOTA`].
+    pub(crate) fn under_quota(
+        purpose: &str,
+        system: &str,
+        limit: impl FnOnce(&Self) -> io::Result<()>,
+    ) -> Option<Self> {
+        let group = Self::new(&format!("{purpose}-{}", system.replace(' ', "-")), &["cpu", "cpuacct"]).ok()?;
+        limit(&group).ok()?;
+        Some(group)
     }
 
     /// Returns the command, to be run in the group from its first instruction on.

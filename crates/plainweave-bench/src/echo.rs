@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 
 use crate::machine;
 use crate::report::{self, Report};
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 pub(crate) use server::serve;
 
 /// CPU per request of an echo server on each driver, beside a bare epoll loop.
@@ -173,7 +173,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let named = || servers.iter().map(|s| s.kind.name()).zip(&costs);
     let mut rows: Vec<_> = named().map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone())).collect();
     for (name, own) in named().skip(1) {
-        let ratios = own.iter().zip(&costs[0]).map(|(own, raw)| own / raw).collect();
+        let ratios = ratios(own, &costs[0]);
         rows.push(row(name, "ratio_to_raw", "1", ratios));
     }
     let parameters = vec![

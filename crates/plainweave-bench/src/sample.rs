@@ -57,6 +57,11 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     if below == above { below } else { below + (above - below) * place.fract() }
 }
 
+/// Returns each value's ratio to that of the same round.
+pub(crate) fn ratios(own: &[f64], to: &[f64]) -> Vec<f64> {
+    own.iter().zip(to).map(|(own, to)| own / to).collect()
+}
+
 /// The CSV's first line. (Results from before quartiles lack `q1` and `q3`: go by the names.)
 pub(crate) const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 

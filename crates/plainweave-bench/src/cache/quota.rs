@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::server::{Server, System, plainweave};
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::report;
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 
 pub(super) const CASE: (&str, &str) =
     ("quota-p99", "64 connections, a quarter of a core each, at 30, 60 and 90 % of memcached's peak, Poisson");
@@ -28,9 +28,8 @@ pub(super) fn run(
     }
     let mut servers = Vec::new();
     for system in systems {
-        let group = Group::new(&format!("cache-{}", system.name().replace(' ', "-")), &["cpu", "cpuacct"]);
-        let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            return Ok(Err("no cgroup of version 1 with a CPU quota is available here"));
+        let Some(group) = Group::under_quota("cache", system.name(), |group| group.limit(SHARE)) else {
+            return Ok(Err(NO_QUOTA));
         };
         servers.push(Server::start_in(*system, 64, Some(group))?);
     }
@@ -78,7 +77,7 @@ pub(super) fn run(
             rows.push(system.row(&name, "p50_us", "us", p50.clone()));
             rows.push(system.row(&name, "errors", "count", errors.clone()));
             if *system != System::Memcached {
-                let ratios = p99.iter().zip(&found[0][1]).map(|(own, theirs)| own / theirs).collect();
+                let ratios = ratios(p99, &found[0][1]);
                 rows.push(system.row(&name, "ratio_to_memcached", "1", ratios));
             }
         }

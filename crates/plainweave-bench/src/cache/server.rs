@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::client::VALUE;
+use super::client::{Client, Mix, VALUE};
 use crate::cgroup::Group;
 use crate::sample::Row;
 use crate::serving::process::free_address;
@@ -148,6 +148,13 @@ impl Server {
             Some(group) => Ok(group.cpu_ns()?),
             None => machine::cpu_ns(self.child.id()),
         }
+    }
+
+    /// Has a client of this server send requests, and returns what one of them cost, in microseconds of CPU.
+    pub(super) fn cost(&self, client: &mut Client, requests: usize, mix: Mix) -> anyhow::Result<f64> {
+        let before = self.cpu()?;
+        let answered = client.drive(requests, mix)?;
+        Ok((self.cpu()? - before) as f64 / answered as f64 / 1000.0)
     }
 
     /// Resident memory in bytes.

@@ -5,10 +5,10 @@ use anyhow::Context;
 
 use super::client::{Client, Mix};
 use super::server::{Server, System};
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 
 pub(super) const CASE: (&str, &str) =
     ("1024-2", "1,024 connections, with one worker and with two, each server with the time of one CPU");
@@ -36,9 +36,9 @@ pub(super) fn run(
     let mut servers = Vec::new();
     for &system in systems.iter().filter(|system| !matches!(system, System::FiberPerConnection | System::Limit)) {
         for workers in [1, 2] {
-            let group = Group::new(&format!("{}-{workers}", system.name().replace(' ', "-")), &["cpu", "cpuacct"]);
-            let Some(group) = group.ok().filter(|group| group.limit_finely(1.0).is_ok()) else {
-                return Ok(Err("no cgroup of version 1 with a CPU quota is available here"));
+            let purpose = format!("{workers}-workers");
+            let Some(group) = Group::under_quota(&purpose, system.name(), |group| group.limit_finely(1.0)) else {
+                return Ok(Err(NO_QUOTA));
             };
             let server = Server::start_workers(system, 64, workers, Some(group), &[])?;
             Client::fill(server.address).with_context(|| system.name())?;
@@ -49,12 +49,9 @@ pub(super) fn run(
     for round in 0..=runs {
         report::progress(&format!("cache: {}, round {round} of {runs}", CASE.0));
         for Loaded { system, server, client, costs, .. } in &mut servers {
-            let before = server.cpu()?;
-            let answered = client.drive(iterations, MIX).with_context(|| system.name())?;
+            let cost = server.cost(client, iterations, MIX).with_context(|| system.name())?;
             // The first round warms up.
-            if round > 0 {
-                costs.push((server.cpu()? - before) as f64 / answered as f64 / 1000.0);
-            }
+            costs.extend((round > 0).then_some(cost));
         }
     }
     let mut rows = Vec::new();
@@ -63,15 +60,14 @@ pub(super) fn run(
             rows.push(Row { workers: *workers, ..system.row(CASE.0, metric, unit, values) });
         };
         row("cpu_us_per_request", "us", costs.clone());
-        let ratios = |wanted: System, workers: usize| {
-            let other = servers.iter().find(|other| other.system == wanted && other.workers == workers)?;
-            Some(costs.iter().zip(&other.costs).map(|(own, other)| own / other).collect::<Vec<_>>())
+        let of = |wanted: System, workers: usize| {
+            servers.iter().find(|other| other.system == wanted && other.workers == workers)
         };
-        if let (2, Some(ratios)) = (*workers, ratios(*system, 1)) {
-            row("ratio_to_1_worker", "1", ratios);
+        if let (2, Some(one)) = (*workers, of(*system, 1)) {
+            row("ratio_to_1_worker", "1", ratios(costs, &one.costs));
         }
-        if let (true, Some(ratios)) = (*system != System::Memcached, ratios(System::Memcached, *workers)) {
-            row("ratio_to_memcached", "1", ratios);
+        if let (true, Some(memcached)) = (*system != System::Memcached, of(System::Memcached, *workers)) {
+            row("ratio_to_memcached", "1", ratios(costs, &memcached.costs));
         }
     }
     Ok(Ok(rows))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 use crate::serving::rounds::Costs;
 use crate::web::site::Site;
 
@@ -46,8 +46,7 @@ impl Bench {
             self.row(case, name, rate, "1/s", own.rate.clone());
             for (other, ratio) in others.iter().filter(|(other, _)| other != name) {
                 let Some((_, theirs)) = costs.iter().find(|(name, _)| name == other) else { continue };
-                let ratios = own.cpu.iter().zip(&theirs.cpu).map(|(own, theirs)| own / theirs).collect();
-                self.row(case, name, ratio, "1", ratios);
+                self.row(case, name, ratio, "1", ratios(&own.cpu, &theirs.cpu));
             }
         }
     }

@@ -27,8 +27,3 @@ impl Bench {
         self.absent.push((system.to_owned(), why.to_owned()));
     }
 }
-
-/// Returns each value's ratio to that of the same round.
-pub(super) fn ratios(own: &[f64], to: &[f64]) -> Vec<f64> {
-    own.iter().zip(to).map(|(own, to)| own / to).collect()
-}

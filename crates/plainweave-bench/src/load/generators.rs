@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::bench::{Bench, ratios};
+use super::bench::Bench;
+use crate::sample::ratios;
 use crate::web::server::{Kind, Server};
 use crate::web::{client, site, wrk};
 use crate::{machine, report};

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 
-use super::bench::{Bench, ratios};
+use super::bench::Bench;
+use crate::sample::ratios;
 use crate::web::client;
 use crate::web::server::{Kind, plainweave_program};
 use crate::{machine, report};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::server::{Kind, Server};
 use super::site::Site;
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 
 /// What the cases share.
 pub(super) struct Bench {
@@ -31,8 +31,7 @@ impl Bench {
     /// A system's values as ratios to another's of the same rounds, if that is there.
     pub(super) fn ratio(&mut self, case: &str, system: &str, to: (&'static str, Option<&Vec<f64>>), own: &[f64]) {
         if let (metric, Some(other)) = to {
-            let ratios = own.iter().zip(other).map(|(own, other)| own / other).collect();
-            self.row(case, system, metric, "1", ratios);
+            self.row(case, system, metric, "1", ratios(own, other));
         }
     }
 

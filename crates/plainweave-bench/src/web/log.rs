@@ -6,6 +6,7 @@ use super::closed::Load;
 use super::requests;
 use super::server::{Kind, Server};
 use crate::machine;
+use crate::sample::ratios;
 use crate::serving::rounds::Costs;
 
 const CASE: &str = "access-log";
@@ -40,7 +41,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         // Each silent server is followed by its two that log.
         let silent = &costs[n - n % 3].cpu;
         if n % 3 > 0 {
-            let ratios = cpu.iter().zip(silent).map(|(own, silent)| own / silent).collect();
+            let ratios = ratios(cpu, silent);
             bench.row(CASE, name, "ratio_to_silent", "1", ratios);
         }
     }

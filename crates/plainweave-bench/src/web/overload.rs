@@ -18,7 +18,7 @@ use super::bench::Bench;
 use super::client::{load, run_load, run_overload};
 use super::server::{Kind, Server};
 use super::{descriptors, site};
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::report;
 use crate::serving::connections::{CLOSE_WAIT, drain, standing};
 use crate::serving::rounds::SetOnDrop;
@@ -65,9 +65,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.missing(kind.name(), why);
             continue;
         }
-        let group = Group::new(&format!("over-{}", kind.name().replace(' ', "-")), &["cpu", "cpuacct"]);
-        let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is available here");
+        let Some(group) = Group::under_quota("over", kind.name(), |group| group.limit(SHARE)) else {
+            bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
         servers.push(Server::start(kind, &bench.site, Some(group))?);

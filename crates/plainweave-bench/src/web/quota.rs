@@ -7,7 +7,7 @@ use super::bench::Bench;
 use super::client::{load, run_load};
 use super::server::{Kind, Server};
 use super::site;
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::report;
 
 const CASE: &str = "quota-p99";
@@ -29,9 +29,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.missing(kind.name(), why);
             continue;
         }
-        let group = Group::new(&format!("quota-{}", kind.name().replace(' ', "-")), &["cpu", "cpuacct"]);
-        let Some(group) = group.ok().filter(|group| group.limit(SHARE).is_ok()) else {
-            bench.missing(CASE, "no cgroup of version 1 with a CPU quota is available here");
+        let Some(group) = Group::under_quota("quota", kind.name(), |group| group.limit(SHARE)) else {
+            bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
         servers.push(Server::start(kind, &bench.site, Some(group))?);

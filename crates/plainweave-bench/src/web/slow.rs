@@ -26,6 +26,7 @@ use super::server::{Kind, Server};
 use super::site::{FIELDS, request};
 use super::{descriptors, site};
 use crate::report;
+use crate::sample::ratios;
 use crate::serving::rounds::SetOnDrop;
 
 const CASE: &str = "slow-10000";
@@ -184,11 +185,6 @@ impl Pairs {
         self.own.push(own);
         self.witness.push(witness);
     }
-}
-
-/// Round by round.
-fn ratios(values: &[f64], to: &[f64]) -> Vec<f64> {
-    values.iter().zip(to).map(|(value, to)| value / to).collect()
 }
 
 /// CPU of the server for a byte of the slow ones, in microseconds.

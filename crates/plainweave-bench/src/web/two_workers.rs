@@ -9,10 +9,10 @@ use super::closed::Load;
 use super::server::{Kind, Server};
 use super::site::Checker;
 use super::wrk;
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
-use crate::sample::Row;
+use crate::sample::{Row, ratios};
 use crate::serving::rounds::Costs;
 
 pub(super) const CASE: &str = "1k-1024-2";
@@ -34,10 +34,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             continue;
         }
         for workers in [1, 2] {
-            let name = format!("{}-{workers}", kind.name().replace(' ', "-"));
-            let group = Group::new(&name, &["cpu", "cpuacct"]);
-            let Some(group) = group.ok().filter(|group| group.limit_finely(1.0).is_ok()) else {
-                bench.missing(CASE, "no cgroup of version 1 with a CPU quota is available here");
+            let purpose = format!("{workers}-workers");
+            let Some(group) = Group::under_quota(&purpose, kind.name(), |group| group.limit_finely(1.0)) else {
+                bench.missing(CASE, NO_QUOTA);
                 return Ok(());
             };
             let server = Server::start_workers(kind, &bench.site, workers, Some(group), &["--open-files", "4000"])?;
@@ -76,13 +75,11 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         row("cpu_us_per_request", "us", costs[n].cpu.clone());
         row("requests_per_second", "1/s", costs[n].rate.clone());
         let of = |kind: Kind, wanted: usize| servers.iter().position(|(w, s)| *w == wanted && s.kind == kind);
-        let ratios =
-            |other: usize| costs[n].cpu.iter().zip(&costs[other].cpu).map(|(own, other)| own / other).collect();
         if let (2, Some(one)) = (*workers, of(server.kind, 1)) {
-            row("ratio_to_1_worker", "1", ratios(one));
+            row("ratio_to_1_worker", "1", ratios(&costs[n].cpu, &costs[one].cpu));
         }
         if let (true, Some(nginx)) = (server.kind != Kind::Nginx, of(Kind::Nginx, *workers)) {
-            row("ratio_to_nginx", "1", ratios(nginx));
+            row("ratio_to_nginx", "1", ratios(&costs[n].cpu, &costs[nginx].cpu));
         }
     }
     Ok(())
