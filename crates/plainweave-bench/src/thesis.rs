@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
+use plainweave_sim::thesis::Case;
 
 use crate::c2c;
 use crate::interrupt;
@@ -46,7 +47,7 @@ pub(crate) use mixer::Mixer;
 pub(crate) use options::Options as OptionPricing;
 pub(crate) use overload::OverloadStages;
 pub(crate) use packets::Packets;
-use parameters::{Case, Options, Plan, Table};
+use parameters::{Options, Plan, Table};
 use systems::{Length, SYSTEMS, System};
 
 /// What all of these experiments take.

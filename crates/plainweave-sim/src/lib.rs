@@ -10,6 +10,7 @@
 //! | what a cache line costs | `lines`; the constants are in `costs`, machines in `machine` |
 //! | a worker's loop | `worker` |
 //! | a fiber; what it does | `task`; `workload` |
+//! | workloads of a thesis: parameters and cases, for the benchmarks on real workers too | `thesis` |
 //! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
 //! | a run as a timeline; throughput and latency as plots | `timeline`; `plot` |
 //! | the program; scenario files | `program`, `scenario` |
@@ -29,6 +30,7 @@ mod program;
 mod scenario;
 mod shim;
 mod task;
+pub mod thesis;
 mod timeline;
 mod trial;
 mod worker;

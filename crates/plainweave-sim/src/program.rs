@@ -16,6 +16,7 @@ use crate::figures::Outcome;
 use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point, Spread};
 use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::thesis::Case;
 use crate::timeline::Timeline;
 use crate::trial::Trial;
 use crate::workload::{Key, LOADS, Row, Value};
@@ -28,7 +29,8 @@ struct Flags {
     #[arg(value_name = "SCENARIO", conflicts_with = "check")]
     scenario: Option<PathBuf>,
 
-    /// Policies, each as NAME or NAME:param=value,...; given more than once, one row for each [default: fifo]
+    /// Policies, each as NAME or NAME:param=value,...; given more than once, one row for each [default: those of the
+    /// case, or fifo]
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
 
@@ -40,6 +42,10 @@ struct Flags {
     /// What the fibers do [default: packets]
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
+
+    /// A published combination of size and parameters, as listed below: text; other flags go before it
+    #[arg(long, value_name = "NAME")]
+    case: Option<String>,
 
     /// How many packets, options or requests, in place of the workload's own number, 1 to 20,000,000; for fib which
     /// number, 1 to 30
@@ -99,8 +105,8 @@ struct Flags {
 
     /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
-          conflicts_with_all = ["policy", "workers", "workload", "size", "param", "rate", "machine", "cost", "idle",
-                                "runs", "csv"])]
+          conflicts_with_all = ["policy", "workers", "workload", "case", "size", "param", "rate", "machine", "cost",
+                                "idle", "runs", "csv"])]
     check: Option<u64>,
 
     /// With --check: end after so long, however many machines are left, 1 to 86,400
@@ -127,10 +133,11 @@ fn pair(text: &str) -> Result<(String, f64), String> {
 
 fn tables() -> String {
     let row = |name: &str, what: &str| format!("  {name:18}{what}\n");
-    let parameter = |key: &Key| format!("    {:16}{}, {}\n", key.name, key.what, key.allowed());
+    let parameter = |key: &Key| format!("    {:16}{}, {}\n", key.name(), key.help(), key.allowed());
+    let case = |case: &Case| format!("    --case {:13}{}\n", case.name, case.summary);
     let load = |load: &Row| {
-        let parameters: String = load.parameters.iter().map(parameter).collect();
-        row(load.name, &format!("{}={}: {}", load.size.name, load.size.own, load.what)) + &parameters
+        let parameters: String = load.parameters.iter().map(parameter).chain(load.cases().map(case)).collect();
+        row(load.name, &format!("{}={}: {}", load.size.name(), load.size.own(), load.what)) + &parameters
     };
     let loads: String = LOADS.iter().map(load).collect();
     let machines: String = MACHINES.iter().map(|(name, what)| row(name, what)).collect();
@@ -318,6 +325,7 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
     replace(&mut scenario.runs, &flags.runs);
     let idle = flags.idle.map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
     replace(&mut scenario.idle, &idle);
+    scenario.case = flags.case.clone().map(unwritten).or(scenario.case);
     scenario.size = flags.size.map(unwritten).or(scenario.size);
     scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
     scenario.seed = flags.seed.unwrap_or(scenario.seed);

@@ -27,8 +27,8 @@
 //! slowdown = 1.7
 //! ```
 //!
-//! Workloads that have parameters take them from a table `[params]`. Every line is optional. What is wrong is refused
-//! with its line and what is allowed there.
+//! A `case` is a published combination of size and parameters; `size` and the table `[params]` go
+//! before it. Every line is optional. What is wrong is refused with its line and what is allowed there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -51,9 +51,11 @@ pub(crate) const MAX_RATE: u64 = 1_000;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Scenario {
+    /// None: those of the case, or else `fifo`.
     pub(crate) policies: Vec<Spanned<String>>,
     pub(crate) workers: Vec<Spanned<u64>>,
     pub(crate) workload: Spanned<String>,
+    pub(crate) case: Option<Spanned<String>>,
     pub(crate) size: Option<Spanned<u64>>,
     pub(crate) rate: Option<Spanned<u64>>,
     pub(crate) machine: Spanned<Chosen>,
@@ -118,9 +120,10 @@ pub(crate) fn unwritten<T>(value: T) -> Spanned<T> {
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            policies: vec![unwritten("fifo".to_owned())],
+            policies: Vec::new(),
             workers: [1, 2, 4, 8, 16, 32, 64].map(unwritten).to_vec(),
             workload: unwritten("packets".to_owned()),
+            case: None,
             size: None,
             rate: None,
             machine: unwritten(Chosen::Named("epyc".to_owned())),
@@ -185,20 +188,28 @@ impl Scenario {
         for policy in &self.policies {
             Choice::parse(policy.get_ref()).map_err(|message| refuse(policy, message))?;
         }
-        let setup = |policy: &Spanned<String>, machine: &Machine, run| Setup {
-            policy: policy.get_ref().clone(),
+        let policies: Vec<_> = match load.policies() {
+            _ if !self.policies.is_empty() => self.policies.iter().map(|policy| policy.get_ref().as_str()).collect(),
+            [] => vec!["fifo"],
+            policies => policies.to_vec(),
+        };
+        let setup = |policy: &str, machine: &Machine, run| Setup {
+            policy: policy.to_owned(),
             machine: machine.clone(),
             load: load.clone(),
             seed: self.seed.wrapping_add(run),
             record: false,
         };
-        let pairs = self.policies.iter().flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
+        let pairs = policies.iter().flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
         Ok(pairs.map(|(policy, machine)| (0..runs).map(|run| setup(policy, machine, run)).collect()).collect())
     }
 
     fn load(&self) -> Result<Load, Refused> {
         let name = self.workload.get_ref();
         let mut load = Load::named(name, None).map_err(|message| refuse(&self.workload, message))?;
+        if let Some(case) = &self.case {
+            load = load.case(case.get_ref()).map_err(|message| refuse(case, message))?;
+        }
         if let Some(size) = &self.size {
             load = load.sized(*size.get_ref()).map_err(|message| refuse(size, message))?;
         }
@@ -241,7 +252,8 @@ impl Scenario {
 
     /// Returns workload, machine, and what differs from the usual, for the head of a table and for CSV.
     pub(crate) fn describe(&self) -> String {
-        let mut text = format!("{} on {}", self.workload.get_ref(), self.machine.get_ref());
+        let case = self.case.as_ref().map_or(String::new(), |case| format!(" ({})", case.get_ref()));
+        let mut text = format!("{}{case} on {}", self.workload.get_ref(), self.machine.get_ref());
         if let Some(rate) = &self.rate {
             text += &format!(" at {} %", rate.get_ref());
         }

@@ -24,7 +24,7 @@ impl Trial {
         let workers = 1 + cx.below(8);
         let mut draw = |key: &Key| key.small.0 + cx.below((key.small.1 - key.small.0 + 1) as usize) as u64;
         let size = draw(&row.size);
-        let parameters: Vec<_> = row.parameters.iter().map(|key| (key.name, key.drawn(draw(key)))).collect();
+        let parameters: Vec<_> = row.parameters.iter().map(|key| (key.name(), key.drawn(draw(key)))).collect();
         let spins = cx.below(4) == 0;
         let idle = if spins { "spin" } else { "sleep" };
         let flags: String = parameters.iter().map(|(name, value)| format!("--param {name}={value} ")).collect();

@@ -50,6 +50,7 @@ fn help_answers_and_names_what_there_is() {
         "--workers",
         "--workload",
         "--param",
+        "--case spawners-2",
         "--seed",
         "--csv",
         "packets",
@@ -70,7 +71,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 30] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -89,11 +90,13 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--timeline-us", "5"], "--timeline <FILE>"),
         (&["--param", "spawners"], "write it as NAME=VALUE"),
         (&["--param", "spawners=0"], "the parameter 'spawners' is 0: 1 to 1000 are allowed"),
-        (&["--param", "delay-ns=6e7"], "the parameter 'delay-ns' is 60000000: 0 to 50000000 are allowed"),
-        (&["--param", "chain=2"], "the workload 'packets' has no parameter 'chain'; it has: spawners, delay-ns"),
+        (&["--param", "delay-ns=6e7"], "the parameter 'delay-ns' is 60000000: 1 to 50000000 are allowed"),
+        (&["--param", "chain=2"], "the workload 'packets' has no parameter 'chain'; it has: spawners, delay, delay-ns"),
         (&["--workload", "bimodal", "--param", "chain=2.5"], "is 2.5: whole numbers from 1 to 1000 are allowed"),
         (&["--workload", "bimodal", "--param", "sleeps=4"], "the parameter 'sleeps' is 4: 0 to 3 are allowed"),
         (&["--workload", "bimodal", "--param", "wait=doze"], "'wait' is 'doze': block and suspend are allowed"),
+        (&["--workload", "bimodal", "--case", "staged"], "has no case 'staged'; it has: base, text, suspend"),
+        (&["--workload", "yield", "--case", "base"], "has no case 'base'; it has: none"),
         (&["--workload", "bimodal", "--param", "chain=some"], "is 'some': numbers from 1 to 1000 are allowed"),
         (&["--workload", "mixer", "--param", "frame-ms=0"], "'frame-ms' is 0: 1 to 10000 are allowed"),
         (&["--workload", "mixer", "--param", "late-ms=1.5"], "is 1.5: whole numbers from 1 to 10000 are allowed"),
@@ -205,6 +208,31 @@ fn parameters_are_named_in_what_is_printed() {
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
 }
 
+#[test]
+fn a_case_sets_size_and_parameters_and_flags_go_before_it() {
+    let file = File::with("case.toml", "case = \"delay-sleep\"\n");
+    for args in [&[file.path(), "--size", "100"][..], &["--case", "delay-sleep", "--size", "100"]] {
+        let run = sim(&[args, &["--workers", "1", "--csv"]].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        let row = "\nsim,\"packets (delay-sleep) on epyc\",\"simulated fifo\",1,throughput,1/s,";
+        let rate = text(&run.stdout).split(row).nth(1).and_then(|rest| rest.split(',').next()).expect("a row");
+        // 100 sleeps of 80.5 us, one after the other.
+        assert!((10_000.0..12_000.0).contains(&rate.parse::<f64>().expect("a number")), "{rate}");
+    }
+}
+
+#[test]
+fn a_case_has_policies_of_its_own_unless_others_are_named() {
+    let systems = |args: &[&str]| {
+        let run = sim(&[&["--case", "nearest", "--size", "50", "--workers", "2"], args].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout).lines().skip(2).filter_map(|row| Some(row.split_whitespace().next()?.to_owned())).collect()
+    };
+    let [own, named]: [Vec<String>; 2] = [systems(&[]), systems(&["--policy", "lifo"])];
+    assert!(own.len() == 8 && own[1] == "ot-fifo-base:victim=near:20", "{own:?}");
+    assert_eq!(named, ["lifo"]);
+}
+
 /// The file is the one that docs/simulator.md shows.
 #[test]
 fn a_scenario_describes_its_machine() {
@@ -262,6 +290,10 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("idle = \"nap\"\n", "line 1: idle is 'nap': 'sleep' and 'spin' are allowed"),
         ("runs = 1\nrate = 90\n", "line 2: a rate has no effect on the workload 'packets'"),
         ("[costs]\ngroup = -1\n", "line 2: the cost 'group' is -1: 0 to 1000000 nanoseconds are allowed"),
+        (
+            "seed = 1\ncase = \"texts\"\n",
+            "line 2: the workload 'packets' has no case 'texts'; it has: base, delay-spin",
+        ),
         ("[params]\nspawners = 1001\n", "line 2: the parameter 'spawners' is 1001: 1 to 1000 are allowed"),
         ("workload = \"fib\"\nsize = 31\n", "line 2: size is 31: 1 to 30 are allowed"),
         ("workload = \"open\"\n[params]\nheavy = 1\n", "line 3: the workload 'open' has no parameter 'heavy'"),

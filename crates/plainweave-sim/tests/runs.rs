@@ -143,8 +143,15 @@ fn with(name: &str, size: u64, parameters: &[(&str, f64)]) -> Load {
 #[test]
 fn a_delay_holds_up_handlers_and_spawners_share_the_packets() {
     let plain = on_flat("fifo", 4, load("packets", 1_000));
-    let delayed = on_flat("fifo", 4, with("packets", 1_000, &[("delay-ns", 20_000.0)]));
-    assert!(delayed.nanos > 2 * plain.nanos, "{} and {} ns", plain.nanos, delayed.nanos);
+    let delayed = |how: &str| {
+        let load = with("packets", 1_000, &[("delay-ns", 20_000.0)]).with("delay", how).expect("a choice");
+        on_flat("fifo", 4, load).nanos
+    };
+    let [spins, sleeps, suspends] = ["spin", "sleep", "suspend"].map(delayed);
+    assert!(spins > 2 * plain.nanos, "{} and {spins} ns", plain.nanos);
+    // A sleep of the thread takes 80 us more than it should.
+    assert!(sleeps > 1_000 / 4 * 100_000 && sleeps < 2 * 1_000 / 4 * 112_000, "{sleeps} ns");
+    assert!(suspends < plain.nanos * 3 / 2, "{} and {suspends} ns", plain.nanos);
     let spawned = on_flat("fifo", 4, with("packets", 1_000, &[("spawners", 7.0)]));
     assert_eq!((spawned.latency.len(), spawned.runs), (1_000, 1_007));
 }

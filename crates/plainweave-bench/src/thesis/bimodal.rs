@@ -7,10 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plainweave_sim::thesis::{Parameter, bimodal};
+
 use super::experiment::{Experiment, NO_POOLS, PLAIN};
 use super::ledger::{Ledger, Outcome};
 use super::packets::Template;
-use super::parameters::{Case, Key, Plan, Table, case, count, decimal, in_flight, within, word};
+use super::parameters::{Plan, Table, in_flight, within};
 use super::room::{Room, Spread, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -21,31 +23,24 @@ pub(crate) struct Bimodal;
 
 impl Table for Bimodal {
     const NAME: &'static str = "bimodal";
-    const KEYS: &'static [Key] = &[
-        count("packets", "10000", (1, 100_000_000), "Packets of an iteration").full("100000"),
-        count("spawners", "10", (1, 1000), "Fibers that spawn them"),
-        count("chain", "3", (1, 1000), "Tasks of a packet, one after the other"),
-        decimal("heavy", "0.2", (0.0, 100.0), "Percentage of heavy packets"),
-        count("sleeps", "2", (0, 1000), "Tasks at the end of a heavy packet's chain that sleep"),
-        count("sleep-ms", "20", (1, 10_000), "Milliseconds of a sleep"),
-        word("wait", &["block", "suspend"], "Whether a sleep holds up its thread"),
-        word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
-        count("side", "1", (1, 1000), "Workers of that pool, out of all"),
+    const PARAMETERS: &'static [Parameter] = &[
+        bimodal::PACKETS,
+        bimodal::SPAWNED_BY,
+        bimodal::CHAIN,
+        bimodal::HEAVY,
+        bimodal::SLEEPS,
+        bimodal::SLEEP_MS,
+        bimodal::WAIT,
+        Parameter::word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
+        Parameter::count("side", "1", (1, 1000), "Workers of that pool, out of all"),
         in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
-const CASES: &[Case] = &[
-    case("base", "", "0.2 % heavy, as in the code"),
-    case("text", "heavy=0.1", "0.1 % heavy, as in the text"),
-    case("staged", "pools=staged", "heavy packets go to a pool of one worker"),
-    case("suspend", "wait=suspend", "control: sleeps hold up no thread"),
-];
-
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Bimodal::NAME,
-    keys: Bimodal::KEYS,
-    cases: CASES,
+    parameters: Bimodal::PARAMETERS,
+    cases: bimodal::CASES,
     policies: &["fifo", "ot-fifo", "ot-lifo", "ot-slot", "ot-stochastic", "ot-reverse", "ot-alternate"],
     check: |plan| within("sleeps", plan.count("sleeps"), (0, plan.count("chain")), "the tasks of --chain"),
     pools: |plan, workers| match is_staged(plan) {

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use plainweave_sim::thesis::{Case, Parameter};
+
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
+use super::parameters::{Plan, Table, in_flight};
 use super::room::{Room, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -20,25 +22,25 @@ pub(crate) struct CacheEffects;
 
 impl Table for CacheEffects {
     const NAME: &'static str = "cache-effects";
-    const KEYS: &'static [Key] = &[
-        count("packets", "20000", (1, 100_000_000), "Packets of an iteration").full("500000"),
-        count("spawners", "10", (1, 1000), "Fibers that spawn them"),
-        count("chain", "10", (1, 10_000), "Tasks of a packet, one after the other"),
-        count("reads", "21", (1, 100_000), "Reads of each task"),
-        word("access", &["random", "sequential"], "Where they read"),
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::count("packets", "20000", (1, 100_000_000), "Packets of an iteration").full("500000"),
+        Parameter::count("spawners", "10", (1, 1000), "Fibers that spawn them"),
+        Parameter::count("chain", "10", (1, 10_000), "Tasks of a packet, one after the other"),
+        Parameter::count("reads", "21", (1, 100_000), "Reads of each task"),
+        Parameter::word("access", &["random", "sequential"], "Where they read"),
         in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
 const CASES: &[Case] = &[
-    case("base", "", "reads at random places, ten spawners as in the code"),
-    case("text", "spawners=5", "the same with five spawners, as the text has it"),
-    case("sequential", "access=sequential", "control: the same number of reads, one after the other"),
+    Case::new("base", "", "reads at random places, ten spawners as in the code"),
+    Case::new("text", "spawners=5", "the same with five spawners, as the text has it"),
+    Case::new("sequential", "access=sequential", "control: the same number of reads, one after the other"),
 ];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: CacheEffects::NAME,
-    keys: CacheEffects::KEYS,
+    parameters: CacheEffects::PARAMETERS,
     cases: CASES,
     policies: &["fifo", "lifo", "ot-fifo-base:capacity=1024", "ot-lifo-base:capacity=1024"],
     ..PLAIN

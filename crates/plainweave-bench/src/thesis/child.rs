@@ -46,7 +46,7 @@ const MOST_FIBERS: usize = 2_000_000;
 /// Runs the child: prints the figures of each iteration that counts.
 pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     let experiment = workloads::named(&flags.experiment)?;
-    let plan = Plan::parse(experiment.keys, &flags.set)?;
+    let plan = Plan::parse(experiment.parameters, &flags.set)?;
     let job = Job { experiment, plan, workers: flags.workers, clock: clock() };
     match flags.system.as_str() {
         "plainweave" if flags.observe => observed(&job, flags),

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plainweave_sim::thesis::{Case, Parameter};
+
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
 use super::metrics::Figure;
-use super::parameters::{Case, Key, Plan, Table, case, count, in_flight};
+use super::parameters::{Plan, Table, in_flight};
 use super::room::Room;
 use crate::shim::Shim;
 
@@ -19,19 +21,19 @@ pub(crate) struct Creation;
 
 impl Table for Creation {
     const NAME: &'static str = "creation";
-    const KEYS: &'static [Key] = &[
-        count("tasks", "50000", (1, 100_000_000), "Fibers that one creates").full("1000000"),
-        count("work-ns", "0", (0, 1_000_000_000), "Nanoseconds that each computes"),
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::count("tasks", "50000", (1, 100_000_000), "Fibers that one creates").full("1000000"),
+        Parameter::count("work-ns", "0", (0, 1_000_000_000), "Nanoseconds that each computes"),
         in_flight("Fibers under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
 const CASES: &[Case] =
-    &[case("base", "", "empty fibers"), case("work", "work-ns=1000", "each computes for a microsecond")];
+    &[Case::new("base", "", "empty fibers"), Case::new("work", "work-ns=1000", "each computes for a microsecond")];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Creation::NAME,
-    keys: Creation::KEYS,
+    parameters: Creation::PARAMETERS,
     cases: CASES,
     policies: &[
         "fifo",

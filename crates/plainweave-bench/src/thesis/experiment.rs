@@ -1,11 +1,13 @@
 //! What an experiment is: its name, its parameters, what may not be combined.
 
-use super::parameters::{Case, Key, Plan};
+use plainweave_sim::thesis::{Case, Parameter};
+
+use super::parameters::Plan;
 
 /// An experiment of the thesis.
 pub(crate) struct Experiment {
     pub(super) name: &'static str,
-    pub(super) keys: &'static [Key],
+    pub(super) parameters: &'static [Parameter],
     pub(super) cases: &'static [Case],
     /// Policies of ours that are measured unless others are named.
     pub(super) policies: &'static [&'static str],
@@ -32,7 +34,7 @@ impl Experiment {
 /// The rows of an experiment that leaves nothing to say.
 pub(super) const PLAIN: Experiment = Experiment {
     name: "",
-    keys: &[],
+    parameters: &[],
     cases: &[],
     policies: &["fifo", "lifo", "ot-fifo-base", "ot-lifo-base"],
     iterations: [4, 11],

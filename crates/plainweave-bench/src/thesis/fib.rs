@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::ensure;
+use plainweave_sim::thesis::{Parameter, fib};
 
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Executed, shares};
 use super::metrics::Figure;
-use super::parameters::{Case, Key, Plan, Table, case, count};
+use super::parameters::{Plan, Table};
 use crate::shim::Shim;
 
 /// The options of `fib`.
@@ -17,18 +18,16 @@ pub(crate) struct Fib;
 
 impl Table for Fib {
     const NAME: &'static str = "fib";
-    const KEYS: &'static [Key] = &[count("n", "20", (1, 30), "Which Fibonacci number")];
+    const PARAMETERS: &'static [Parameter] = &[fib::N];
 }
-
-const CASES: &[Case] = &[case("base", "", "fib(20): 21,891 calls, each a fiber but the first")];
 
 /// As many threads as calls would be alive at once.
 const MOST_ON_THREADS: u64 = 12;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Fib::NAME,
-    keys: Fib::KEYS,
-    cases: CASES,
+    parameters: Fib::PARAMETERS,
+    cases: fib::CASES,
     iterations: [6, 11],
     lacks: |plan, system| {
         (system == "threads" && plan.count("n") > MOST_ON_THREADS).then_some("a thread for each call: --n at most 12")

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use md5::{Digest, Md5};
+use plainweave_sim::thesis::{Parameter, mixer};
 
 use super::experiment::{Experiment, NO_POOLS};
 use super::ledger::{Ledger, Outcome};
 use super::metrics::Figure;
-use super::parameters::{Case, Key, Plan, Table, case, count, within, word};
+use super::parameters::{Plan, Table, within};
 use super::room::{Spread, split};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -29,30 +30,33 @@ pub(crate) struct Mixer;
 
 impl Table for Mixer {
     const NAME: &'static str = "mixer";
-    const KEYS: &'static [Key] = &[
-        count("mixers", "50,100,200", (1, 100_000), "Conferences").full("400,600,800,1000,1200,1400"),
-        count("legs", "2", (1, 1000), "Legs of each"),
-        count("rounds", "21", (1, 1_000_000), "Frames of each leg").full("201"),
-        count("frame-ms", "20", (1, 10_000), "Milliseconds from frame to frame"),
-        count("bytes", "1600", (2, 1_000_000), "Bytes of a frame, two a sample"),
-        count("late-ms", "10", (1, 10_000), "Milliseconds after which a send is a breach"),
-        word("pools", &["single", "staged", "silos"], "One scheduler, one for each kind of task, or independent ones"),
-        count("legs-share", "20", (1, 98), "Percentage of the workers that legs have, staged"),
-        count("mix-share", "30", (1, 98), "Percentage of the workers that mixers have, staged; sends have the rest"),
-        count("silos", "10", (1, 1000), "Silos, if there are as many workers"),
+    const PARAMETERS: &'static [Parameter] = &[
+        mixer::MIXERS,
+        mixer::LEGS,
+        mixer::ROUNDS,
+        mixer::FRAME_MS,
+        mixer::BYTES,
+        mixer::LATE_MS,
+        Parameter::word(
+            "pools",
+            &["single", "staged", "silos"],
+            "One scheduler, one for each kind of task, or independent ones",
+        ),
+        Parameter::count("legs-share", "20", (1, 98), "Percentage of the workers that legs have, staged"),
+        Parameter::count(
+            "mix-share",
+            "30",
+            (1, 98),
+            "Percentage of the workers that mixers have, staged; sends have the rest",
+        ),
+        Parameter::count("silos", "10", (1, 1000), "Silos, if there are as many workers"),
     ];
 }
 
-const CASES: &[Case] = &[
-    case("base", "", "one scheduler"),
-    case("staged", "pools=staged", "legs, mixers and sends in pools of their own"),
-    case("silos", "pools=silos", "whole conferences in independent schedulers"),
-];
-
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Mixer::NAME,
-    keys: Mixer::KEYS,
-    cases: CASES,
+    parameters: Mixer::PARAMETERS,
+    cases: mixer::CASES,
     policies: &["fifo", "ot-fifo", "ot-lifo"],
     iterations: [4, 16],
     dropped: [1, 3],
@@ -254,7 +258,7 @@ mod tests {
         let plan = |pools: &str| {
             let others = "mixers=1 legs=2 rounds=1 frame-ms=20 bytes=2 late-ms=10 legs-share=20 mix-share=30 silos=10";
             let texts: Vec<_> = others.split(' ').map(str::to_owned).chain([format!("pools={pools}")]).collect();
-            Plan::parse(Mixer::KEYS, &texts).unwrap()
+            Plan::parse(Mixer::PARAMETERS, &texts).unwrap()
         };
         assert_eq!(pools(&plan("single"), 4), Vec::<usize>::new());
         assert_eq!(pools(&plan("staged"), 3), [1, 1, 1]);

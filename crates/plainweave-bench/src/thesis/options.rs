@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::ensure;
+use plainweave_sim::thesis::{Parameter, options};
 
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
+use super::parameters::{Plan, Table, in_flight};
 use super::room::Room;
 use crate::random::Random;
 use crate::shim::Shim;
@@ -22,24 +23,18 @@ pub(crate) struct Options;
 
 impl Table for Options {
     const NAME: &'static str = "options";
-    const KEYS: &'static [Key] = &[
-        count("options", "2000", (1, 100_000_000), "Options of an iteration").full("30000"),
-        count("depth", "20", (1, 20_000), "Time steps of most"),
-        count("deep", "5000", (1, 20_000), "Time steps of the deep ones"),
-        count("deep-in", "200", (1, 1_000_000_000), "One option in this many is deep"),
-        word("set", &["published", "known"], "The call's parameters: as published, or at the money"),
+    const PARAMETERS: &'static [Parameter] = &[
+        options::OPTIONS,
+        options::DEPTH,
+        options::DEEP,
+        options::DEEP_IN,
+        Parameter::word("set", &["published", "known"], "The call's parameters: as published, or at the money"),
         in_flight("Options under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
-const CASES: &[Case] = &[
-    case("base", "", "deep ones of 5,000 steps, as in the code"),
-    case("text", "deep=2000", "deep ones of 2,000 steps, as in the text"),
-    case("known", "set=known", "a call at the money, whose price is known"),
-];
-
 pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: Options::NAME, keys: Options::KEYS, cases: CASES, ..PLAIN };
+    Experiment { name: Options::NAME, parameters: Options::PARAMETERS, cases: options::CASES, ..PLAIN };
 
 /// A European call.
 #[derive(Clone, Copy)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use plainweave::pools::Stage;
+use plainweave_sim::thesis::{Case, Parameter};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
@@ -22,7 +23,7 @@ use rand_distr::{Distribution, Exp1};
 use super::experiment::{Experiment, NO_POOLS, PLAIN};
 use super::ledger::{Executed, Ledger, Outcome};
 use super::metrics::Figure;
-use super::parameters::{Case, Key, Plan, Table, case, count, decimal, word};
+use super::parameters::{Plan, Table};
 use super::room::split;
 use crate::machine;
 use crate::shim::{Fibers, Shim};
@@ -33,24 +34,24 @@ pub(crate) struct OverloadStages;
 
 impl Table for OverloadStages {
     const NAME: &'static str = "overload-stages";
-    const KEYS: &'static [Key] = &[
-        decimal("load", "0.3,0.6,0.9,1.2,1.5,2", (0.01, 10.0), "Share of the capacity that arrives"),
-        decimal("seconds", "0.5", (0.01, 600.0), "How long jobs arrive, in each iteration").full("5"),
-        count("stages", "2", (1, 16), "Tasks of a job, one after the other"),
-        count("work-us", "20", (1, 100_000), "Microseconds that each computes"),
-        count("queue", "1000", (1, 1_000_000), "Jobs that wait for a stage at most"),
-        word("pools", &["single", "staged"], "All workers for all tasks, or a pool for each stage"),
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::decimal("load", "0.3,0.6,0.9,1.2,1.5,2", (0.01, 10.0), "Share of the capacity that arrives"),
+        Parameter::decimal("seconds", "0.5", (0.01, 600.0), "How long jobs arrive, in each iteration").full("5"),
+        Parameter::count("stages", "2", (1, 16), "Tasks of a job, one after the other"),
+        Parameter::count("work-us", "20", (1, 100_000), "Microseconds that each computes"),
+        Parameter::count("queue", "1000", (1, 1_000_000), "Jobs that wait for a stage at most"),
+        Parameter::word("pools", &["single", "staged"], "All workers for all tasks, or a pool for each stage"),
     ];
 }
 
 const CASES: &[Case] = &[
-    case("stealing", "", "all workers run all tasks"),
-    case("staged", "pools=staged", "a pool for each stage, with a bounded queue"),
+    Case::new("stealing", "", "all workers run all tasks"),
+    Case::new("staged", "pools=staged", "a pool for each stage, with a bounded queue"),
 ];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: OverloadStages::NAME,
-    keys: OverloadStages::KEYS,
+    parameters: OverloadStages::PARAMETERS,
     cases: CASES,
     policies: &["fifo", "lifo"],
     pools: |plan, workers| match is_staged(plan) {

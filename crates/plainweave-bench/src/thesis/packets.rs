@@ -8,9 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plainweave_sim::thesis::{Parameter, packets};
+
 use super::experiment::{Experiment, PLAIN};
 use super::ledger::{Ledger, Outcome};
-use super::parameters::{Case, Key, Plan, Table, case, count, in_flight, word};
+use super::parameters::{Plan, Table, in_flight};
 use super::room::{Room, all};
 use crate::random::Random;
 use crate::shim::Shim;
@@ -21,51 +23,27 @@ pub(crate) struct Packets;
 
 impl Table for Packets {
     const NAME: &'static str = "packets";
-    const KEYS: &'static [Key] = &[
-        count("packets", "50000", (1, 100_000_000), "Packets of an iteration"),
-        count("spawners", "1", (1, 1000), "Fibers that spawn them"),
-        word("copy", &["spawner", "handler"], "Who copies: the spawner a random template, or each handler the first"),
-        word("delay", &["none", "spin", "sleep", "suspend"], "Of each handler; sleep holds up its thread"),
-        count("delay-ns", "500", (1, 1_000_000_000), "Nanoseconds of the delay"),
+    const PARAMETERS: &'static [Parameter] = &[
+        packets::PACKETS,
+        packets::SPAWNED_BY,
+        Parameter::word(
+            "copy",
+            &["spawner", "handler"],
+            "Who copies: the spawner a random template, or each handler the first",
+        ),
+        packets::DELAY,
+        packets::DELAY_NS,
         in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
-const NEAR: &[&str] = &[
-    "ot-fifo-base",
-    "ot-fifo-base:victim=near:20",
-    "ot-fifo-base:victim=near:15",
-    "ot-fifo-base:victim=near:13",
-    "ot-lifo-base",
-    "ot-lifo-base:victim=near:20",
-    "ot-lifo-base:victim=near:15",
-    "ot-lifo-base:victim=near:13",
-];
-const STEALS: &[&str] = &[
-    "ot-fifo-base",
-    "ot-fifo-base:victim=uniform",
-    "ot-fifo-base:amount=one",
-    "ot-fifo-base:amount=passover:10:5",
-    "ot-lifo-base",
-    "ot-lifo-base:victim=uniform",
-];
-
-const CASES: &[Case] = &[
-    case("base", "", "one spawner, without a pause; it copies a random template, as in the text"),
-    case("code", "copy=handler", "the same, each handler copies the first template, as in the code"),
-    case("delay-spin", "delay=spin", "the same, each handler computes for 500 ns"),
-    case("delay-sleep", "delay=sleep packets=5000", "the same, each handler has its thread sleep for 500 ns")
-        .full("packets=50000"),
-    case("10m", "packets=200000", "one spawner, many packets").full("packets=10000000"),
-    case("10m-text", "packets=40000", "the same, as many as the final text has: a fifth").full("packets=2000000"),
-    case("spawners", "spawners=4", "four spawners"),
-    case("spawners-2", "spawners=2", "two spawners, as with few domains"),
-    case("nearest", "", "base, with victims among the nearest 20, 15 or 13 on a ring").policies(NEAR),
-    case("steals", "", "base, with other victims and amounts: attempts to steal").policies(STEALS),
-];
-
-pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: Packets::NAME, keys: Packets::KEYS, cases: CASES, iterations: [6, 11], ..PLAIN };
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: Packets::NAME,
+    parameters: Packets::PARAMETERS,
+    cases: packets::CASES,
+    iterations: [6, 11],
+    ..PLAIN
+};
 
 const TEMPLATES: usize = 10;
 

@@ -8,119 +8,42 @@ use std::marker::PhantomData;
 use anyhow::{Context, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use plainweave_sim::thesis::{Case, Parameter, Range};
 
 /// Combinations of swept values that a case may have.
 const MOST_PLANS: usize = 100;
 
-/// A parameter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
-    name: &'static str,
-    kind: Kind,
-    /// By default: one that ends within minutes on two processors.
-    value: &'static str,
-    /// The published one.
-    full: &'static str,
-    help: &'static str,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Count(u64, u64),
-    Decimal(f64, f64),
-    Word(&'static [&'static str]),
-}
-
-/// Makes a parameter that is a number, within bounds.
-pub(super) const fn count(
-    name: &'static str,
-    value: &'static str,
-    (least, most): (u64, u64),
-    help: &'static str,
-) -> Key {
-    Key { name, kind: Kind::Count(least, most), value, full: value, help }
-}
-
 /// Makes the parameter for how much may be under way, which [`Room`](super::room::Room) bounds.
-pub(super) const fn in_flight(help: &'static str) -> Key {
-    count("in-flight", "0", (0, 1_000_000), help)
+pub(super) const fn in_flight(help: &'static str) -> Parameter {
+    Parameter::count("in-flight", "0", (0, 1_000_000), help)
 }
 
-/// Makes a parameter that may have a fraction.
-pub(super) const fn decimal(
-    name: &'static str,
-    value: &'static str,
-    (least, most): (f64, f64),
-    help: &'static str,
-) -> Key {
-    Key { name, kind: Kind::Decimal(least, most), value, full: value, help }
-}
-
-/// Makes a parameter that is one of these words; the first is the default.
-pub(super) const fn word(name: &'static str, words: &'static [&'static str], help: &'static str) -> Key {
-    Key { name, kind: Kind::Word(words), value: words[0], full: words[0], help }
-}
-
-impl Key {
-    /// The published value, where the default is smaller.
-    pub(super) const fn full(self, value: &'static str) -> Self {
-        Self { full: value, ..self }
-    }
-
-    /// Says what is allowed.
-    fn range(&self) -> String {
-        match self.kind {
-            Kind::Count(least, most) => format!("from {least} to {most}"),
-            Kind::Decimal(least, most) => format!("from {least} to {most}, perhaps with a fraction"),
-            Kind::Word(words) => format!("one of {}", words.join(", ")),
-        }
-    }
-
-    fn check(&self, text: &str) -> Result<String, String> {
-        let right = match self.kind {
-            Kind::Count(least, most) => text.parse().is_ok_and(|n| (least..=most).contains(&n)),
-            Kind::Decimal(least, most) => text.parse().is_ok_and(|n| (least..=most).contains(&n)),
-            Kind::Word(words) => words.contains(&text),
-        };
-        if right { Ok(text.to_owned()) } else { Err(self.range()) }
-    }
-
-    fn arg(&'static self) -> Arg {
-        let Key { name, value, full, help, .. } = *self;
-        let full = if full == value { String::new() } else { format!("; {full} with --full") };
-        let list = if matches!(self.kind, Kind::Word(_)) { "WORD,.." } else { "N,.." };
-        let help = format!("{help}: {} [default: {value}{full}]", self.range());
-        let arg = Arg::new(name).long(name).value_name(list).help(help).help_heading("Parameters");
-        arg.value_delimiter(',').value_parser(move |text: &str| self.check(text))
+/// Says what is allowed.
+fn allowed(range: Range) -> String {
+    match range {
+        Range::Count(least, most) => format!("from {least} to {most}"),
+        Range::Decimal(least, most) => format!("from {least} to {most}, perhaps with a fraction"),
+        Range::Word(words) => format!("one of {}", words.join(", ")),
     }
 }
 
-/// A combination that has a name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
-    pub(super) name: &'static str,
-    pub(super) summary: &'static str,
-    /// How it differs from the defaults: `name=value`, with spaces between.
-    settings: &'static str,
-    /// How it differs from them in the published size, besides.
-    full: &'static str,
-    /// Policies that are measured unless others are named; none: those of the experiment.
-    pub(super) policies: &'static [&'static str],
+fn check(parameter: &Parameter, text: &str) -> Result<String, String> {
+    let right = match parameter.range {
+        Range::Count(least, most) => text.parse().is_ok_and(|n| (least..=most).contains(&n)),
+        Range::Decimal(least, most) => text.parse().is_ok_and(|n| (least..=most).contains(&n)),
+        Range::Word(words) => words.contains(&text),
+    };
+    if right { Ok(text.to_owned()) } else { Err(allowed(parameter.range)) }
 }
 
-/// Makes a case.
-pub(super) const fn case(name: &'static str, settings: &'static str, summary: &'static str) -> Case {
-    Case { name, summary, settings, full: "", policies: &[] }
-}
-
-impl Case {
-    pub(super) const fn full(self, settings: &'static str) -> Self {
-        Self { full: settings, ..self }
-    }
-
-    pub(super) const fn policies(self, policies: &'static [&'static str]) -> Self {
-        Self { policies, ..self }
-    }
+/// Returns the option of a parameter.
+fn arg(parameter: &'static Parameter) -> Arg {
+    let Parameter { name, value, full, help, range } = *parameter;
+    let full = if full == value { String::new() } else { format!("; {full} with --full") };
+    let list = if matches!(range, Range::Word(_)) { "WORD,.." } else { "N,.." };
+    let help = format!("{help}: {} [default: {value}{full}]", allowed(range));
+    let arg = Arg::new(name).long(name).value_name(list).help(help).help_heading("Parameters");
+    arg.value_delimiter(',').value_parser(move |text: &str| check(parameter, text))
 }
 
 /// The values of an experiment's parameters, and how the rows name them.
@@ -135,14 +58,15 @@ impl Plan {
     ///
     /// # Errors
     /// One is not a parameter, or out of bounds; or one is missing.
-    pub(super) fn parse(keys: &'static [Key], texts: &[String]) -> anyhow::Result<Self> {
-        let value = |key: &Key| {
-            let given = texts.iter().find_map(|text| text.strip_prefix(key.name)?.strip_prefix('='));
-            let text = given.with_context(|| format!("no value for '{}'", key.name))?;
-            let checked = key.check(text).map_err(|range| anyhow::anyhow!("--{} {text}: {range}", key.name))?;
-            Ok((key.name, checked))
+    pub(super) fn parse(parameters: &'static [Parameter], texts: &[String]) -> anyhow::Result<Self> {
+        let value = |parameter: &Parameter| {
+            let name = parameter.name;
+            let given = texts.iter().find_map(|text| text.strip_prefix(name)?.strip_prefix('='));
+            let text = given.with_context(|| format!("no value for '{name}'"))?;
+            let checked = check(parameter, text).map_err(|range| anyhow::anyhow!("--{name} {text}: {range}"))?;
+            Ok((name, checked))
         };
-        Ok(Self { values: keys.iter().map(value).collect::<anyhow::Result<_>>()?, title: String::new() })
+        Ok(Self { values: parameters.iter().map(value).collect::<anyhow::Result<_>>()?, title: String::new() })
     }
 
     /// Returns them as `name=value`s.
@@ -167,7 +91,7 @@ impl Plan {
 /// An experiment's table, as a type: what its options are made from.
 pub(crate) trait Table: Send + Sync + 'static {
     const NAME: &'static str;
-    const KEYS: &'static [Key];
+    const PARAMETERS: &'static [Parameter];
 }
 
 /// The options that were given.
@@ -184,36 +108,27 @@ impl<T: Table> Options<T> {
     /// There are too many.
     pub(super) fn plans(&self, case: &Case, full: bool) -> anyhow::Result<Vec<Plan>> {
         let mut plans = vec![Plan { title: case.name.to_owned(), ..Plan::default() }];
-        for key in T::KEYS {
-            let given = self.given.iter().find(|(name, _)| *name == key.name).map(|(_, values)| values.clone());
+        for &Parameter { name, value, full: published, .. } in T::PARAMETERS {
+            let given = self.given.iter().find(|(given, _)| *given == name).map(|(_, values)| values.clone());
             let named = given.is_some();
             let values = match given {
                 Some(values) => values,
-                None => split(case.setting(key.name, full).unwrap_or(if full { key.full } else { key.value })),
+                None => split(case.setting(name, full).unwrap_or(if full { published } else { value })),
             };
             let named = named || values.len() > 1;
             let with = |plan: &Plan, value: &String| {
                 let mut plan = plan.clone();
-                plan.values.push((key.name, value.clone()));
+                plan.values.push((name, value.clone()));
                 if named {
-                    plan.title += &format!(" {}={value}", key.name);
+                    plan.title += &format!(" {name}={value}");
                 }
                 plan
             };
             plans = plans.iter().flat_map(|plan| values.iter().map(move |value| with(plan, value))).collect();
-            let (n, name) = (plans.len(), key.name);
+            let n = plans.len();
             ensure!(n <= MOST_PLANS, "--{name}: {n} combinations of values, at most {MOST_PLANS}");
         }
         Ok(plans)
-    }
-}
-
-impl Case {
-    fn setting(&self, name: &str, full: bool) -> Option<&'static str> {
-        let of = |settings: &'static str| {
-            settings.split(' ').find_map(|setting| setting.strip_prefix(name)?.strip_prefix('='))
-        };
-        full.then(|| of(self.full)).flatten().or_else(|| of(self.settings))
     }
 }
 
@@ -223,11 +138,12 @@ fn split(values: &str) -> Vec<String> {
 
 impl<T: Table> FromArgMatches for Options<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |key: &Key| {
-            let said = matches.value_source(key.name) == Some(ValueSource::CommandLine);
-            said.then(|| (key.name, matches.get_many::<String>(key.name).into_iter().flatten().cloned().collect()))
+        let given = |parameter: &Parameter| {
+            let name = parameter.name;
+            let said = matches.value_source(name) == Some(ValueSource::CommandLine);
+            said.then(|| (name, matches.get_many::<String>(name).into_iter().flatten().cloned().collect()))
         };
-        Ok(Self { given: T::KEYS.iter().filter_map(given).collect(), table: PhantomData })
+        Ok(Self { given: T::PARAMETERS.iter().filter_map(given).collect(), table: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -238,7 +154,7 @@ impl<T: Table> FromArgMatches for Options<T> {
 
 impl<T: Table> Args for Options<T> {
     fn augment_args(command: Command) -> Command {
-        T::KEYS.iter().fold(command, |command, key| command.arg(key.arg()))
+        T::PARAMETERS.iter().fold(command, |command, parameter| command.arg(arg(parameter)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -262,10 +178,10 @@ mod tests {
 
     impl Table for Trial {
         const NAME: &'static str = "trial";
-        const KEYS: &'static [Key] = &[
-            count("tasks", "10", (1, 100), "Tasks").full("50"),
-            decimal("share", "0.2", (0.0, 1.0), "A share"),
-            word("copy", &["here", "there"], "Where"),
+        const PARAMETERS: &'static [Parameter] = &[
+            Parameter::count("tasks", "10", (1, 100), "Tasks").full("50"),
+            Parameter::decimal("share", "0.2", (0.0, 1.0), "A share"),
+            Parameter::word("copy", &["here", "there"], "Where"),
         ];
     }
 
@@ -277,7 +193,7 @@ mod tests {
 
     #[test]
     fn options_go_before_cases_and_these_before_defaults() {
-        let case = case("text", "tasks=20 copy=there", "").full("tasks=40");
+        let case = Case::new("text", "tasks=20 copy=there", "").full("tasks=40");
         let texts = |full, args: &[&str]| plans(&case, full, args).unwrap().remove(0);
         assert_eq!(
             texts(false, &[]),
@@ -290,7 +206,7 @@ mod tests {
 
     #[test]
     fn lists_are_swept() {
-        let base = case("base", "", "");
+        let base = Case::new("base", "", "");
         let swept = plans(&base, false, &["--tasks", "1,2", "--copy", "here,there"]).unwrap();
         let titles: Vec<_> = swept.iter().map(|(title, _)| title.as_str()).collect();
         let wanted = ["base tasks=1 copy=here", "base tasks=1 copy=there", "base tasks=2 copy=here"];
@@ -309,9 +225,9 @@ mod tests {
             ("--share=NaN", "from 0 to 1, perhaps with a fraction"),
             ("--copy=nowhere", "one of here, there"),
         ] {
-            let text = plans(&case("base", "", ""), false, &[arg]).unwrap_err().to_string();
+            let text = plans(&Case::new("base", "", ""), false, &[arg]).unwrap_err().to_string();
             assert!(text.contains(range) && text.contains(arg.split('=').next().unwrap()), "{text}");
-            let error = Plan::parse(Trial::KEYS, &[arg[2..].to_owned()]).unwrap_err().to_string();
+            let error = Plan::parse(Trial::PARAMETERS, &[arg[2..].to_owned()]).unwrap_err().to_string();
             assert!(error.contains(range) || error.contains("no value"), "{error}");
         }
     }

@@ -7,10 +7,10 @@ use super::micro::Micro;
 use super::mixer::{self, Mixer};
 use super::open::Open;
 use super::options::{self, Options};
-use super::packets::{self, Packets};
-use super::table::{Kind, LOADS, Row};
+use super::packets::{self, Delay, Packets};
+use super::table::{Key, Kind, LOADS, Row};
 use super::value::Value;
-use crate::costs::{MILLI, NANO, Picos};
+use crate::costs::{MILLI, NANO};
 use crate::machine::Machine;
 
 /// A workload by name, size and parameters.
@@ -18,6 +18,8 @@ use crate::machine::Machine;
 pub struct Load {
     row: &'static Row,
     size: u64,
+    /// Of its case.
+    policies: &'static [&'static str],
     /// In the order of the row's parameters.
     values: Vec<f64>,
     percent: u64,
@@ -33,8 +35,8 @@ impl Load {
             let names: Vec<_> = LOADS.iter().map(|row| row.name).collect();
             return Err(format!("no simulated workload is called '{name}'; there are: {}", names.join(", ")));
         };
-        let values = row.parameters.iter().map(|key| key.own).collect();
-        let load = Self { row, size: row.size.own as u64, values, percent: 80 };
+        let values = row.parameters.iter().map(|key| key.own()).collect();
+        let load = Self { row, size: row.size.own() as u64, policies: &[], values, percent: 80 };
         size.map_or(Ok(load.clone()), |size| load.sized(size))
     }
 
@@ -53,15 +55,35 @@ impl Load {
     /// The workload has no such parameter, or the value is not allowed: a message that says what is.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Result<Self, String> {
         let Row { name: workload, size, parameters, .. } = self.row;
-        if name == size.name {
+        if name == size.name() {
             return Err(format!("'{name}' is no parameter of the workload '{workload}', but its size"));
         }
-        let Some(at) = parameters.iter().position(|key| key.name == name) else {
-            let names: Vec<_> = parameters.iter().map(|key| key.name).collect();
+        let Some(at) = parameters.iter().position(|key| key.name() == name) else {
+            let names: Vec<_> = parameters.iter().map(Key::name).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(format!("the workload '{workload}' has no parameter '{name}'; it has: {names}"));
         };
         self.values[at] = parameters[at].check(&format!("the parameter '{name}'"), &value.into())?;
+        Ok(self)
+    }
+
+    /// Makes it a published case: size and parameters as the thesis has them.
+    ///
+    /// # Errors
+    /// The workload has no such case: a message that says which there are.
+    pub fn case(mut self, name: &str) -> Result<Self, String> {
+        let Some(case) = self.row.cases().find(|case| case.name == name) else {
+            let (workload, names) = (self.row.name, self.row.cases().map(|case| case.name).collect::<Vec<_>>());
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!("the workload '{workload}' has no case '{name}'; it has: {names}"));
+        };
+        self.policies = case.policies;
+        for (name, value) in case.published() {
+            self = match value.parse() {
+                Ok(size) if name == self.row.size.name() => self.sized(size)?,
+                _ => self.with(name, value)?,
+            };
+        }
         Ok(self)
     }
 
@@ -79,6 +101,11 @@ impl Load {
         Err((["sleeps", "chain"], message))
     }
 
+    /// Returns the policies that its case is run under unless others are named; none: any.
+    pub(crate) fn policies(&self) -> &'static [&'static str] {
+        self.policies
+    }
+
     /// Makes requests from outside come at `percent` of what the workers can compute.
     #[must_use]
     pub fn at_rate(self, percent: u64) -> Self {
@@ -93,13 +120,13 @@ impl Load {
 
     /// Returns the throughput that was published for a policy, by numbers of workers.
     pub(crate) fn published(&self, policy: &str) -> &'static [(f64, f64)] {
-        let is_base = self.row.kind == Kind::Packets && self.count("spawners") == 1 && self.count("delay-ns") == 0;
+        let is_base = self.row.kind == Kind::Packets && self.count("spawners") == 1 && self.count("delay") == 0;
         let known = if is_base { packets::PUBLISHED } else { &[] };
         known.iter().find(|(name, _)| *name == policy).map_or(&[], |(_, points)| points)
     }
 
     fn value(&self, name: &str) -> f64 {
-        let at = self.row.parameters.iter().position(|key| key.name == name);
+        let at = self.row.parameters.iter().position(|key| key.name() == name);
         self.values[at.expect("a parameter of the row")]
     }
 
@@ -135,8 +162,9 @@ impl Load {
         }
     }
 
-    fn delay(&self) -> Picos {
-        self.count("delay-ns") * NANO
+    fn delay(&self) -> Delay {
+        let time = self.count("delay-ns") * NANO;
+        [Delay::None, Delay::Spin(time), Delay::Sleep(time), Delay::Suspend(time)][self.count("delay") as usize]
     }
 
     pub(crate) fn build(&self, machine: &Machine, seed: u64) -> Box<dyn Workload> {

@@ -19,18 +19,30 @@ pub(crate) const PUBLISHED: &[(&str, &[(f64, f64)])] = &[
 
 const HANDLER: usize = 1;
 
+/// What a handler does after its scan.
+#[derive(Clone, Copy)]
+pub(super) enum Delay {
+    /// Nothing.
+    None,
+    /// It computes for so long, by the clock.
+    Spin(Picos),
+    /// Its thread sleeps for so long.
+    Sleep(Picos),
+    /// It sleeps for so long, and its worker does something else meanwhile.
+    Suspend(Picos),
+}
+
 pub(super) struct Packets {
     packets: u64,
     spawners: Spawners,
     /// How many there are; their packets take turns in length.
     count: u64,
-    delay: Picos,
+    delay: Delay,
     costs: Costs,
 }
 
 impl Packets {
-    /// Makes each handler hold up its worker for `delay`, after its scan.
-    pub(super) fn new(packets: u64, spawners: u64, delay: Picos, costs: &Costs) -> Self {
+    pub(super) fn new(packets: u64, spawners: u64, delay: Delay, costs: &Costs) -> Self {
         let costs = costs.clone();
         Self { packets, spawners: Spawners::new(spawners, packets, costs.create), count: spawners, delay, costs }
     }
@@ -57,13 +69,17 @@ impl Workload for Packets {
         }
         this.step += 1;
         match this.step {
-            1 => Action::Compute(scan(this.other as u64, &self.costs)),
-            2 if self.delay > 0 => Action::HoldUp(self.delay),
-            _ => {
-                (step.latency)(step.now - this.born);
-                Action::End
-            }
+            1 => return Action::Compute(scan(this.other as u64, &self.costs)),
+            2 => match self.delay {
+                Delay::None => {}
+                Delay::Spin(time) => return Action::HoldUp(time),
+                Delay::Sleep(time) => return Action::HoldUp(time + self.costs.nap),
+                Delay::Suspend(time) => return Action::Sleep(time),
+            },
+            _ => {}
         }
+        (step.latency)(step.now - this.born);
+        Action::End
     }
 
     fn operations(&self) -> u64 {

@@ -1,81 +1,132 @@
 //! The table of workloads: names, sizes, parameters, and what is allowed.
 //!
-//! Parameters have the names that `plainweave bench thesis` gives them.
+//! Parameters and cases of the OCaml schedulers' thesis are those of `thesis`; sizes are the published ones.
 
-use super::micro::Case;
+use super::micro;
 use super::value::Value;
+use crate::thesis::{Case, Parameter, Range, bimodal, fib, mixer, options, packets};
 
-/// A number that a workload can be given: its size, or one of its parameters.
+/// A number that a workload can be given, or a choice: its size, or one of its parameters.
 #[derive(Debug)]
 pub(crate) struct Key {
-    pub(crate) name: &'static str,
-    /// What it is if a run says nothing else.
-    pub(crate) own: f64,
-    /// The least and the most that is allowed.
-    pub(crate) range: (f64, f64),
+    parameter: Parameter,
+    /// What it is if a run says nothing else, where that is not the published value.
+    own: Option<f64>,
+    /// The most that is allowed, where that is less than on real workers.
+    most: Option<f64>,
     /// What random small machines draw it from.
     pub(crate) small: (u64, u64),
-    whole: bool,
-    /// If it is a choice: what there is. Values are places in this list.
-    words: &'static [&'static str],
-    pub(crate) what: &'static str,
 }
 
 impl Key {
+    pub(crate) fn name(&self) -> &'static str {
+        self.parameter.name
+    }
+
+    /// Returns what it means.
+    pub(crate) fn help(&self) -> &'static str {
+        self.parameter.help
+    }
+
+    /// Returns what it is if a run says nothing else. Of a choice, that is the first.
+    pub(crate) fn own(&self) -> f64 {
+        let published = || match self.parameter.range {
+            Range::Word(_) => 0.0,
+            Range::Count(..) | Range::Decimal(..) => {
+                self.parameter.full.parse().expect("a number in the table, unless the simulator has its own")
+            }
+        };
+        self.own.unwrap_or_else(published)
+    }
+
+    /// If it is a choice: what there is. Values are places in this list.
+    fn words(&self) -> &'static [&'static str] {
+        if let Range::Word(words) = self.parameter.range { words } else { &[] }
+    }
+
+    /// Returns the least and the most that is allowed, and whether it is a whole number.
+    fn range(&self) -> (f64, f64, bool) {
+        let (least, most, whole) = match self.parameter.range {
+            Range::Count(least, most) => (least as f64, most as f64, true),
+            Range::Decimal(least, most) => (least, most, false),
+            Range::Word(words) => (0.0, words.len() as f64 - 1.0, true),
+        };
+        (least, self.most.unwrap_or(most), whole)
+    }
+
     /// Checks a value for it, under the name that a message should give, and returns it as a number.
     ///
     /// # Errors
     /// It is not allowed: a message that says what is.
     pub(super) fn check(&self, name: &str, value: &Value) -> Result<f64, String> {
-        let (least, most) = self.range;
+        let (least, most, whole) = self.range();
         let value = match value {
-            _ if !self.words.is_empty() => {
+            _ if !self.words().is_empty() => {
                 let text = value.to_string();
-                let place = self.words.iter().position(|word| *word == text);
-                let refused = || format!("{name} is '{text}': {} are allowed", self.words.join(" and "));
+                let place = self.words().iter().position(|word| *word == text);
+                let refused = || format!("{name} is '{text}': {} are allowed", listed(self.words(), "and"));
                 return place.map(|place| place as f64).ok_or_else(refused);
             }
             Value::Word(word) => return Err(format!("{name} is '{word}': numbers from {least} to {most} are allowed")),
             Value::Number(number) => *number,
         };
-        let numbers = if self.whole { "whole numbers " } else { "" };
+        let numbers = if whole { "whole numbers " } else { "" };
         match (least..=most).contains(&value) {
-            true if !self.whole || value.fract() == 0.0 => Ok(value),
+            true if !whole || value.fract() == 0.0 => Ok(value),
             true => Err(format!("{name} is {value}: {numbers}from {least} to {most} are allowed")),
             false => Err(format!("{name} is {value}: {least} to {most} are allowed")),
         }
     }
-}
 
-impl Key {
     /// Returns a value for it that was drawn from `small`.
     pub(crate) fn drawn(&self, number: u64) -> Value {
-        let word = self.words.get(number as usize);
+        let word = self.words().get(number as usize);
         word.map_or(Value::Number(number as f64), |word| Value::Word((*word).to_owned()))
     }
 
     /// Returns what is allowed and what it is by itself, for `--help`.
     pub(crate) fn allowed(&self) -> String {
-        let (least, most) = self.range;
-        match self.words {
-            [] => format!("{least} to {most} [default: {}]", self.own),
-            words => format!("{} [default: {}]", words.join(" or "), words[self.own as usize]),
+        let (least, most, _) = self.range();
+        match self.words() {
+            [] => format!("{least} to {most} [default: {}]", self.own()),
+            words => format!("{} [default: {}]", listed(words, "or"), words[0]),
         }
+    }
+
+    const fn own_default(self, own: f64) -> Self {
+        Self { own: Some(own), ..self }
+    }
+
+    const fn most(self, most: f64) -> Self {
+        Self { most: Some(most), ..self }
     }
 }
 
-const fn key(name: &'static str, own: f64, range: (f64, f64), small: (u64, u64), what: &'static str) -> Key {
-    Key { name, own, range, small, whole: true, words: &[], what }
+/// Lists words with a conjunction before the last.
+fn listed(words: &[&str], conjunction: &str) -> String {
+    match words {
+        [] => String::new(),
+        [word] => (*word).to_owned(),
+        [others @ .., last] => format!("{} {conjunction} {last}", others.join(", ")),
+    }
 }
 
-/// A choice. The first of two words is the default.
-const fn choice(name: &'static str, words: &'static [&'static str; 2], what: &'static str) -> Key {
-    Key { words, ..key(name, 0.0, (0.0, 1.0), (0, 1), what) }
+/// A parameter as the thesis has it.
+const fn key(parameter: Parameter, small: (u64, u64)) -> Key {
+    Key { parameter, own: None, most: None, small }
 }
 
-/// A workload's size. Only `name` says what it counts.
-const fn size(name: &'static str, own: f64) -> Key {
-    key(name, own, (1.0, 20e6), (20, 419), "")
+/// The most operations of a run.
+const MOST: f64 = 20e6;
+
+/// A workload's size. Only its name says what it counts.
+const fn size(name: &'static str, own: &'static str) -> Key {
+    size_of(Parameter::count(name, own, (1, 20_000_000), ""))
+}
+
+/// The same, as the thesis has it.
+const fn size_of(parameter: Parameter) -> Key {
+    key(parameter, (20, 419)).most(MOST)
 }
 
 /// Which workload it is.
@@ -89,7 +140,7 @@ pub(super) enum Kind {
     Open,
     Stuck,
     Burst,
-    Micro(Case),
+    Micro(micro::Case),
 }
 
 /// A row of the table.
@@ -99,110 +150,122 @@ pub(crate) struct Row {
     pub(super) kind: Kind,
     pub(crate) size: Key,
     pub(crate) parameters: &'static [Key],
+    /// The published combinations; those that set a parameter which it does not have are left out.
+    cases: &'static [Case],
     pub(crate) what: &'static str,
 }
 
+impl Row {
+    /// Returns the published combinations that it can run.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
+        let has = |name| name == self.size.name() || self.parameters.iter().any(|key| key.name() == name);
+        self.cases.iter().filter(move |case| case.published().all(|(name, _)| has(name)))
+    }
+}
+
 const fn row(name: &'static str, kind: Kind, size: Key, parameters: &'static [Key], what: &'static str) -> Row {
-    Row { name, kind, size, parameters, what }
+    Row { name, kind, size, parameters, cases: &[], what }
 }
 
-const fn micro(name: &'static str, case: Case, what: &'static str) -> Row {
-    row(name, Kind::Micro(case), size("operations", 100_000.0), &[], what)
+impl Row {
+    const fn cases_of(self, cases: &'static [Case]) -> Self {
+        Self { cases, ..self }
+    }
 }
 
-const SPAWNERS: &str = "fibers that spawn them";
+const fn micro(name: &'static str, case: micro::Case, what: &'static str) -> Row {
+    row(name, Kind::Micro(case), size("operations", "100000"), &[], what)
+}
 
 /// The longest time for which a fiber may hold up its worker, in milliseconds. The checker's bound on a livelock is
 /// longer.
 const HOLD_UP: f64 = 50.0;
 
-const DELAY: Key =
-    key("delay-ns", 0.0, (0.0, HOLD_UP * 1e6), (0, 2_000), "nanoseconds for which each handler holds up its worker");
+const PACKETS: &[Key] = &[
+    key(packets::SPAWNED_BY, (1, 5)),
+    key(packets::DELAY, (0, 3)),
+    key(packets::DELAY_NS, (1, 2_000)).most(HOLD_UP * 1e6),
+];
 
 const BIMODAL: &[Key] = &[
-    key("spawners", 10.0, (1.0, 1_000.0), (1, 10), SPAWNERS),
-    key("chain", 3.0, (1.0, 1_000.0), (2, 5), "tasks of a packet, one after the other"),
-    Key { whole: false, ..key("heavy", 0.2, (0.0, 100.0), (0, 5), "percentage of heavy packets") },
-    key("sleeps", 2.0, (0.0, 1_000.0), (0, 2), "tasks at the end of a heavy packet's chain that sleep"),
-    key("sleep-ms", 20.0, (1.0, HOLD_UP), (1, 2), "milliseconds of a sleep"),
-    choice("wait", &["block", "suspend"], "whether a sleep holds up its worker"),
+    key(bimodal::SPAWNED_BY, (1, 10)),
+    key(bimodal::CHAIN, (2, 5)),
+    key(bimodal::HEAVY, (0, 5)),
+    key(bimodal::SLEEPS, (0, 2)),
+    key(bimodal::SLEEP_MS, (1, 2)).most(HOLD_UP),
+    key(bimodal::WAIT, (0, 1)),
 ];
 
+// All workers of a mixer are busy all the time, so a published run would take hours.
 const MIXER: &[Key] = &[
-    key("legs", 2.0, (1.0, 1_000.0), (1, 3), "legs of each"),
-    key("rounds", 6.0, (1.0, 1e6), (1, 2), "frames of each leg"),
-    key("frame-ms", 20.0, (1.0, 10_000.0), (1, 1), "milliseconds from frame to frame"),
-    key("bytes", 1_600.0, (2.0, 1e6), (2, 2_000), "bytes of a frame, two a sample"),
-    key("late-ms", 10.0, (1.0, 10_000.0), (1, 10), "milliseconds after which a send is a breach"),
+    key(mixer::LEGS, (1, 3)),
+    key(mixer::ROUNDS, (1, 2)).own_default(6.0),
+    key(mixer::FRAME_MS, (1, 1)),
+    key(mixer::BYTES, (2, 2_000)),
+    key(mixer::LATE_MS, (1, 10)),
 ];
 
-const OPTIONS: &[Key] = &[
-    key("depth", 20.0, (1.0, 20_000.0), (1, 40), "time steps of most"),
-    key("deep", 5_000.0, (1.0, 20_000.0), (1, 300), "time steps of the deep ones"),
-    key("deep-in", 200.0, (1.0, 1e9), (5, 200), "one option in this many is deep"),
-];
+const OPTIONS: &[Key] = &[key(options::DEPTH, (1, 40)), key(options::DEEP, (1, 300)), key(options::DEEP_IN, (5, 200))];
 
 /// The workloads that have a name.
 pub(crate) const LOADS: &[Row] = &[
     row(
         "packets",
         Kind::Packets,
-        size("packets", 50_000.0),
-        &[key("spawners", 1.0, (1.0, 1_000.0), (1, 5), SPAWNERS), DELAY],
+        size_of(packets::PACKETS),
+        PACKETS,
         "one fiber spawns handlers without a pause; each scans a packet (OCaml schedulers' thesis)",
-    ),
-    row(
-        "packets-spawners",
-        Kind::Packets,
-        size("packets", 50_000.0),
-        &[key("spawners", 4.0, (1.0, 1_000.0), (1, 5), SPAWNERS), DELAY],
-        "the same by four fibers",
-    ),
+    )
+    .cases_of(packets::CASES),
     row(
         "bimodal",
         Kind::Bimodal,
-        size("packets", 100_000.0),
+        size_of(bimodal::PACKETS),
         BIMODAL,
         "packets pass through chains of tasks; in a few packets tasks sleep for long (same thesis)",
-    ),
+    )
+    .cases_of(bimodal::CASES),
     row(
         "options",
         Kind::Options,
-        size("options", 30_000.0),
+        size_of(options::OPTIONS),
         OPTIONS,
         "binomial trees, a task for each time step; latency counts from the beginning (same thesis)",
-    ),
+    )
+    .cases_of(options::CASES),
     row(
         "fib",
         Kind::Fib,
-        key("n", 20.0, (1.0, 30.0), (1, 12), ""),
+        key(fib::N, (1, 12)),
         &[],
         "calls spawn and join both of their children; throughput counts calls (same thesis)",
-    ),
+    )
+    .cases_of(fib::CASES),
     row(
         "mixer",
         Kind::Mixer,
-        key("mixers", 100.0, (1.0, 100_000.0), (1, 30), ""),
+        key(mixer::MIXERS, (1, 30)).own_default(100.0),
         MIXER,
         "conferences mix frames; their fibers wait by yielding; late sends are breaches (same thesis)",
-    ),
+    )
+    .cases_of(mixer::CASES),
     row(
         "open",
         Kind::Open,
-        size("requests", 50_000.0),
+        size("requests", "50000"),
         &[],
         "requests of 10 us from outside, at --rate percent of what the workers can compute",
     ),
-    row("stuck", Kind::Stuck, size("requests", 20_000.0), &[], "the same beside a fiber that computes for 5 ms"),
-    row("burst", Kind::Burst, size("requests", 5_000.0), &[], "requests of 10 us from outside, all at once"),
-    micro("yield", Case::Yield, "100 fibers a worker yield (CFA thesis, as those below)"),
-    micro("cycle", Case::Cycle, "rings of five fibers, 20 a worker, pass tokens on"),
-    micro("churn", Case::Churn, "100 fibers a worker release and acquire random semaphores"),
-    micro("locality", Case::Locality, "100 fibers a worker write to their data and take each other's places"),
+    row("stuck", Kind::Stuck, size("requests", "20000"), &[], "the same beside a fiber that computes for 5 ms"),
+    row("burst", Kind::Burst, size("requests", "5000"), &[], "requests of 10 us from outside, all at once"),
+    micro("yield", micro::Case::Yield, "100 fibers a worker yield (CFA thesis, as those below)"),
+    micro("cycle", micro::Case::Cycle, "rings of five fibers, 20 a worker, pass tokens on"),
+    micro("churn", micro::Case::Churn, "100 fibers a worker release and acquire random semaphores"),
+    micro("locality", micro::Case::Locality, "100 fibers a worker write to their data and take each other's places"),
     row(
         "transfer",
-        Kind::Micro(Case::Transfer),
-        size("rounds", 20.0),
+        Kind::Micro(micro::Case::Transfer),
+        size("rounds", "20"),
         &[],
         "a leader waits, without yielding, until all others have run; ends early if some do not within 2 ms",
     ),

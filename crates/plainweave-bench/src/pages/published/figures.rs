@@ -139,9 +139,7 @@ const DELAY_SPIN: Workload = Workload {
     source: "a chart",
     figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: Some(
-        "plainweave sim --param delay-ns=500 --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110",
-    ),
+    simulated: Some("plainweave sim --case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110"),
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -180,9 +178,7 @@ const SPAWNERS: Workload = Workload {
         }),
         claim("It rises up to about 50 domains.", left),
     ],
-    simulated: Some(
-        "plainweave sim --workload packets-spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80",
-    ),
+    simulated: Some("plainweave sim --case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80"),
 };
 
 const ANY: [Line; 2] = [FIFO.of("nearest"), LIFO.of("nearest")];
