@@ -23,12 +23,13 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 
+use crate::limit;
 use crate::machine;
 use crate::names;
 use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
 use crate::sample::Row;
-use crate::serving::{Counted, Figures, Kind, Load, PEER, Server, What, one_cpu, seconds};
+use crate::serving::{Counted, Figures, Kind, Load, Server, What, Whose, one_cpu, seconds};
 use crate::turns::{self, Values, value};
 use crate::web::catalog::Catalog;
 use crate::web::descriptors;
@@ -83,7 +84,7 @@ const STARTS: Duration = Duration::from_secs(4);
 /// Connections of a cache for one of a web server.
 const LESS: usize = 15;
 
-/// What a turn found: the peer has no fibers, and two workers no figures but CPU time.
+/// What a turn found: the others have no fibers, and two workers no figures but CPU time.
 struct Turn {
     closed: Figures,
     open: Option<Figures>,
@@ -116,7 +117,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut bench = Bench { flags, site, mix, rates: HashMap::new() };
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     let cases = ["cache", "web"].into_iter().filter(|case| wanted(case)).count();
-    let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get())?;
+    let transfers = if wanted("transfer") { flags.choices.policies.len() } else { 0 };
+    let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get() + transfers)?;
     let (mut turns, mut absent): (HashMap<_, _>, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
     for round in 1..=flags.runs.get() {
@@ -141,9 +143,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let turns: Turns = turns.into_iter().filter_map(|(of, measured)| Some((of, measured?))).collect();
     let mut rows = rows(&turns, &systems);
-    if wanted("transfer") {
-        let measure = || transfer::rows(&flags.choices, flags.runs.get(), flags.seconds, bench.site.dir());
-        rows.extend(failures.catch("transfer", measure).into_iter().flatten());
+    for policy in flags.choices.policies.iter().filter(|_| wanted("transfer")) {
+        let (mode, runs, name) = (&flags.choices.modes[0], flags.runs.get(), format!("transfer, {policy}"));
+        let measure = || transfer::turn(policy, mode, runs, flags.seconds, bench.site.dir());
+        let turn = failures.catch(&name, || kept.take(&format!("{name}, {runs} runs"), measure));
+        rows.extend(turn.iter().flat_map(|turn| transfer::rows(policy, mode, turn)));
     }
     ensure!(!rows.is_empty(), "nothing could be measured");
     scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
@@ -204,7 +208,7 @@ impl Bench<'_> {
         if system.workers > 1 && one_cpu("probe").is_err() {
             return Some("no control group of version 1 with a CPU quota is available here");
         }
-        if system.is_peer() { kind.absence(PEER) } else { None }
+        if system.is_ours() { None } else { kind.absence(&system.name()) }
     }
 
     fn turn(&mut self, case: &'static str, kind: Kind, system: &System) -> anyhow::Result<Turn> {
@@ -217,7 +221,7 @@ impl Bench<'_> {
         let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
         drop(server);
-        if system.is_peer() {
+        if !system.is_ours() {
             return Ok(Turn { closed, open, waits: None });
         }
         let file = self.site.dir().join("waits.csv");
@@ -236,19 +240,25 @@ impl Bench<'_> {
 
     fn start(&self, kind: Kind, system: &System, waits: Option<&Path>) -> anyhow::Result<Server> {
         let mut arguments = system.arguments();
-        if let (Kind::Web, false) = (kind, system.is_peer()) {
-            arguments.extend(["--open-files".to_owned(), "4000".to_owned()]);
+        match (system.whose(), kind) {
+            (Whose::Ours(_), Kind::Web) => arguments.extend(["--open-files", "4000"].map(str::to_owned)),
+            (Whose::Limit, _) => arguments.push(format!("--bytes={}", self.what(kind).mean())),
+            _ => {}
         }
         if let Some(file) = waits {
             arguments.extend(["--bench-waits".to_owned(), file.display().to_string()]);
         }
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        Server::start(kind, system.driver(), &self.site, system.workers, &arguments)
+        Server::start(kind, system.whose(), &self.site, system.workers, &arguments)
+    }
+
+    fn what(&self, kind: Kind) -> What<'_> {
+        if kind == Kind::Web { What::Mix(&self.mix) } else { What::Updates }
     }
 
     fn load(&self, kind: Kind, server: &Server, rate: Option<usize>) -> anyhow::Result<Figures> {
         let load = Load {
-            what: if kind == Kind::Web { What::Mix(&self.mix) } else { What::Updates },
+            what: self.what(kind),
             connections: self.connections(kind),
             connect: false,
             rate,
@@ -278,6 +288,11 @@ impl Bench<'_> {
             ("web", format!("{} connections, {}", self.connections(Kind::Web), self.mix.describe())),
             ("requests at a fixed rate", format!("half of the base's throughput: {}", rates.join(", "))),
             ("systems", "ours with a fiber per connection: policy, mode, driver".to_owned()),
+            (
+                limit::NAME,
+                "a raw epoll loop, nothing of ours in it: it sends the mean size each time, and stores nothing"
+                    .to_owned(),
+            ),
             ("waits", "on a server of its own, since observing takes time".to_owned()),
             ("rounds", format!("{}, loads of {:?}", flags.runs, flags.seconds)),
             ("placement", "one worker: the server on CPU 0, `plainweave load` on CPU 1".to_owned()),
@@ -332,9 +347,12 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
             let ratios = |to: &[Values]| own.iter().zip(to).map(|(own, to)| cpu(own) / cpu(to)).collect();
             let first = systems.iter().find(|other| other.workers == system.workers);
             let base = first.and_then(|base| turns.get(&(case, base.clone()))).filter(|_| first != Some(system));
-            let peer = turns.get(&(case, System::peer(system.workers))).filter(|_| !system.is_peer());
+            let other = |other: System| turns.get(&(case, other)).filter(|_| system.is_ours());
+            let peer = other(System::peer(system.workers));
+            let limit = other(System::LIMIT).filter(|_| system.workers == 1);
             row("cpu_to_base", "1", base.map(|base| ratios(base)).unwrap_or_default());
             row("cpu_to_peer", "1", peer.map(|peer| ratios(peer)).unwrap_or_default());
+            row("cpu_to_limit", "1", limit.map(|limit| ratios(limit)).unwrap_or_default());
         }
     }
     rows

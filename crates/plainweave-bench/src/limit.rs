@@ -152,13 +152,14 @@ impl Answers for Http {
 
 /// Gets hit and sets succeed, whatever the key.
 struct Cache {
+    /// What follows the key in a hit.
     hit: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl Cache {
     fn new(bytes: usize) -> Self {
-        let mut hit = format!("VALUE key00000000 0 {bytes}\r\n").into_bytes();
+        let mut hit = format!(" 0 {bytes}\r\n").into_bytes();
         hit.resize(hit.len() + bytes, b'v');
         hit.extend_from_slice(b"\r\nEND\r\n");
         Self { hit, out: Vec::new() }
@@ -169,16 +170,17 @@ impl Cache {
         let mut taken = 0;
         while let Some(end) = input[taken..].iter().position(|byte| *byte == b'\n') {
             let line = &input[taken..taken + end];
-            let (value, answer): (usize, &[u8]) = match line.first() {
-                Some(b's') => (length(line) + 2, b"STORED\r\n"),
-                Some(b'm') => (0, b"MN\r\n"),
-                _ => (0, &self.hit),
+            let (value, answer): (usize, [&[u8]; 3]) = match line.first() {
+                Some(b's') => (length(line) + 2, [b"STORED\r\n", b"", b""]),
+                Some(b'm') => (0, [b"MN\r\n", b"", b""]),
+                // Clients look whether it is their key.
+                _ => (0, [b"VALUE ", line.get(4..).unwrap_or_default().trim_ascii_end(), &self.hit]),
             };
             let next = taken + end + 1 + value;
             if next > input.len() {
                 break;
             }
-            self.out.extend_from_slice(answer);
+            answer.into_iter().for_each(|part| self.out.extend_from_slice(part));
             taken = next;
         }
         taken
@@ -313,8 +315,8 @@ mod tests {
     #[test]
     fn a_cache_answers_each_request_once_however_it_is_cut() {
         let input = b"get key00000001\r\nset key00000002 0 0 5\r\nab\ncd\r\nget key00000003\r\nmn\r\n";
-        let hit = "VALUE key00000000 0 3\r\nvvv\r\nEND\r\n";
-        let expected = format!("{hit}STORED\r\n{hit}MN\r\n");
+        let hit = |key| format!("VALUE key0000000{key} 0 3\r\nvvv\r\nEND\r\n");
+        let expected = format!("{}STORED\r\n{}MN\r\n", hit(1), hit(3));
         for cut in 0..input.len() {
             let (mut cache, mut kept, mut out) = (Cache::new(3), Vec::new(), Vec::new());
             for part in [&input[..cut], &input[cut..]] {

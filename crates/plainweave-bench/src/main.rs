@@ -22,6 +22,7 @@ mod mode;
 mod names;
 mod pages;
 mod plot;
+mod predict;
 mod program;
 mod queues;
 mod random;
@@ -87,6 +88,7 @@ enum Experiment {
     Storm(storm::Flags),
     #[command(hide = true)]
     StormChild(storm::ChildFlags),
+    Predict(predict::Flags),
     Cache(cache::Flags),
     CacheSweep(cache_sweep::Flags),
     Store(store::Flags),
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         Experiment::ThesisChild(flags) => thesis::run_child(&flags),
         Experiment::Storm(flags) => storm::run(&flags),
         Experiment::StormChild(flags) => storm::run_child(&flags),
+        Experiment::Predict(flags) => predict::run(&flags),
         Experiment::Cache(flags) => cache::run(&flags),
         Experiment::CacheSweep(flags) => cache_sweep::run(&flags),
         Experiment::Store(flags) => store::run(&flags),

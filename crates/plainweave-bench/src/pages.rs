@@ -13,7 +13,7 @@ mod experiment;
 mod finding;
 mod meaning;
 mod published;
-mod source;
+pub(crate) mod source;
 mod summary;
 
 use std::fmt::Write as _;

@@ -11,7 +11,7 @@ pub(crate) mod server;
 mod slices;
 
 pub(crate) use load::{Counted, Figures, Load, What};
-pub(crate) use server::{Driver, Kind, PEER, Server, one_cpu};
+pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};
 
 /// Reads a positive number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {

@@ -4,11 +4,12 @@
 //! again afterwards, an event loop that a listener has dealt it to, or the two stages of a pipeline (`--architecture`).
 //! The code that serves a request is the same, and so are driver, policy and mode.
 //!
-//! In each round every architecture and the peer (nginx or memcached) get a turn at every case: the server starts on
-//! CPU 0 with one worker, `plainweave load` runs on CPU 1, and memory is read in the middle of the load. In the closed
-//! loop, whose throughput the client's CPU may decide, the figure to look at is the server's CPU per request. In the
-//! case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed rate: here it is the
-//! latency of the others that tells the architectures apart. A pipeline has threads to block beside its worker.
+//! In each round every architecture, the peer (nginx or memcached) and the raw loop `limit` get a turn at every case: the
+//! server starts on CPU 0 with one worker, `plainweave load` runs on CPU 1, and memory is read in the middle of the load.
+//! In the closed loop, whose throughput the client's CPU may decide, the figure to look at is the server's CPU per
+//! request. In the case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed rate:
+//! here it is the latency of the others that tells the architectures apart. A pipeline has threads to block beside its
+//! worker.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -18,10 +19,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 
+use crate::limit;
 use crate::names;
 use crate::report::{self, Report};
 use crate::sample::Row;
-use crate::serving::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, seconds};
+use crate::serving::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, Whose, seconds};
 use crate::web::descriptors;
 use crate::web::site::Site;
 
@@ -104,7 +106,7 @@ impl Case {
     fn absence(self, kind: Kind, system: &str) -> Option<&'static str> {
         match self {
             Case::Connect if kind == Kind::Cache => Some("`plainweave load cache` keeps its connections"),
-            Case::Block if system == PEER => Some("it has no handler that blocks"),
+            Case::Block if !ARCHITECTURES.contains(&system) => Some("it has no handler that blocks"),
             Case::Keep(connections) if !descriptors::at_least(connections) => Some(descriptors::TOO_FEW),
             _ => None,
         }
@@ -115,7 +117,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let cases: Vec<_> =
         flags.connections.iter().map(|n| Case::Keep(n.get())).chain([Case::Connect, Case::Block]).collect();
     let case_names: Vec<_> = cases.iter().map(|case| case.name()).collect();
-    let systems = || std::iter::once(PEER).chain(ARCHITECTURES);
+    let systems = || [limit::NAME, PEER].into_iter().chain(ARCHITECTURES);
     if flags.list {
         report::say(&format!("cases, for web and cache: {}", case_names.join(", ")));
         report::say(&format!("systems: {}", systems().collect::<Vec<_>>().join(", ")));
@@ -156,6 +158,7 @@ fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
             "acceptors, pipeline",
             "as many acceptors as connections; a pipeline's second stage has 16 threads".to_owned(),
         ),
+        (limit::NAME, "a raw epoll loop that sends a fixed answer of the same size, nothing of ours in it".to_owned()),
         ("rounds", format!("{}, turns of {:?}", flags.runs, flags.seconds)),
         ("placement", "the server on CPU 0, with one worker; `plainweave load` on CPU 1".to_owned()),
     ]
@@ -167,7 +170,16 @@ type Turns = HashMap<(String, String), Vec<Figures>>;
 /// Starts a server, loads it, and ends it.
 fn turn(flags: &Flags, site: &Site, kind: Kind, case: Case, system: &str) -> anyhow::Result<Figures> {
     let mut arguments = Vec::new();
-    if system != PEER {
+    let what = if kind == Kind::Web { What::File } else { What::Keys };
+    let whose = match system {
+        PEER => Whose::Peer,
+        limit::NAME => Whose::Limit,
+        _ => Whose::Ours(flags.io),
+    };
+    if whose == Whose::Limit {
+        arguments.push(format!("--bytes={}", what.mean()));
+        arguments.extend((case == Case::Connect).then(|| "--close".to_owned()));
+    } else if whose != Whose::Peer {
         let architecture = match system {
             "acceptors" => format!("acceptors:{}", case.connections()),
             other => other.to_owned(),
@@ -178,11 +190,10 @@ fn turn(flags: &Flags, site: &Site, kind: Kind, case: Case, system: &str) -> any
         }
     }
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let ours = (system != PEER).then_some(flags.io);
-    let server = Server::start(kind, ours, site, 1, &arguments)?;
+    let server = Server::start(kind, whose, site, 1, &arguments)?;
     let rate = (case == Case::Block).then_some(flags.rate.get());
     let load = Load {
-        what: if kind == Kind::Web { What::File } else { What::Keys },
+        what,
         connections: case.connections(),
         connect: case == Case::Connect,
         rate,
@@ -223,9 +234,11 @@ fn rows<I: Iterator<Item = &'static str>>(turns: &Turns, cases: &[Case], systems
             for (system, figures) in systems().filter_map(|system| Some((system, of(system)?))) {
                 let all = METRICS.map(|(metric, unit, of)| row(system, metric, unit, figures.iter().map(of).collect()));
                 rows.extend(all);
-                if let Some(peer) = of(PEER).filter(|_| system != PEER) {
-                    let ratios = figures.iter().zip(peer).map(|(own, peer)| own.cpu_us / peer.cpu_us).collect();
-                    rows.push(row(system, "cpu_to_peer", "1", ratios));
+                for (metric, to) in [("cpu_to_peer", PEER), ("cpu_to_limit", limit::NAME)] {
+                    if let Some(to) = of(to).filter(|_| system != to && system != limit::NAME) {
+                        let ratios = figures.iter().zip(to).map(|(own, to)| own.cpu_us / to.cpu_us).collect();
+                        rows.push(row(system, metric, "1", ratios));
+                    }
                 }
             }
         }

@@ -15,7 +15,7 @@ mod fib;
 pub(crate) mod ledger;
 mod metrics;
 mod mixer;
-mod options;
+pub(crate) mod options;
 mod overload;
 pub(crate) mod packets;
 mod parameters;

@@ -681,8 +681,17 @@ fn shapes() {
             assert!(of("errors") == 0.0, "{case}, {system}");
         }
     }
-    let slow = rows.iter().filter(|r| r[1].ends_with("block") && r[2] == "nginx");
-    assert_eq!(slow.count(), 0, "nginx has no handler that blocks");
+    let of = |case: &str, system: &str, metric: &str| {
+        let row = rows.iter().find(|r| r[1] == case && r[2] == system && r[4] == metric);
+        row.map(|row| row[6].parse::<f64>().unwrap())
+    };
+    for case in web.into_iter().chain(cache).filter(|case| !case.ends_with("block")) {
+        assert!(of(case, "limit", "cpu_per_request") > Some(0.0), "{case}");
+        assert!(of(case, "limit", "errors") == Some(0.0), "{case}: the raw loop's answers are right");
+        assert!(of(case, "driver", "cpu_to_limit") > Some(0.0), "{case}");
+    }
+    let slow = rows.iter().filter(|r| r[1].ends_with("block") && matches!(r[2].as_str(), "nginx" | "limit"));
+    assert_eq!(slow.count(), 0, "these have no handler that blocks");
 }
 
 #[test]
@@ -740,6 +749,12 @@ fn fairness() {
                 assert_eq!(of(case, system, "2", "p99_us"), None, "the load's share would decide it");
             }
         }
+    }
+    for case in ["cache", "web"] {
+        assert!(of(case, "limit", "1", "cpu_per_request") > Some(0.0), "{case}");
+        assert_eq!(of(case, "limit", "1", "errors"), Some(0.0), "{case}: the raw loop's answers are right");
+        assert!(of(case, "fifo anytime/own epoll", "1", "cpu_to_limit") > Some(0.0), "{case}");
+        assert_eq!(of(case, "limit", "2", "cpu_per_request"), None, "the raw loop has one worker");
     }
     assert_eq!(of("transfer", "helping anytime/own", "2", "starved"), Some(0.0));
     let transfer = |metric| of("transfer", "helping anytime/own", "2", metric).unwrap_or_else(|| panic!("no {metric}"));

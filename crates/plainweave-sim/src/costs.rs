@@ -41,6 +41,14 @@ pub(crate) struct Costs {
     pub(crate) queue: Picos,
     /// Switching to a fiber and back.
     pub(crate) switch: Picos,
+    /// What a switch takes longer if the fiber's stack is not in the worker's cache (`stacks`). Nothing by default, as
+    /// for the next two: the published figures do not tell them. `plainweave bench predict` fits them.
+    pub(crate) away: Picos,
+    /// The same if the fiber begins on such a stack.
+    pub(crate) fresh: Picos,
+    /// What a fiber that waits and the one that wakes it do for that, both together, beside their shared words, a push
+    /// and a switch.
+    pub(crate) park: Picos,
     /// Waking a worker that sleeps: what the waker spends on it.
     pub(crate) signal: Picos,
     /// The same: how long the sleeper takes from then on.
@@ -90,6 +98,9 @@ impl Default for Costs {
             spin: 10 * NANO,
             queue: 3 * NANO,
             switch: 10 * NANO,
+            away: 0,
+            fresh: 0,
+            park: 0,
             signal: 700 * NANO,
             wake: 4 * MICRO,
             nap: 80 * MICRO,
@@ -121,6 +132,9 @@ const NAMES: &[&str] = &[
     "spin",
     "queue",
     "switch",
+    "away",
+    "fresh",
+    "park",
     "signal",
     "wake",
     "nap",
@@ -173,6 +187,9 @@ impl Costs {
             "spin" => &mut self.spin,
             "queue" => &mut self.queue,
             "switch" => &mut self.switch,
+            "away" => &mut self.away,
+            "fresh" => &mut self.fresh,
+            "park" => &mut self.park,
             "signal" => &mut self.signal,
             "wake" => &mut self.wake,
             "nap" => &mut self.nap,

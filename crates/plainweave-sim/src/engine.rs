@@ -18,6 +18,7 @@ use crate::figures::Outcome;
 use crate::machine::Machine;
 use crate::meter::{self, Installed, Traffic};
 use crate::policy::{Choice, Policy, Visitor};
+use crate::stacks::Stacks;
 use crate::task::{Fibers, TaskId, Ticket};
 use crate::timeline::Timeline;
 use crate::worker::{self, Pool};
@@ -47,6 +48,7 @@ pub struct Setup {
 /// What the actors of a run share beside the pool.
 pub(crate) struct World {
     pub(crate) fibers: Fibers,
+    pub(crate) stacks: Stacks,
     pub(crate) checker: Checker,
     pub(crate) runs: u64,
     pub(crate) sleeps: u64,
@@ -65,6 +67,7 @@ impl World {
     fn new(workload: Box<dyn Workload>, promises: Promises, workers: usize) -> Self {
         Self {
             fibers: Fibers::default(),
+            stacks: Stacks::new(workers),
             checker: Checker::new(promises, workers),
             runs: 0,
             sleeps: 0,
@@ -101,9 +104,10 @@ impl World {
         }
     }
 
-    /// Notes that a fiber has ended.
-    pub(crate) fn ends(&mut self, fiber: TaskId, now: Picos) {
+    /// Notes that a fiber has ended on a worker.
+    pub(crate) fn ends(&mut self, fiber: TaskId, worker: usize, now: Picos) {
         self.fibers.end(fiber);
+        self.stacks.ends(fiber, worker);
         self.ended = self.ended.max(now);
     }
 

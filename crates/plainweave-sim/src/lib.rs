@@ -9,6 +9,7 @@
 //! | how simulated time passes; which worker goes on next | `meter`, `engine` |
 //! | what a cache line costs | `lines`; the constants are in `costs`, machines in `machine` |
 //! | a worker's loop | `worker` |
+//! | in whose cache a fiber's stack is | `stacks` |
 //! | a fiber; what it does | `task`; `workload` |
 //! | workloads of a thesis: parameters and cases, for the benchmarks on real workers too | `thesis` |
 //! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
@@ -29,6 +30,7 @@ mod prefetch;
 mod program;
 mod scenario;
 mod shim;
+mod stacks;
 mod task;
 pub mod thesis;
 mod timeline;

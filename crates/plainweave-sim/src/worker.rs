@@ -15,6 +15,7 @@ use crate::idle::{self, Idler};
 use crate::machine::Machine;
 use crate::meter::{self, Access};
 use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::stacks::Found;
 use crate::task::{Place, TaskId, Ticket};
 use crate::workload::Action;
 
@@ -72,6 +73,8 @@ impl<P: Policy<Ticket>> Pool<P> {
             self.world.borrow_mut().checker.wakes(worker);
             meter::wake(worker, meter::now() + costs.wake);
         }
+        // It takes long: what the signaller does next must not be seen to happen before what others do meanwhile.
+        meter::run_for(0);
     }
 
     /// Takes the ticket of a fiber that is about to be pushed.
@@ -201,6 +204,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             return Some(ticket);
         }
         this.place = Place::Waiting(ticket);
+        meter::spend_about(self.pool.machine.costs.park);
         None
     }
 
@@ -232,12 +236,18 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn resume(&self, mut ticket: Ticket) {
         let (fiber, machine) = (ticket.id(), &self.pool.machine);
         ticket.runs_on(self.id);
-        {
+        let found = {
             let world = &mut *self.pool.world.borrow_mut();
             world.starts(fiber, self.id, meter::now());
             world.fibers.get(fiber).place = Place::Running;
-        }
+            world.stacks.runs(fiber, self.id)
+        };
         meter::spend_about(machine.costs.switch);
+        match found {
+            Found::Here => {}
+            Found::Away => meter::spend_about(machine.costs.away),
+            Found::Fresh => meter::spend_about(machine.costs.fresh),
+        }
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
         loop {
             let action = self.pool.world.borrow_mut().next(fiber, meter::now());
@@ -259,7 +269,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
                     self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
                     return self.push(self.pool.ready(fiber), Ready::Yielded);
                 }
-                Action::End => return self.pool.world.borrow_mut().ends(fiber, meter::now()),
+                Action::End => return self.pool.world.borrow_mut().ends(fiber, self.id, meter::now()),
             }
         }
     }

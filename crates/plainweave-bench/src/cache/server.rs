@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::client::{Client, Mix, VALUE};
+use super::client::{Client, Mix};
 use crate::cgroup::Group;
 use crate::sample::Row;
 use crate::serving::process::free_address;
@@ -42,7 +42,7 @@ impl System {
     fn command(self) -> anyhow::Result<Command> {
         let io = match self {
             System::Memcached => return Ok(memcached(Path::new("memcached"))),
-            System::Limit => return limit::command("cache", &["--bytes", &VALUE.to_string()]),
+            System::Limit => return limit::command("cache", &[]),
             System::Uring => "uring",
             System::IdleConn | System::FiberPerConnection => "epoll",
         };
@@ -115,8 +115,9 @@ impl Server {
         if system != System::Limit {
             let port = address.port().to_string();
             command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &port]);
-            command.args(["-m", &megabytes.to_string()]).args(extra);
+            command.args(["-m", &megabytes.to_string()]);
         }
+        command.args(extra);
         if let Some(group) = &group {
             command = group.around(&command);
         }

@@ -4,8 +4,9 @@ use anyhow::ensure;
 use clap::Args;
 use plainweave::policy::Choice;
 
+use crate::limit;
 use crate::names;
-use crate::serving::{Driver, Kind, PEER};
+use crate::serving::{Driver, Kind, PEER, Whose};
 
 /// Modes by name: what `--mode` of the servers takes, and one that it refuses.
 const MODES: [&str; 5] = ["never/shared", "before-start/shared", "before-start/own", "anytime/own", UNSAFE];
@@ -46,12 +47,19 @@ pub(super) struct Choices {
     pub(super) full: bool,
 }
 
-/// Ours in one setting, or the peer.
+/// Ours in one setting, or another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct System {
-    /// `None`: the peer.
-    setting: Option<Setting>,
+    program: Program,
     pub(super) workers: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Program {
+    Ours(Setting),
+    Peer,
+    /// The raw loop.
+    Limit,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +70,8 @@ struct Setting {
 }
 
 impl Choices {
-    /// Returns the systems for each number of workers: the base, then the others, then the peer.
+    /// Returns the systems for each number of workers: the base, then the others, then the peer, and the raw
+    /// loop, which has one worker.
     pub(super) fn systems(&self) -> anyhow::Result<Vec<System>> {
         names::check("mode", &self.modes, MODES.into_iter())?;
         for policy in &self.policies {
@@ -78,35 +87,48 @@ impl Choices {
                         let changes = [p, m, d].into_iter().filter(|place| *place > 0).count();
                         if changes <= 1 || self.full {
                             let setting = Setting { policy: policy.clone(), mode: mode.clone(), driver };
-                            systems.push(System { setting: Some(setting), workers: workers.into() });
+                            systems.push(System { program: Program::Ours(setting), workers: workers.into() });
                         }
                     }
                 }
             }
             systems.push(System::peer(workers.into()));
+            systems.extend((workers == 1).then_some(System::LIMIT));
         }
         Ok(systems)
     }
 }
 
 impl System {
+    pub(super) const LIMIT: Self = Self { program: Program::Limit, workers: 1 };
+
     pub(super) fn peer(workers: usize) -> Self {
-        Self { setting: None, workers }
+        Self { program: Program::Peer, workers }
     }
 
-    pub(super) fn is_peer(&self) -> bool {
-        self.setting.is_none()
+    pub(super) fn is_ours(&self) -> bool {
+        self.setting().is_some()
     }
 
-    pub(super) fn driver(&self) -> Option<Driver> {
-        self.setting.as_ref().map(|setting| setting.driver)
+    pub(super) fn whose(&self) -> Whose {
+        match &self.program {
+            Program::Ours(setting) => Whose::Ours(setting.driver),
+            Program::Peer => Whose::Peer,
+            Program::Limit => Whose::Limit,
+        }
+    }
+
+    fn setting(&self) -> Option<&Setting> {
+        if let Program::Ours(setting) = &self.program { Some(setting) } else { None }
     }
 
     /// Returns what is set, in words.
     pub(super) fn name(&self) -> String {
-        self.setting
-            .as_ref()
-            .map_or(PEER.to_owned(), |Setting { policy, mode, driver }| format!("{policy} {mode} {}", driver.name()))
+        match &self.program {
+            Program::Ours(Setting { policy, mode, driver }) => format!("{policy} {mode} {}", driver.name()),
+            Program::Peer => PEER.to_owned(),
+            Program::Limit => limit::NAME.to_owned(),
+        }
     }
 
     /// As [`Self::name`], with the peer's own name.
@@ -116,7 +138,7 @@ impl System {
 
     /// What differs between two systems of ours, in words; all of this one's name if it is more than one thing.
     pub(super) fn change(&self, base: &Self) -> Option<String> {
-        let (own, base) = (self.setting.as_ref()?, base.setting.as_ref()?);
+        let (own, base) = (self.setting()?, base.setting()?);
         let changed = [own.policy != base.policy, own.mode != base.mode, own.driver != base.driver];
         Some(match changed {
             [_, false, false] => own.policy.clone(),
@@ -132,7 +154,7 @@ impl System {
 
     /// Returns the arguments of our servers.
     pub(super) fn arguments(&self) -> Vec<String> {
-        let Some(Setting { policy, mode, .. }) = &self.setting else { return Vec::new() };
+        let Some(Setting { policy, mode, .. }) = self.setting() else { return Vec::new() };
         let mut arguments = vec!["--architecture", "fibers", "--policy", policy];
         if mode == UNSAFE {
             arguments.push("--bench-anytime-shared");

@@ -7,44 +7,53 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::plan::Choices;
 use crate::machine;
 use crate::sample::Row;
+use crate::turns::{Values, value};
 
-/// Runs `bench micro` for it, on two workers in the base's mode, with each policy: once as it is, and once observed.
-pub(super) fn rows(choices: &Choices, runs: usize, time: Duration, dir: &Path) -> anyhow::Result<Vec<Row>> {
+/// Metrics and units, as they are and as an observer sees them.
+const PLAIN: [(&str, &str); 3] = [("us_per_transfer", "us"), ("transfer_p99_us", "us"), ("starved", "1")];
+const OBSERVED: [(&str, &str); 2] = [("greatest_wait_us", "us"), ("rank_error", "1")];
+
+/// Runs `bench micro` for it on two workers: once as it is, and once observed. Returns the medians.
+pub(super) fn turn(policy: &str, mode: &str, runs: usize, time: Duration, dir: &Path) -> anyhow::Result<Values> {
     let out = dir.join("transfer");
     // Servers before it have left this process on the load's CPU.
     machine::pin_to_first(machine::cpus());
-    let measure = |more: &[&str], metrics: &[(&'static str, &'static str)]| {
+    let measure = |more: &[&str], metrics: &[(&str, &str)]| {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["micro", "--cases", "transfer-yield", "--systems", "plainweave", "--workers", "2", "--far"]);
-        command.args(["--modes", &choices.modes[0], "--policy", &choices.policies.join(",")]).args(more);
+        command.args(["--modes", mode, "--policy", policy]).args(more);
         command.arg(format!("--runs={runs}")).arg(format!("--seconds={}", time.as_secs_f64()));
         let output = command.arg("--out").arg(&out).stdout(Stdio::null()).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         read(&out.join("micro.csv"), metrics)
     };
-    let mut rows = measure(&[], &[("us_per_transfer", "us"), ("transfer_p99_us", "us"), ("starved", "1")])?;
-    rows.extend(measure(&["--observe"], &[("greatest_wait_us", "us"), ("rank_error", "1")])?);
-    Ok(rows)
+    Ok([measure(&[], &PLAIN)?, measure(&["--observe"], &OBSERVED)?].concat())
+}
+
+/// Returns the rows of such a turn.
+pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Item = Row> {
+    let system = format!("{policy} {mode}").replace(',', ";");
+    PLAIN.into_iter().chain(OBSERVED).filter_map(move |(metric, unit)| {
+        let (case, system, values) = ("transfer".to_owned(), system.clone(), vec![value(turn, metric)?]);
+        Some(Row { experiment: "fairness", case, system, workers: 2, metric, unit, values })
+    })
 }
 
 /// Reads some of the figures that `bench micro` wrote: their medians.
-fn read(file: &Path, metrics: &[(&'static str, &'static str)]) -> anyhow::Result<Vec<Row>> {
+fn read(file: &Path, metrics: &[(&str, &str)]) -> anyhow::Result<Values> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect::<Vec<_>>());
     let columns = lines.next().unwrap_or_default();
     let place = |name: &str| columns.iter().position(|column| *column == name).with_context(|| format!("no {name}"));
-    let [system, metric, median] = [place("system")?, place("metric")?, place("median")?];
-    let mut rows = Vec::new();
+    let [metric, median] = [place("metric")?, place("median")?];
+    let mut values = Vec::new();
     for line in lines {
-        let Some(&(metric, unit)) = metrics.iter().find(|(name, _)| *name == line[metric]) else { continue };
-        let values = vec![line[median].parse().context("a median")?];
-        let system = line[system].trim_start_matches("plainweave ").to_owned();
-        let case = "transfer".to_owned();
-        rows.push(Row { experiment: "fairness", case, system, workers: 2, metric, unit, values });
+        if metrics.iter().any(|(name, _)| *name == line[metric]) {
+            values.push((line[metric].to_owned(), line[median].parse().context("a median")?));
+        }
     }
-    ensure!(!rows.is_empty(), "{} has no figure", file.display());
-    Ok(rows)
+    ensure!(!values.is_empty(), "{} has no figure", file.display());
+    Ok(values)
 }

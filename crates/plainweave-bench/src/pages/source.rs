@@ -14,19 +14,19 @@ use crate::sample::Spread;
 
 /// A row of a CSV.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
-    pub(super) case: String,
-    pub(super) system: String,
-    pub(super) workers: usize,
-    pub(super) metric: String,
+pub(crate) struct Figure {
+    pub(crate) case: String,
+    pub(crate) system: String,
+    pub(crate) workers: usize,
+    pub(crate) metric: String,
     pub(super) unit: String,
-    pub(super) spread: Spread,
+    pub(crate) spread: Spread,
     pub(super) runs: usize,
 }
 
 /// A file.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Its name without the ending.
     pub(super) name: String,
     pub(super) experiment: String,
@@ -39,7 +39,7 @@ pub(super) struct Table {
     pub(super) raw: bool,
     /// Whether the bench has written a page beside it.
     pub(super) page: bool,
-    pub(super) figures: Vec<Figure>,
+    pub(crate) figures: Vec<Figure>,
 }
 
 const NEEDED: [&str; 10] =
@@ -55,7 +55,7 @@ impl Table {
     ///
     /// # Errors
     /// It is no CSV of a bench, or is cut.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let text = std::fs::read_to_string(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if text.lines().next() == Some(LOAD) {
@@ -72,7 +72,11 @@ impl Table {
         Ok(Some(table))
     }
 
-    fn parse(name: String, text: &str) -> anyhow::Result<Self> {
+    /// Reads the text of a file of that name.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub(crate) fn parse(name: String, text: &str) -> anyhow::Result<Self> {
         ensure!(!text.is_empty(), "the file is empty");
         ensure!(text.ends_with('\n'), "line {} is cut: it does not end", text.lines().count());
         let mut lines = (1..).zip(text.lines());

@@ -35,6 +35,20 @@ impl What<'_> {
     fn is_web(self) -> bool {
         matches!(self, What::File | What::Mix(_))
     }
+
+    /// Returns how long an answer's body or value is on average. That is what the raw loop sends each time.
+    pub(crate) fn mean(self) -> usize {
+        match self {
+            What::File => site::SIZE,
+            What::Mix(catalog) => {
+                let asked = catalog.order.iter().map(|&n| catalog.items[n].len);
+                asked.sum::<usize>() / catalog.order.len().max(1)
+            }
+            What::Keys => 200,
+            // Of `fb_value`.
+            What::Updates => 194,
+        }
+    }
 }
 
 /// Which part of the server's CPU time counts.
@@ -141,16 +155,13 @@ impl Load<'_> {
             What::File => command.arg(format!("http://{address}{}", site::path(0))),
             What::Mix(catalog) => command.arg("--urls").arg(urls(catalog, &address.to_string(), site)?),
             What::Keys => command.arg(address.to_string()).args(["--keys", "1000"]),
-            What::Updates => command.arg(address.to_string()).args([
-                "--keys",
-                "10000",
-                "--key-size",
-                "fb_key",
-                "--value-size",
-                "fb_value",
-                "--set-ratio",
-                "0.03",
-            ]),
+            What::Updates => {
+                // The raw loop has one answer.
+                let mean = self.what.mean().to_string();
+                let size = if server.is_limit() { mean.as_str() } else { "fb_value" };
+                command.arg(address.to_string()).args(["--keys", "10000", "--key-size", "fb_key"]);
+                command.args(["--value-size", size, "--set-ratio", "0.03"])
+            }
         };
         Ok(command)
     }

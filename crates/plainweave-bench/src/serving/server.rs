@@ -34,6 +34,16 @@ impl Driver {
     }
 }
 
+/// Whose server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Ours, on this driver.
+    Ours(Driver),
+    Peer,
+    /// Nobody's: the raw loop that sends a fixed answer, with one worker.
+    Limit,
+}
+
 /// What is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -68,6 +78,7 @@ pub(crate) fn one_cpu(name: &str) -> anyhow::Result<Group> {
 
 /// A running server; ends with this value.
 pub(crate) struct Server {
+    whose: Whose,
     program: Program,
     workers: usize,
 }
@@ -78,11 +89,11 @@ enum Program {
 }
 
 impl Server {
-    /// Starts ours on this driver, or the peer. One worker is bound to CPU 0; more of them share the CPUs with the
+    /// Starts it, with more arguments. One worker is bound to CPU 0; more of them share the CPUs with the
     /// load, and have the time of one by quota.
     pub(crate) fn start(
         kind: Kind,
-        ours: Option<Driver>,
+        whose: Whose,
         site: &Site,
         workers: usize,
         arguments: &[&str],
@@ -92,27 +103,34 @@ impl Server {
         let group = if workers > 1 { Some(one_cpu("server")?) } else { counting() };
         let program = match kind {
             Kind::Web => {
-                let kind = match ours {
-                    None => web::Kind::Nginx,
-                    Some(Driver::Epoll) => web::Kind::Epoll,
-                    Some(Driver::Uring) => web::Kind::Uring,
+                let kind = match whose {
+                    Whose::Peer => web::Kind::Nginx,
+                    Whose::Limit => web::Kind::Limit,
+                    Whose::Ours(Driver::Epoll) => web::Kind::Epoll,
+                    Whose::Ours(Driver::Uring) => web::Kind::Uring,
                 };
                 web::Server::start_workers(kind, site, workers, group, arguments).map(Program::Web)?
             }
             Kind::Cache => {
-                let system = match ours {
-                    None => cache::System::Memcached,
-                    Some(Driver::Epoll) => cache::System::IdleConn,
-                    Some(Driver::Uring) => cache::System::Uring,
+                let system = match whose {
+                    Whose::Peer => cache::System::Memcached,
+                    Whose::Limit => cache::System::Limit,
+                    Whose::Ours(Driver::Epoll) => cache::System::IdleConn,
+                    Whose::Ours(Driver::Uring) => cache::System::Uring,
                 };
                 cache::Server::start_workers(system, MEGABYTES, workers, group, arguments).map(Program::Cache)?
             }
         };
-        Ok(Self { program, workers })
+        Ok(Self { whose, program, workers })
     }
 
     pub(crate) fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Returns whether it is the raw loop.
+    pub(crate) fn is_limit(&self) -> bool {
+        self.whose == Whose::Limit
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -52,7 +52,7 @@ const KNOWN: Call = Call { spot: 100.0, strike: 100.0, sigma: 0.2, rate: 0.05, p
 
 /// A tree over one year, folded step by step from its leaves.
 #[derive(Clone)]
-struct Tree {
+pub(crate) struct Tree {
     values: Vec<f64>,
     /// Discounted probabilities of a step up and a step down.
     up: f64,
@@ -60,6 +60,11 @@ struct Tree {
 }
 
 impl Tree {
+    /// Makes one of `depth` time steps for the published call.
+    pub(crate) fn published(depth: u64) -> Self {
+        Self::new(PUBLISHED, depth)
+    }
+
     fn new(call: Call, depth: u64) -> Self {
         let step = 1.0 / depth as f64;
         let factor = (call.sigma * step.sqrt()).exp();
@@ -70,7 +75,7 @@ impl Tree {
     }
 
     /// Folds one time step. True: it was the last.
-    fn fold(&mut self) -> bool {
+    pub(crate) fn fold(&mut self) -> bool {
         for i in 1..self.values.len() {
             self.values[i - 1] = self.up * self.values[i - 1] + self.down * self.values[i];
         }

@@ -48,14 +48,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const TEMPLATES: usize = 10;
 
 /// A packet, and where its line ends are.
-pub(super) struct Template {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Template {
+    pub(crate) bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Template {
     /// Returns the ten of the thesis.
-    pub(super) fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let template = |i: usize| {
             let ends: Vec<_> = (1..300).filter(|k| k % (20 + i) == 0).collect();
             let mut bytes = vec![b'-'; 2000 + 30 * i];
@@ -66,7 +66,7 @@ impl Template {
     }
 
     /// Searches a copy, and returns whether its line ends are where they belong.
-    pub(super) fn is_right(&self, copy: &[u8]) -> bool {
+    pub(crate) fn is_right(&self, copy: &[u8]) -> bool {
         let found = copy.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
         found.eq(self.ends.iter().copied())
     }

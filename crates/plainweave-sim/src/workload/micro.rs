@@ -116,7 +116,8 @@ impl Micro {
         Action::Wake(next)
     }
 
-    /// Releases a random semaphore and acquires it. The first fibers only acquire one at first, or nobody would wait.
+    /// Releases a random semaphore and acquires it. The first fibers only acquire one each at first: where somebody
+    /// waits at each, every acquire blocks.
     fn churn(&mut self, fiber: TaskId, turn: u64, fibers: &mut Fibers) -> Action {
         let this = fibers.get(fiber);
         match turn % 3 {
@@ -124,9 +125,15 @@ impl Micro {
                 this.step = turn;
                 self.end()
             }
+            // Not before somebody waits at each: where nobody does, no acquire blocks, and others may never run.
+            0 if turn == 0 && fiber >= self.spots.len() && self.done < self.spots.len() as u64 => {
+                this.step = 0;
+                Action::Yield
+            }
             0 => {
                 this.other = self.random.below(self.spots.len());
                 if turn == 0 && fiber < self.spots.len() {
+                    this.other = fiber;
                     this.step = 2;
                 }
                 Action::Touch(DATA + this.other as u64)
