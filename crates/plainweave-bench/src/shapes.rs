@@ -4,12 +4,12 @@
 //! again afterwards, an event loop that a listener has dealt it to, or the two stages of a pipeline (`--architecture`).
 //! The code that serves a request is the same, and so are driver, policy and mode.
 //!
-//! In each round every architecture, the peer (nginx or memcached) and the raw loop `limit` get a turn at every case: the
-//! server starts on CPU 0 with one worker, `plainweave load` runs on CPU 1, and memory is read in the middle of the load.
-//! In the closed loop, whose throughput the client's CPU may decide, the figure to look at is the server's CPU per
-//! request. In the case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed rate:
-//! here it is the latency of the others that tells the architectures apart. A pipeline has threads to block beside its
-//! worker.
+//! In each round every architecture, the peer (nginx or memcached) and the raw loop `limit` get a turn at every case:
+//! the server starts on CPU 0 with one worker, `plainweave load` runs on CPU 1, and memory is read in the middle of the
+//! load. In the closed loop, whose throughput the client's CPU may decide, the figure to look at is the server's CPU
+//! per request. In the case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed
+//! rate: here it is the latency of the others that tells the architectures apart. A pipeline has threads to block
+//! beside its worker.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

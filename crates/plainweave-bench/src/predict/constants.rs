@@ -175,8 +175,8 @@ impl Effort {
         Ok((Spread::of(&signals).median, Spread::of(&wakes).median))
     }
 
-    /// Returns what copying the shortest packet takes, and scanning and freeing the shortest and the longest. Their number is
-    /// such that no cache holds them, as in a run that spawns all of them first.
+    /// Returns what copying the shortest packet takes, and scanning and freeing the shortest and the longest. Their
+    /// number is such that no cache holds them, as in a run that spawns all of them first.
     fn packets(self) -> (f64, [f64; 2]) {
         let templates = Template::all();
         let mut copying = Vec::new();
