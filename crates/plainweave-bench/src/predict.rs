@@ -279,11 +279,9 @@ fn summarise(pairs: &[Pair<'_>]) {
     }
     let [median, worst] = errors(pairs);
     let predicted = predicted(pairs).count();
-    let reached = GOALS.into_iter().zip([median, worst]).all(|((_, goal), error)| error <= goal);
-    let reached = if reached { "reached" } else { "not reached" };
-    let [(_, half), (_, all)] = GOALS;
-    report::say(&format!(
-        "{predicted} figures predicted: half of them within {median:.0} %, all within {worst:.0} %; the goals, {half} \
-         and {all} %, are {reached}"
-    ));
+    let [half, all] = [(GOALS[0].1, median), (GOALS[1].1, worst)].map(|(goal, error)| {
+        let reached = if error <= goal { "reached" } else { "not reached" };
+        format!("within {error:.0} % (goal {goal} %, {reached})")
+    });
+    report::say(&format!("{predicted} figures predicted: half of them {half}, all {all}"));
 }

@@ -80,6 +80,8 @@ pub(crate) struct Checker {
     searched: Picos,
     futile: u64,
     last_start: Picos,
+    /// The longest that the run may take.
+    pub(crate) limit: Picos,
     /// The longest that a ready fiber waited while a worker slept, and none woke or found something.
     pub(crate) longest_beside_sleeper: Picos,
     /// The most fibers that started between a push and its pop.
@@ -105,6 +107,7 @@ impl Checker {
             searched: 0,
             futile: 0,
             last_start: 0,
+            limit: Picos::MAX,
             longest_beside_sleeper: 0,
             most_overtaken: 0,
             violation: None,
@@ -256,6 +259,9 @@ impl Checker {
         self.futile += 1;
         if self.futile > FUTILE && now > self.last_start + FUTILE_TIME {
             self.violated(format!("livelock: {FUTILE} events without the start of a fiber"));
+        }
+        if now > self.limit {
+            self.violated(format!("given up: it takes longer than {} us", self.limit / MICRO));
         }
         self.violation.is_none()
     }

@@ -43,6 +43,8 @@ pub struct Setup {
     pub seed: u64,
     /// Whether the outcome has a timeline.
     pub record: bool,
+    /// The longest that it may take, in simulated nanoseconds; what takes longer is given up, with a message.
+    pub limit: Option<u64>,
 }
 
 /// What the actors of a run share beside the pool.
@@ -173,6 +175,7 @@ impl Drop for Actor {
 pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
     let workers = setup.machine.workers();
     let mut world = World::new(setup.load.build(&setup.machine, setup.seed), promises, workers);
+    world.checker.limit = setup.limit.map_or(Picos::MAX, |nanos| nanos.saturating_mul(NANO));
     world.timeline = setup.record.then(Timeline::default);
     let pool = Rc::new(Pool::<P>::new(setup, params, RefCell::new(world)));
     let mut actors = Vec::with_capacity(workers + 1);

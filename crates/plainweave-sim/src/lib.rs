@@ -14,6 +14,7 @@
 //! | workloads of a thesis: parameters and cases, for the benchmarks on real workers too | `thesis` |
 //! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
 //! | a run as a timeline; throughput and latency as plots | `timeline`; `plot` |
+//! | which policy serves a scenario best | `search` |
 //! | the program; scenario files | `program`, `scenario` |
 
 mod allocator;
@@ -29,6 +30,7 @@ mod plot;
 mod prefetch;
 mod program;
 mod scenario;
+mod search;
 mod shim;
 mod stacks;
 mod task;

@@ -15,12 +15,13 @@ pub(crate) const MACHINES: &[(&str, &str)] = &[
 ];
 
 /// Fields of a described machine: names, least and greatest values, whether they are whole numbers.
-const FIELDS: [(&str, f64, f64, bool); 5] = [
+const FIELDS: [(&str, f64, f64, bool); 6] = [
     ("core", 1.0, MAX_WORKERS as f64, true),
     ("group", 1.0, MAX_WORKERS as f64, true),
     ("socket", 1.0, MAX_WORKERS as f64, true),
     ("slow", 0.0, 100.0, false),
     ("slowdown", 1.0, 100.0, false),
+    ("spares", 0.0, 1.0, true),
 ];
 
 /// What a scenario says of a machine, whatever its number of workers.
@@ -35,6 +36,9 @@ pub(crate) struct Shape {
     slow: f64,
     /// How many times longer computing takes on these.
     slowdown: f64,
+    /// Whether policies are told that spare workers may come, as they are under the runtime's default movement. None
+    /// comes, but a worker that is alone then keeps its tasks where others could take them.
+    spares: bool,
 }
 
 impl Shape {
@@ -68,7 +72,8 @@ impl Shape {
                 return Err((name, message));
             }
         }
-        Ok(Self { core, group, socket, slow: value("slow", 0.0), slowdown: value("slowdown", 2.0) })
+        let (slow, slowdown, spares) = (value("slow", 0.0), value("slowdown", 2.0), value("spares", 0.0) == 1.0);
+        Ok(Self { core, group, socket, slow, slowdown, spares })
     }
 }
 
@@ -119,8 +124,8 @@ impl Machine {
     /// It cannot have that many: a message that says what is allowed.
     pub(crate) fn described(shape: &Shape, workers: usize) -> Result<Self, String> {
         check_workers(workers)?;
-        let topology =
-            Topology { core: shape.core, group: shape.group, socket: shape.socket, ..Topology::flat(workers) };
+        let &Shape { core, group, socket, spares, .. } = shape;
+        let topology = Topology { workers, core, group, socket, spares };
         let slow = (workers as f64 * shape.slow / 100.0).round() as usize;
         let slowdown = (shape.slowdown * 100.0).round() as u64;
         Ok(Self { topology, costs: Costs::default(), slow_from: workers - slow, slowdown, sleeps: true })

@@ -16,6 +16,7 @@ use crate::figures::Outcome;
 use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point, Spread};
 use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
+use crate::search::{Found, Search, TAIL};
 use crate::thesis::Case;
 use crate::timeline::Timeline;
 use crate::trial::Trial;
@@ -102,6 +103,12 @@ struct Flags {
     /// With --timeline: how many microseconds it shows, 1 to 1,000,000 [default: 200]
     #[arg(long, value_name = "N", requires = "timeline", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeline_us: Option<u64>,
+
+    /// Search for a policy: try N compositions of the family stealing, 1 to 100,000, and print those with the highest
+    /// throughput on the largest machine. Their latency is compared with that of --policy
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
+          conflicts_with_all = ["check", "trace", "svg", "timeline", "csv"])]
+    search: Option<u64>,
 
     /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
@@ -218,6 +225,9 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     let mut timeline = flags.timeline.as_deref().map(create).transpose()?;
     if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
         first.record = trace.is_some() || timeline.is_some();
+    }
+    if let Some(candidates) = flags.search {
+        return search(setups, candidates as usize, &scenario, out);
     }
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
@@ -353,6 +363,66 @@ fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) 
     pace.report();
     writeln!(out, "{done} random machines from seed {seed}: nothing to object.")?;
     Ok(())
+}
+
+/// How many of the policies that it found a search prints.
+const PRINTED: usize = 10;
+
+fn search(
+    mut machines: Vec<Vec<Setup>>,
+    candidates: usize,
+    scenario: &Scenario,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if machines.iter().any(|runs| runs[0].policy != machines[0][0].policy) {
+        return Err(usage("a search compares with one policy: name one with --policy".to_owned()));
+    }
+    machines.sort_by_key(|runs| runs[0].machine.workers());
+    let workers: Vec<_> = machines.iter().map(|runs| runs[0].machine.workers().to_string()).collect();
+    let search = Search::new(machines, candidates, scenario.seed).map_err(anyhow::Error::msg)?;
+    let reference = search.reference().clone();
+    let mut pace = Progress::begin();
+    let found = search.run(|tried, best| pace.tell(tried, candidates, best));
+    writeln!(
+        out,
+        "Simulated: {}, seeds from {}; {candidates} policies tried. Columns: M/s with {} workers; the last of these to \
+         the highest; p99.9 there to that of {}; whether both promises are kept (at least 1; at most {TAIL}).",
+        scenario.describe(),
+        scenario.seed,
+        workers.join(", "),
+        reference.policy
+    )?;
+    for found in [&reference].into_iter().chain(found.iter().take(PRINTED)) {
+        let rates: String = found.throughput.iter().map(|rate| format!("{:>7.3}", rate / 1e6)).collect();
+        let (kept, tail) = (found.kept(), found.tail_to(&reference));
+        let promises = if found.keeps_promises(&reference) { "yes" } else { "no" };
+        writeln!(out, "{rates} {kept:>6.3} {tail:>6.2} {promises:>4}  {}", found.policy)?;
+    }
+    Ok(())
+}
+
+/// Tells on standard error how far a search is.
+struct Progress {
+    begin: Instant,
+    told: Instant,
+}
+
+impl Progress {
+    fn begin() -> Self {
+        Self { begin: Instant::now(), told: Instant::now() }
+    }
+
+    /// Tells each policy that is better than all before, and every ten seconds how much is left.
+    fn tell(&mut self, tried: usize, of: usize, best: Option<&Found>) {
+        if best.is_none() && self.told.elapsed() < Duration::from_secs(10) {
+            return;
+        }
+        self.told = Instant::now();
+        let left = self.begin.elapsed().as_secs_f64() * of.saturating_sub(tried) as f64 / tried.max(1) as f64;
+        let best = best.map_or_else(String::new, |found| format!(": the best so far is {}", found.policy));
+        // Nothing can be done if standard error is gone.
+        let _ = writeln!(io::stderr(), "plainweave sim: {tried} of {of} tried, about {left:.0} s left{best}");
+    }
 }
 
 fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Result<()> {

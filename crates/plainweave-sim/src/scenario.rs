@@ -199,6 +199,7 @@ impl Scenario {
             load: load.clone(),
             seed: self.seed.wrapping_add(run),
             record: false,
+            limit: None,
         };
         let pairs = policies.iter().flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
         Ok(pairs.map(|(policy, machine)| (0..runs).map(|run| setup(policy, machine, run)).collect()).collect())

@@ -39,7 +39,7 @@ impl Trial {
         for (name, value) in parameters {
             load = load.with(name, value).expect("a parameter of the workload, of a value that is allowed");
         }
-        Self { setup: Setup { policy: policy.to_owned(), machine, load, seed, record: false }, command }
+        Self { setup: Setup { policy: policy.to_owned(), machine, load, seed, record: false, limit: None }, command }
     }
 
     /// Carries it out.

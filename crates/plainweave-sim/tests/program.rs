@@ -30,6 +30,36 @@ fn the_same_flags_print_the_same_bytes() {
     assert!(row.starts_with("sim,\"packets on epyc\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
 }
 
+/// The reference comes first, then what the search found, the best first; the same flags find the same.
+#[test]
+fn a_search_repeats_and_ranks_what_it_found() {
+    let flags = ["--search", "12", "--workers", "8,2", "--size", "300", "--policy", "lifo"];
+    let (first, second) = (sim(&flags), sim(&flags));
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert_eq!(text(&first.stdout), text(&second.stdout));
+    let mut lines = text(&first.stdout).lines();
+    let head = lines.next().expect("a head");
+    assert!(
+        head.contains("12 policies tried") && head.contains("2, 8 workers") && head.contains("that of lifo"),
+        "{head}"
+    );
+    let rows: Vec<Vec<_>> = lines.map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == 6), "{rows:?}");
+    assert_eq!((rows[0][3], rows[0][5]), ("1.00", "lifo"));
+    for row in &rows {
+        let [_, large, kept, tail] = [0, 1, 2, 3].map(|i| row[i].parse::<f64>().expect("a number"));
+        assert_eq!(row[4] == "yes", kept >= 1.0 && tail <= 1.5, "{row:?}");
+        assert!(large > 0.0);
+    }
+    assert!((2..=11).contains(&rows.len()), "{rows:?}");
+    assert!(rows[1..].iter().all(|row| row[5].starts_with("fifo")), "{rows:?}");
+    let twice = sim(&["--search", "5", "--policy", "fifo", "--policy", "lifo"]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(text(&twice.stderr).contains("name one with --policy"), "{}", text(&twice.stderr));
+    assert_eq!(sim(&["--search", "0"]).status.code(), Some(2));
+    assert_eq!(sim(&["--search", "5", "--csv"]).status.code(), Some(2));
+}
+
 /// The first fiber runs once, and so does each of 600 handlers.
 #[test]
 fn real_time_goes_to_standard_error_alone() {
@@ -249,6 +279,19 @@ fn a_scenario_describes_its_machine() {
     assert!(csv(&["--machine", "flat"]).contains("\nsim,\"burst on flat\","));
 }
 
+/// A single worker that others may join does not keep to plain memory, so that its switches cost more.
+#[test]
+fn a_worker_that_spares_may_join_pays_for_it() {
+    let throughput = |spares: u8| {
+        let file = File::with(&format!("spares-{spares}.toml"), &format!("[machine]\nspares = {spares}\n"));
+        let run = sim(&[file.path(), "--workload", "yield", "--workers", "1", "--size", "20000", "--csv"]);
+        let row = text(&run.stdout).lines().find(|line| line.contains(",throughput,")).expect("a row").to_owned();
+        row.split(',').nth_back(5).expect("a median").parse::<f64>().expect("a number")
+    };
+    let (alone, joined) = (throughput(0), throughput(1));
+    assert!(joined > 0.0 && joined < 0.9 * alone, "{joined} of {alone}");
+}
+
 #[test]
 fn a_described_machine_is_the_named_one_of_the_same_shape() {
     for (name, fields) in [("flat", ""), ("numa", "group = 8\nsocket = 8"), ("hybrid", "slow = 50\nslowdown = 2")] {
@@ -282,8 +325,12 @@ fn a_wrong_scenario_is_refused_with_its_line() {
         ("[machine]\ncore = 2\ngroup = 5\n", "line 3: machine.group is 5: multiples of machine.core, 2, are allowed"),
         ("[machine]\nsocket = 6\ngroup = 4\n", "line 2: machine.socket is 6: multiples of machine.group, 4, are"),
         ("[machine]\nslow = 101\n", "line 2: machine.slow is 101: 0 to 100 are allowed"),
+        ("[machine]\nspares = 2\n", "line 2: machine.spares is 2: whole numbers from 0 to 1 are allowed"),
         ("[machine]\nslowdown = 0.5\n", "line 2: machine.slowdown is 0.5: 1 to 100 are allowed"),
-        ("[machine]\ncores = 2\n", "line 2: a machine has no 'cores'; it has: core, group, socket, slow, slowdown"),
+        (
+            "[machine]\ncores = 2\n",
+            "line 2: a machine has no 'cores'; it has: core, group, socket, slow, slowdown, spares",
+        ),
         ("[machine]\ncore = \"two\"\n", "line 2"),
         ("machine = 3\n", "line 1"),
         ("policies = [\n \"fifo\",\n \"best\"]\n", "line 3: no scheduling policy is called 'best'"),

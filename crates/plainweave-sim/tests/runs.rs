@@ -12,6 +12,7 @@ fn setup(policy: &str, workers: usize, packets: u64) -> Setup {
         load: Load::named("packets", Some(packets)).expect("a workload"),
         seed: 1,
         record: false,
+        limit: None,
     }
 }
 
@@ -113,7 +114,7 @@ fn a_policy_that_shares_one_queue_waits_for_its_lines() {
 /// Runs any workload on a machine with one cache.
 fn on_flat(policy: &str, workers: usize, load: Load) -> Outcome {
     let machine = Machine::named("flat", workers).expect("a machine");
-    run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false })
+    run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false, limit: None })
 }
 
 fn load(name: &str, size: u64) -> Load {
@@ -174,7 +175,7 @@ fn sleeps_that_suspend_hold_up_nobody() {
         for machine in [Machine::named("flat", 4), Machine::named("flat", 4).map(Machine::without_sleep)] {
             let machine = machine.expect("a machine");
             let load = load.clone();
-            let outcome = run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false });
+            let outcome = run(&Setup { policy: policy.to_owned(), machine, load, seed: 3, record: false, limit: None });
             // Two sleeps of 20 ms each, and they overlap; each wakes once.
             assert_eq!(outcome.runs, 10 + 600 * 3 + 600 * 2, "{policy}");
             assert!(quantile(&outcome, 0.0) > 40_000_000 && outcome.nanos < 100_000_000, "{policy}: {}", outcome.nanos);
@@ -264,7 +265,15 @@ fn a_stuck_worker_holds_back_only_what_nobody_else_may_take() {
 fn slow_cores_take_twice_as_long() {
     let time = |machine| {
         let machine = Machine::named(machine, 2).expect("a machine");
-        run(&Setup { policy: "fifo".to_owned(), machine, load: load("burst", 4_000), seed: 3, record: false }).nanos
+        run(&Setup {
+            policy: "fifo".to_owned(),
+            machine,
+            load: load("burst", 4_000),
+            seed: 3,
+            record: false,
+            limit: None,
+        })
+        .nanos
     };
     let (even, hybrid) = (time("flat"), time("hybrid"));
     // Two fast ones do in 3 what one fast and one slow one do in 4.

@@ -121,7 +121,8 @@ pub(super) fn all(
 
 /// Writes constants as a scenario of the simulator.
 fn write(file: &Path, constants: &[Constant], head: &str) -> anyhow::Result<()> {
-    let mut text = format!("{head}machine = \"flat\"\nworkers = [1, 2]\n\n[costs]\n");
+    // The real workers move fibers at any time, so others may join one that is alone.
+    let mut text = format!("{head}workers = [1, 2]\n\n[machine]\nspares = 1\n\n[costs]\n");
     for Constant { name, value, source } in constants {
         let _ = writeln!(text, "{:<24} # {source}", format!("{name} = {value:.2}"));
     }

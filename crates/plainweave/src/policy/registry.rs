@@ -12,7 +12,7 @@ use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
 use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
-use super::thesis::{self, Fifo, LifoSlot, Ordered, StealingParams, WhenFull, Yields};
+use super::thesis::{self, Fifo, InBatches, LifoSlot, Ordered, StealingParams, WhenFull, Yields};
 use super::{
     Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task, WorkStealing,
     WorkStealingParams,
@@ -175,7 +175,7 @@ pub enum Family {
     Shares,
     /// [`WorkStealing`]: the family `stealing` with its defaults, but for these parameters.
     WorkStealing(WorkStealingParams),
-    /// [`Fifo`], [`LifoSlot`] or [`Ordered`], depending on the parameters.
+    /// [`Fifo`], [`LifoSlot`], [`InBatches`] or [`Ordered`], depending on the parameters.
     Stealing(StealingParams),
 }
 
@@ -283,6 +283,7 @@ impl Choice {
         match &self.family {
             Family::Local(_) => Conservation::Never,
             Family::Stealing(params) if params.slot.in_a_row > 0 && !params.slot.stealable => Conservation::Never,
+            Family::Stealing(params) if params.publish > 1 => Conservation::Never,
             Family::Stealing(params) => params.conservation(),
             _ => Conservation::Always,
         }
@@ -314,6 +315,7 @@ impl Choice {
             Family::Shares => visitor.visit::<Shares<T>>(()),
             Family::WorkStealing(params) => visitor.visit::<WorkStealing<T>>(params),
             Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
+            Family::Stealing(params) if params.publish > 1 => visitor.visit::<InBatches<T>>(params),
             Family::Stealing(params) if params.fits_ring() => visitor.visit::<Fifo<T>>(params),
             Family::Stealing(params) => visitor.visit::<Ordered<T>>(params),
         }

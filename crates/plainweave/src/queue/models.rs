@@ -62,6 +62,26 @@ fn loom_a_thief_against_push_and_pop() {
 }
 
 #[test]
+fn loom_a_thief_against_a_batch_of_pushes() {
+    loom::model(|| {
+        let mut owner = filled(2, &[1]);
+        let victim = owner.stealer();
+        let thief = thread::spawn(move || {
+            let first = steal_half(&victim, &mut ring(2));
+            [first, steal_half(&victim, &mut ring(2))].concat()
+        });
+        // There is room for one or two, as the thief has come.
+        let mut batch = [2, 3].into();
+        owner.push_all(&mut batch);
+        let mut own = drained(&mut owner);
+        own.extend(batch);
+        let stolen = thief.join().unwrap();
+        assert!(own.is_sorted() && stolen.is_sorted());
+        assert_conserved(&[&own, &stolen], 3);
+    });
+}
+
+#[test]
 fn loom_a_ring_of_one() {
     loom::model(|| {
         let mut owner = filled(1, &[1]);

@@ -48,10 +48,19 @@ fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &Ato
     }
 }
 
-/// Pushes all tasks, popping some and sending overflow to `spill`; returns what the owner ran itself.
+/// Pushes all tasks, singly and in batches, popping some and sending overflow to `spill`; returns what the owner ran
+/// itself.
 fn produce(owner: &mut Owner<Box<u32>>, spill: &mut Vec<u32>) -> Vec<u32> {
-    let mut seen = Vec::new();
+    let (mut seen, mut batch) = (Vec::new(), VecDeque::new());
     for number in 0..TASKS {
+        if number % 64 < 20 && number + 1 < TASKS {
+            batch.push_back(Box::new(number));
+            continue;
+        }
+        while !batch.is_empty() {
+            owner.push_all(&mut batch);
+            spill.extend(batch.pop_front().map(|task| *task));
+        }
         if let Err(task) = owner.push(Box::new(number)) {
             spill.extend(owner.take_half().map(|task| *task));
             spill.push(*task);
@@ -283,7 +292,7 @@ proptest! {
 
     /// Single-threaded, a ring, its thief and an injector for overflow behave as three `VecDeque`s.
     #[test]
-    fn queues_are_vecdeques(steps in prop::collection::vec((0u8..6, 0usize..6), 0..200), size in 0u32..4) {
+    fn queues_are_vecdeques(steps in prop::collection::vec((0u8..7, 0usize..6), 0..200), size in 0u32..4) {
         let capacity = 1 << size;
         let (mut owner, mut thief, injector) = (ring_at(capacity, BEFORE_WRAP), ring(4), Injector::new());
         let [mut a, mut b, mut spill] = [const { VecDeque::new() }; 3];
@@ -305,6 +314,14 @@ proptest! {
                     let first = moved.next();
                     b.extend(moved);
                     prop_assert_eq!(owner.stealer().steal_into(&mut thief, |_| amount), first);
+                }
+                5 => {
+                    let mut batch: VecDeque<_> = (0..amount).map(|i| number * 10 + i).collect();
+                    let n = amount.min(capacity - a.len());
+                    a.extend(batch.iter().take(n));
+                    let rest: VecDeque<_> = batch.iter().skip(n).copied().collect();
+                    owner.push_all(&mut batch);
+                    prop_assert_eq!(batch, rest);
                 }
                 _ => {
                     let n = amount.min(spill.len()).min(capacity - a.len() + 1);

@@ -96,6 +96,66 @@ fn a_slot_is_given_up_after_three_in_a_row_and_to_thieves() {
     }
 }
 
+/// With `publish=8`: after the last pop the 1st push is seen, the 2nd, the 4th and the 8th, and then each 8th.
+#[test]
+fn what_is_pushed_in_a_row_is_shown_in_batches() {
+    struct Show;
+    impl Visitor<Probe> for Show {
+        type Output = ();
+        fn visit<P: Policy<Probe>>(self, params: P::Params) {
+            let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
+            let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+            for round in 0..3 {
+                let mut wakes = |id: usize| {
+                    let wake = policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Spawned);
+                    assert_eq!(policy.maybe_ready(1), wake == Wake::Any || id > 0);
+                    wake == Wake::Any
+                };
+                let shown: Vec<_> = (0..25).filter(|id| wakes(*id)).map(|id| id + 1).collect();
+                assert_eq!(shown, [1, 2, 4, 8, 16, 24], "round {round}");
+                // A thief finds all but the 25th; then the owner has nothing else.
+                let stolen = take_all(&policy, &mut cx, 1, &mut b);
+                assert_eq!(ids(stolen), (0..24).collect::<Vec<_>>());
+                let last = policy.pop(&mut cx, &mut a, Effort::Quick);
+                assert_eq!(last.map(|task| task.id), Some(24));
+                assert!(policy.pop(&mut cx, &mut a, Effort::Quick).is_none());
+            }
+            // Where thieves have taken what they saw, the owner's next pop shows the rest.
+            for id in 0..7 {
+                policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Woken);
+            }
+            assert_eq!(ids(take_all(&policy, &mut cx, 1, &mut b)), [0, 1, 2, 3]);
+            assert!(!policy.maybe_ready(1));
+            assert_eq!(policy.pop(&mut cx, &mut a, Effort::Quick).map(|task| task.id), Some(4));
+            assert_eq!(ids(take_all(&policy, &mut cx, 1, &mut b)), [5, 6]);
+        }
+    }
+    Choice::parse("fifo:publish=8").expect("a policy").visit(Show);
+}
+
+/// A structure that is full of tasks that nobody takes: what comes overflows, and the oldest come first.
+#[test]
+fn batches_that_find_no_room_overflow() {
+    for full in ["spill", "overflow", "announce"] {
+        let order = order(&format!("fifo:publish=8,capacity=16,full={full}"), 300, Ready::Spawned);
+        assert_eq!(order, (0..300).collect::<Vec<_>>(), "a sole worker has no thieves, {full}");
+        struct Overflow;
+        impl Visitor<Probe> for Overflow {
+            type Output = Vec<usize>;
+            fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
+                let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
+                let (mut a, _b) = (policy.attach(0), policy.attach(1));
+                for id in 0..300 {
+                    policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Spawned);
+                }
+                ids(pop_all(&policy, &mut cx, &mut a, Effort::Quick))
+            }
+        }
+        let policy = Choice::parse(&format!("fifo:publish=8,capacity=16,full={full}")).expect("a policy");
+        assert_eq!(policy.visit(Overflow), (0..300).collect::<Vec<_>>(), "{full}");
+    }
+}
+
 /// A worker that is stuck in a task holds none back that yielded before it, whatever the order.
 #[test]
 fn what_yielded_softly_can_be_stolen() {
@@ -190,6 +250,9 @@ fn what_is_wrong_is_told_with_what_is_valid() {
         ("lifo:slot=3", &["slot=0"]),
         ("lifo-slot:full=horizontal", &["slot=0"]),
         ("lifo:order=reverse:2,full=horizontal", &["two structures"]),
+        ("lifo:publish=2", &["publish=1"]),
+        ("lifo-slot:publish=2", &["no slot"]),
+        ("fifo:publish=0", &["publish=0", "1..1024"]),
         ("lifo:yields=swap", &["order=fifo"]),
         ("ot-fifo-swap:full=horizontal", &["one structure"]),
     ] {

@@ -2,11 +2,12 @@
 //! thesis, from one set of parts.
 //!
 //! A policy of this family is [`Stealing`] over an [`Order`]. The order is a type, because its push and pop are the hot
-//! path: [`Ring`] (FIFO), [`Slot`] (FIFO behind a slot for what became ready last) or [`Deque`] (LIFO, stochastic,
-//! alternate, reverse). Everything else is data for the cold paths, in [`StealingParams`]: whom to steal from and how
-//! much ([`Victim`], [`Amount`]), what to do without room ([`WhenFull`]), how many shared queues there are and of what
-//! kind, and where tasks go that yield.
+//! path: [`Ring`] (FIFO), [`Slot`] (FIFO behind a slot for what became ready last), [`Batches`] (FIFO, shown to thieves
+//! in batches) or [`Deque`] (LIFO, stochastic, alternate, reverse). Everything else is data for the cold paths, in
+//! [`StealingParams`]: whom to steal from and how much ([`Victim`], [`Amount`]), what to do without room
+//! ([`WhenFull`]), how many shared queues there are and of what kind, and where tasks go that yield.
 
+mod batches;
 mod deque;
 mod fifo;
 mod horizontal;
@@ -20,6 +21,7 @@ mod presets;
 mod stealing;
 mod victim;
 
+pub use batches::{Batches, InBatches};
 pub use deque::{Deque, Ordered};
 pub use fifo::{Fifo, Ring};
 pub use lifo_slot::{LifoSlot, Slot, SlotFor, SlotParams};

@@ -47,6 +47,8 @@ pub struct StealingParams {
     pub full: WhenFull,
     /// Attempts to find room before that.
     pub spin: u32,
+    /// How many tasks of its own a worker shows to thieves at a time, at least 1: used by [`Batches`](super::Batches).
+    pub publish: usize,
     /// Shared queues, at least 1.
     pub shards: usize,
     /// What they are.
@@ -68,6 +70,7 @@ impl Default for StealingParams {
             amount: Amount::Half,
             full: WhenFull::Spill,
             spin: 0,
+            publish: 1,
             shards: 1,
             shared: Shards::Mpmc,
             yields: Yields::Local,
@@ -91,6 +94,7 @@ impl Settings for StealingParams {
             "what to do without room; P in percent",
         ),
         key("spin", "0..1000000", "attempts to find room before that"),
+        key("publish", "1..1024", "tasks that a worker hides from thieves until there are that many"),
         key("shards", "1..256", "shared queues"),
         key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
         key("yields", "local|shared|swap", "where tasks that yield go"),
@@ -108,6 +112,7 @@ impl Settings for StealingParams {
             "amount" => self.amount = amount(value)?,
             "full" => self.full = full(value)?,
             "spin" => self.spin = number(value, 0..=1_000_000)?,
+            "publish" => self.publish = number(value, 1..=1024)?,
             "shards" => self.shards = number(value, 1..=256)?,
             "shared" => self.shared = word(value, &[("mpmc", Shards::Mpmc), ("locked", Shards::Locked)])?,
             _ => self.yields = yields(value)?,
@@ -119,6 +124,11 @@ impl Settings for StealingParams {
         if self.slot.in_a_row > 0 && !self.fits_ring() {
             return Err(
                 "a slot goes with order=fifo and a bounded structure: set slot=0, or change order, full and yields",
+            );
+        }
+        if self.publish > 1 && (self.slot.in_a_row > 0 || !self.fits_ring()) {
+            return Err(
+                "publish goes with order=fifo, a bounded structure and no slot: set publish=1, or change the others",
             );
         }
         if self.full == WhenFull::Horizontal && matches!(self.ends, Ends::Reverse { .. }) {

@@ -22,6 +22,14 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
         "depth first, warm data, few tasks alive; the oldest may wait for ever",
     ),
     row(
+        "fifo-batches",
+        "stealing",
+        "publish=8",
+        true,
+        "ours, found by search in the simulator; queues with a private part: Dinan and others 2009",
+        "one fiber feeds a hundred workers; up to 7 tasks wait for their worker, however idle the others are",
+    ),
+    row(
         "go",
         "stealing",
         "slot=1000,slot-for=all,yields=shared",

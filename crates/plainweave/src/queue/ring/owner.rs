@@ -1,5 +1,7 @@
 //! The owner's half of a [ring](super): push, pop, and making room when it is full.
 
+use std::collections::VecDeque;
+
 use super::{Head, POSITIONS, Ring, Stealer, distance};
 use crate::queue::batch::{Batch, Slots};
 use crate::shim::Arc;
@@ -27,6 +29,17 @@ impl<T: Send> Owner<T> {
         unsafe { self.ring.put(tail, task) };
         self.publish(tail, 1);
         Ok(())
+    }
+
+    /// Appends the first of `tasks` as the newest, as many as there are free slots. They become visible to thieves
+    /// together.
+    pub fn push_all(&mut self, tasks: &mut VecDeque<T>) {
+        let (tail, n) = (self.tail(), self.free().min(tasks.len()));
+        for (i, task) in tasks.drain(..n).enumerate() {
+            // SAFETY: the owner saw `n` free slots from `tail` on, and nobody else makes slots occupied.
+            unsafe { self.ring.put(tail.wrapping_add(i as u64) & POSITIONS, task) };
+        }
+        self.publish(tail, n as u64);
     }
 
     /// Takes the oldest task: one uncontended CAS.
