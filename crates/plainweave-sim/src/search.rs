@@ -91,14 +91,25 @@ impl Found {
     }
 }
 
+/// What is known of a candidate's score.
+#[derive(Clone, Copy, Debug)]
+enum Score {
+    Is(f64),
+    /// It did not run on all machines, as it could not win.
+    AtMost(f64),
+    /// A run was given up, or a checker objected.
+    None,
+}
+
 /// A search that is under way.
 pub(crate) struct Search {
     /// For each machine the repetitions, with any policy.
     machines: Vec<Vec<Setup>>,
     reference: Found,
-    /// The scores of what was tried. None: a run was given up, or a checker objected.
-    tried: HashMap<String, Option<f64>>,
-    best: Vec<Found>,
+    /// What was tried.
+    tried: HashMap<String, Score>,
+    /// What was run on all machines.
+    found: Vec<Found>,
     cx: Cx,
     candidates: usize,
 }
@@ -128,7 +139,7 @@ impl Search {
             }
         }
         let reference = Found { policy, throughput, tail };
-        Ok(Self { machines, reference, tried: HashMap::new(), best: Vec::new(), cx: Cx::new(seed), candidates })
+        Ok(Self { machines, reference, tried: HashMap::new(), found: Vec::new(), cx: Cx::new(seed), candidates })
     }
 
     /// Returns what the scenario's policy did.
@@ -147,13 +158,13 @@ impl Search {
             // A climb that has tried nothing new counts too: the space may be exhausted.
             self.candidates -= usize::from(self.tried.len() == before);
         }
-        self.best.sort_by(|a, b| b.score(&self.reference).total_cmp(&a.score(&self.reference)));
-        self.best
+        self.found.sort_by(|a, b| b.score(&self.reference).total_cmp(&a.score(&self.reference)));
+        self.found
     }
 
     fn climb(&mut self, start: Place, progress: &mut impl FnMut(usize, Option<&Found>)) {
         let mut here = start;
-        let mut best = self.judge(&here, 0.0, progress).unwrap_or(0.0);
+        let mut best = self.beats(&here, 0.0, progress).unwrap_or(0.0);
         loop {
             let before = here;
             for key in self.shuffled(SPACE.len()) {
@@ -162,9 +173,7 @@ impl Search {
                     if self.tried.len() >= self.candidates {
                         return;
                     }
-                    if let Some(score) = self.judge(&there, best, progress)
-                        && score > best
-                    {
+                    if let Some(score) = self.beats(&there, best, progress) {
                         (here, best) = (there, score);
                     }
                 }
@@ -175,41 +184,48 @@ impl Search {
         }
     }
 
-    /// Returns the score of a point, if nothing stopped it. What cannot be above `least` may be less
-    /// than its score.
-    fn judge(&mut self, place: &Place, least: f64, progress: &mut impl FnMut(usize, Option<&Found>)) -> Option<f64> {
+    /// Returns the score of a point, if it is above `least`.
+    fn beats(&mut self, place: &Place, least: f64, progress: &mut impl FnMut(usize, Option<&Found>)) -> Option<f64> {
         let policy = text(place);
-        if let Some(known) = self.tried.get(&policy) {
-            return *known;
+        let known = self.tried.get(&policy).copied();
+        let score = match known {
+            Some(Score::AtMost(most)) if most > least => self.measure(&policy, least),
+            Some(known) => known,
+            None => self.measure(&policy, least),
+        };
+        if known.is_none() {
+            progress(
+                self.tried.len() + 1,
+                self.found.last().filter(|found| found.policy == policy && self.is_best(found)),
+            );
         }
-        let (score, found) =
-            self.measure(policy.clone(), least).map_or((None, None), |(score, found)| (Some(score), found));
         self.tried.insert(policy, score);
-        let is_best =
-            |found: &Found| self.best.iter().all(|other| found.score(&self.reference) > other.score(&self.reference));
-        progress(self.tried.len(), found.as_ref().filter(|found| is_best(found)));
-        self.best.extend(found);
-        score
+        if let Score::Is(score) = score { Some(score).filter(|score| *score > least) } else { None }
     }
 
-    /// Runs a policy on the largest machine, and on the others if it could then be above `least`.
-    fn measure(&self, policy: String, least: f64) -> Option<(f64, Option<Found>)> {
-        let (mut throughput, mut tail) = (Vec::new(), Vec::new());
+    fn is_best(&self, found: &Found) -> bool {
+        let score = found.score(&self.reference);
+        self.found.iter().all(|other| other.policy == found.policy || score > other.score(&self.reference))
+    }
+
+    /// Runs a policy on the largest machine, and on the others as long as it could be above `least`.
+    fn measure(&mut self, policy: &str, least: f64) -> Score {
+        let mut found = Found { policy: policy.to_owned(), throughput: Vec::new(), tail: Vec::new() };
         for runs in self.machines.iter().rev() {
-            let setups = runs.iter().map(|setup| Setup { policy: policy.clone(), ..setup.clone() });
-            let outcomes = setups.map(|setup| simulate(&setup).ok()).collect::<Option<Vec<_>>>()?;
-            throughput.insert(0, median(&outcomes, Outcome::throughput));
-            tail.insert(0, median(&outcomes, tail_of));
-            let so_far = Found { policy: policy.clone(), throughput: throughput.clone(), tail: tail.clone() };
-            let score = so_far.score(&self.reference);
-            if throughput.len() == self.machines.len() {
-                return Some((score, Some(so_far)));
-            }
-            if score <= least {
-                return Some((score, None));
+            let setups = runs.iter().map(|setup| Setup { policy: policy.to_owned(), ..setup.clone() });
+            let Some(outcomes) = setups.map(|setup| simulate(&setup).ok()).collect::<Option<Vec<_>>>() else {
+                return Score::None;
+            };
+            found.throughput.insert(0, median(&outcomes, Outcome::throughput));
+            found.tail.insert(0, median(&outcomes, tail_of));
+            let most = found.score(&self.reference);
+            if most <= least && found.throughput.len() < self.machines.len() {
+                return Score::AtMost(most);
             }
         }
-        None
+        let score = found.score(&self.reference);
+        self.found.push(found);
+        Score::Is(score)
     }
 
     fn shuffled(&mut self, len: usize) -> Vec<usize> {

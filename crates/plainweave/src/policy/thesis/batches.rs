@@ -7,8 +7,8 @@
 //!
 //! **When.** Since the worker last took a task, the first push shows its task at once, and so does the second; then the
 //! 4th, the 8th, the 16th and so on show what has come since, and so does each that makes a full batch. So of `n` tasks
-//! that a fiber has pushed, fewer than half are hidden, and fewer than a batch. Nobody is woken for a task that is
-//! hidden.
+//! that a fiber has pushed, fewer than half are hidden, and fewer than a batch, unless the ring is full. Nobody is
+//! woken for a task that is hidden.
 //!
 //! **Pop.** The oldest that thieves may take as well. Once these are gone, what was hidden is shown: if thieves have
 //! taken them, there are thieves that want more. If there is no room, because a thief still copies, the owner takes the
@@ -19,9 +19,10 @@
 //! Against it: what is hidden waits for this one worker. If its fiber computes on, or is held up by the kernel, other
 //! workers sleep beside up to a batch of tasks, and spare workers cannot help.
 //!
-//! **Sources.** J. Dinan et al., Scalable work stealing, SC 2009, for queues with a private and a public part. U. Acar,
-//! A. Charguéraud and M. Rainey, Scheduling parallel programs by work stealing with private deques, PPoPP 2013. There
-//! the newest tasks stay private, and idle workers ask for more. Here they need not ask, because a batch is bounded.
+//! **Sources.** J. Dinan et al., Scalable work stealing, SC 2009: queues with a private and a public part, between
+//! which the owner moves tasks. U. Acar, A. Charguéraud and M. Rainey, Scheduling parallel programs by work stealing
+//! with private deques, PPoPP 2013: all is private, and idle workers ask for it. Here they need not ask, because a
+//! batch is bounded.
 
 use std::collections::VecDeque;
 
