@@ -42,19 +42,23 @@ impl Outcome {
         self.operations as f64 * 1e9 / self.nanos.max(1) as f64
     }
 
+    /// Returns the latency that a part of all are at or below, in microseconds.
+    pub(crate) fn latency_at(&self, part: f64) -> f64 {
+        self.latency.value_at_quantile(part) as f64 / 1e3
+    }
+
     /// Returns the figures by name and unit, in the order in which they are printed.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1e3;
         let nanos = |time: Picos| time as f64 / NANO as f64;
         let each = |n: f64| n / self.operations.max(1) as f64;
         let mut figures = vec![
             ("throughput", "1/s", self.throughput()),
             ("time", "ms", self.nanos as f64 / 1e6),
-            ("latency-p50", "us", quantile(0.5)),
-            ("latency-p99", "us", quantile(0.99)),
-            ("latency-p99.9", "us", quantile(0.999)),
-            ("latency-p99.99", "us", quantile(0.9999)),
+            ("latency-p50", "us", self.latency_at(0.5)),
+            ("latency-p99", "us", self.latency_at(0.99)),
+            ("latency-p99.9", "us", self.latency_at(0.999)),
+            ("latency-p99.99", "us", self.latency_at(0.9999)),
             ("insert-retries", "count", self.counts.insert_retries as f64),
             ("insert-overflows", "count", self.counts.insert_overflows as f64),
             ("spills", "count", self.counts.spills as f64),
@@ -72,4 +76,16 @@ impl Outcome {
         figures.extend(&self.own);
         figures
     }
+}
+
+/// Returns the value that a part of all is below; `values` are in order.
+pub(crate) fn at(values: &[f64], part: f64) -> f64 {
+    values[((values.len() - 1) as f64 * part) as usize]
+}
+
+/// Puts values in order.
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
 }

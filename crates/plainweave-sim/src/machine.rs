@@ -36,8 +36,8 @@ pub(crate) struct Shape {
     slow: f64,
     /// How many times longer computing takes on these.
     slowdown: f64,
-    /// Whether policies are told that spare workers may come, as they are under the runtime's default movement. None
-    /// comes, but a worker that is alone then keeps its tasks where others could take them.
+    /// Whether policies expect spare workers, as they do under the runtime's default movement. None comes, but a worker
+    /// that is alone then keeps its tasks where others could take them.
     spares: bool,
 }
 

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
-use crate::figures::Outcome;
+use crate::figures::{Outcome, at, sorted};
 use crate::machine::{MACHINES, MAX_WORKERS};
 use crate::plot::{self, Line, Point, Spread};
 use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
@@ -293,8 +293,8 @@ fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
     let point = Point {
         workers: setup.machine.workers() as f64,
         throughput: spread(Outcome::throughput),
-        p50: spread(|outcome| outcome.latency.value_at_quantile(0.5) as f64 / 1e3),
-        p99: spread(|outcome| outcome.latency.value_at_quantile(0.99) as f64 / 1e3),
+        p50: spread(|outcome| outcome.latency_at(0.5)),
+        p99: spread(|outcome| outcome.latency_at(0.99)),
     };
     match lines.iter_mut().find(|line| line.name == setup.policy) {
         Some(line) => line.points.push(point),
@@ -449,17 +449,6 @@ fn arguments() -> String {
         false => format!(" '{}'", argument.replace('\'', r"'\''").replace('\n', " ")),
     };
     std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned())).collect()
-}
-
-/// Returns the value that a part of all is below; `values` are in order.
-fn at(values: &[f64], part: f64) -> f64 {
-    values[((values.len() - 1) as f64 * part) as usize]
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 fn write_csv(out: &mut impl Write, scenario: &Scenario, setup: &Setup, outcomes: &[Outcome]) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 
 use crate::engine::{Setup, simulate};
-use crate::figures::Outcome;
+use crate::figures::{Outcome, at, sorted};
 use crate::policy::{Choice, Cx};
 
 /// What p99.9 may be at most, as a multiple of the reference's.
@@ -256,11 +256,9 @@ fn random(cx: &mut Cx) -> Place {
 }
 
 fn tail_of(outcome: &Outcome) -> f64 {
-    outcome.latency.value_at_quantile(0.999) as f64 / 1e3
+    outcome.latency_at(0.999)
 }
 
 fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
-    let mut values: Vec<_> = outcomes.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
+    at(&sorted(outcomes.iter().map(of)), 0.5)
 }
