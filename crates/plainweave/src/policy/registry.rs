@@ -282,8 +282,6 @@ impl Choice {
     pub fn conservation(&self) -> Conservation {
         match &self.family {
             Family::Local(_) => Conservation::Never,
-            Family::Stealing(params) if params.slot.in_a_row > 0 && !params.slot.stealable => Conservation::Never,
-            Family::Stealing(params) if params.publish > 1 => Conservation::Never,
             Family::Stealing(params) => params.conservation(),
             _ => Conservation::Always,
         }

@@ -49,7 +49,7 @@ pub struct Batches<T> {
 impl<T: Task + 'static> Batches<T> {
     /// Shows what is hidden, as far as there is room.
     fn show(&mut self) {
-        self.shown.push_all(&mut self.hidden);
+        self.shown.ring.push_all(&mut self.hidden);
     }
 }
 
@@ -87,7 +87,7 @@ impl<T: Task + 'static> Order<T> for Batches<T> {
     #[inline(always)]
     fn pop(&mut self, cx: &mut Cx) -> Option<T> {
         self.pushes = 0;
-        if !self.hidden.is_empty() && self.shown.nothing_to_steal() {
+        if !self.hidden.is_empty() && self.shown.ring.is_empty() {
             self.show();
         }
         // A thief may have emptied the ring by now, or hold all places of it. What is hidden has no other worker.

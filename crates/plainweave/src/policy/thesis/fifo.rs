@@ -24,25 +24,11 @@ pub type Fifo<T> = Stealing<T, Ring<T>>;
 /// A bounded ring and a plain lane, both first in, first out.
 pub struct Ring<T> {
     pub(super) pinned: Pinned<VecDeque<T>>,
-    ring: Owner<T>,
+    pub(super) ring: Owner<T>,
 }
 
 /// What thieves hold of a [`Ring`].
 pub struct RingStealer<T>(Stealer<T>);
-
-impl<T: Task + 'static> Ring<T> {
-    /// Owner. Queues tasks that may move, the first of `tasks` first, as far as there is room, where thieves see all of
-    /// them at once.
-    pub(super) fn push_all(&mut self, tasks: &mut VecDeque<T>) {
-        self.ring.push_all(tasks);
-    }
-
-    /// Owner. Whether thieves would find nothing.
-    #[inline(always)]
-    pub(super) fn nothing_to_steal(&self) -> bool {
-        self.ring.is_empty()
-    }
-}
 
 impl<T: Task + 'static> Order<T> for Ring<T> {
     type Stealer = RingStealer<T>;

@@ -144,8 +144,12 @@ impl Settings for StealingParams {
 }
 
 impl StealingParams {
-    /// Returns what a search may pass over.
+    /// Returns what a search may pass over, and whether some tasks are where no search looks.
     pub(in crate::policy) fn conservation(&self) -> Conservation {
+        let closed_slot = self.slot.in_a_row > 0 && !self.slot.stealable;
+        if closed_slot || self.publish > 1 {
+            return Conservation::Never;
+        }
         let looks_everywhere = matches!(self.victim, Victim::Uniform | Victim::Group);
         let passes_over = matches!(self.amount, Amount::PassOver { .. });
         if looks_everywhere && !passes_over { Conservation::Always } else { Conservation::AfterSearches }
