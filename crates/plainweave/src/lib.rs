@@ -112,7 +112,6 @@
 //! * [`mod@dump`] lists all fibers and what each waits for; [`trace`] shows what the workers did.
 
 mod abort;
-mod added_workers;
 mod aging;
 mod atomics;
 mod blocking;
@@ -144,7 +143,6 @@ pub mod trace;
 mod watchdog;
 
 mod api {
-    pub use crate::added_workers::AddedWorkers;
     pub use crate::blocking::blocking;
     pub use crate::builder::RuntimeBuilder;
     pub use crate::dump::{Dump, dump};
@@ -154,7 +152,7 @@ mod api {
     pub use crate::future::{block_on, spawn_future};
     pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, WorkerMetrics, metrics};
-    pub use crate::runtime::{Runtime, Shutdown, run};
+    pub use crate::runtime::{AddedWorkers, Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,

@@ -1,5 +1,7 @@
 //! A runtime: running code on it, and ending it.
 
+mod added_workers;
+
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle as OsJoinHandle;
@@ -14,6 +16,8 @@ use crate::sched::wait::Waker;
 use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
+
+pub use added_workers::AddedWorkers;
 
 /// How long a runtime that is dropped waits for its fibers without a word.
 const SILENCE: Duration = Duration::from_secs(1);

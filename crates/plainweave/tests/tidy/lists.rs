@@ -78,7 +78,7 @@ pub(crate) const UNSAFE: &[&str] = &[
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["", "net", "pools", "signal"],
     &["sync"],
-    &["added_workers", "builder", "dump", "trace"],
+    &["builder", "dump", "trace"],
     &["runtime"],
     &["fs", "future", "scope"],
     &["blocking", "metrics", "thread", "time", "watchdog"],

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::runtime::Runtime;
+use super::Runtime;
 use crate::sched::pool::PoolShared;
 
 /// More workers, until it is dropped; see [`Runtime::add_workers`].
