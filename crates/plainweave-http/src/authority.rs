@@ -4,8 +4,24 @@ use std::net::Ipv6Addr;
 
 use memchr::memchr;
 
-/// Returns whether this is a host, not an empty one, with or without a port. User information is not allowed (RFC 9110,
-/// 4.2.4), and of the bracketed addresses only IPv6, the one version that there is.
+/// The bytes that a `reg-name` has as they are: `unreserved` and `sub-delims`. A request's host is looked at byte by
+/// byte, so a byte must cost little.
+const PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        plain[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let (others, mut at) = (b"-._~!$&'()*+,;=", 0);
+    while at < others.len() {
+        plain[others[at] as usize] = true;
+        at += 1;
+    }
+    plain
+};
+
+/// Returns whether this is a host, not an empty one, with or without a port. All of it is ASCII then. User information
+/// is not allowed (RFC 9110, 4.2.4), and of the bracketed addresses only IPv6, the one version that there is.
 pub(crate) fn is_authority(value: &[u8]) -> bool {
     if let [b'[', rest @ ..] = value {
         let Some((address, [b']', port @ ..])) = memchr(b']', rest).map(|end| rest.split_at(end)) else {
@@ -13,21 +29,20 @@ pub(crate) fn is_authority(value: &[u8]) -> bool {
         };
         return str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok()) && is_port(port);
     }
-    let (host, port) = value.split_at(memchr(b':', value).unwrap_or(value.len()));
-    !host.is_empty() && is_name(host) && is_port(port)
+    let Some(port) = after_name(value) else { return false };
+    port.len() < value.len() && is_port(port)
 }
 
-/// Returns whether this is `reg-name`, which IPv4 addresses are too.
-fn is_name(mut host: &[u8]) -> bool {
-    while let [byte, rest @ ..] = host {
-        host = match (byte, rest) {
-            (b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~', _) => rest,
-            (b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=', _) => rest,
-            (b'%', [high, low, rest @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
-            _ => return false,
-        };
+/// Returns what follows the `reg-name`, which IPv4 addresses are too; `None` if a `%` begins no encoded byte.
+fn after_name(mut value: &[u8]) -> Option<&[u8]> {
+    loop {
+        let plain = value.iter().position(|&byte| !PLAIN[usize::from(byte)]).unwrap_or(value.len());
+        value = match &value[plain..] {
+            [b'%', high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
+            [b'%', ..] => return None,
+            rest => return Some(rest),
+        }
     }
-    true
 }
 
 /// Returns whether this is nothing, or a colon and a port; the port may be empty (RFC 3986, 3.2.3).
@@ -35,9 +50,9 @@ fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
         [b':', digits @ ..] => {
-            // `parse` would take a sign.
-            digits.iter().all(u8::is_ascii_digit)
-                && str::from_utf8(digits).is_ok_and(|port| port.parse::<u16>().is_ok())
+            const OVER: u32 = 1 << 16;
+            let number = digits.iter().fold(0, |number, &byte| (number * 10 + u32::from(byte & 0xf)).min(OVER));
+            digits.iter().all(u8::is_ascii_digit) && number < OVER
         }
         _ => false,
     }

@@ -113,14 +113,16 @@ impl Pool {
 
     /// Runs `work` with buffers of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
-        let pooled = self.shard().lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let shard = self.shard();
+        let pooled = shard.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let new = || Buffers { input: Input::new(self.head_bytes), encoder: Encoder::default() };
         let mut buffers = pooled.unwrap_or_else(new);
         let result = work(&mut buffers);
         buffers.input.discard();
         buffers.encoder.out.clear();
         if buffers.encoder.out.capacity() <= MAX_KEPT {
-            let mut shard = self.shard().lock().unwrap_or_else(PoisonError::into_inner);
+            // Where they came from, whatever the processor by now.
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             if shard.len() < PER_SHARD {
                 shard.push(buffers);
             }

@@ -336,13 +336,9 @@ fn respond<S: Transport, H: Handler>(
     let tls = link.stream.tls().cloned();
     let mut body = Incoming::new(link, room, head)?;
     let answered = answer(server, &mut Request::new(head, &mut body).with_tls(tls.as_deref()));
-    let panicked = answered.is_err();
-    let mut response = answered.unwrap_or_else(|error| {
-        server.report(&error);
-        Response::plain(StatusCode::INTERNAL_SERVER_ERROR)
-    });
     let rest = body.finish()?;
-    link.panicked = panicked;
+    link.panicked = answered.is_none();
+    let mut response = answered.unwrap_or_else(|| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
     if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
         response = Response::plain(StatusCode::BAD_REQUEST);
     }
@@ -381,7 +377,13 @@ fn slow_head() -> Error {
     Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request head arrives too slowly")
 }
 
-/// Calls the handler; its panic becomes an error here, so that it costs one request.
-fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> Result<Response, Error> {
-    catch_unwind(AssertUnwindSafe(|| server.handler().handle(request))).map_err(|_| Error::panic())
+/// Calls the handler. Its panic is caught and reported here, so that it costs one request: `None`.
+fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> Option<Response> {
+    // Written where it is wanted: a response is large, and the result of the closure would be copied twice.
+    let mut response = None;
+    let done = catch_unwind(AssertUnwindSafe(|| response = Some(server.handler().handle(request))));
+    if done.is_err() {
+        server.report(&Error::panic());
+    }
+    response
 }

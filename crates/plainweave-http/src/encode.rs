@@ -49,18 +49,19 @@ impl Encoder {
         self.status_line(status);
         let (lines, map) = fields;
         if !map.contains_key(header::DATE) {
-            self.date.refresh(now());
-            append_line(&mut self.out, "Date", &self.date.text);
+            self.out.extend_from_slice(self.date.line(now()));
         }
         if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
-            self.line("Server", server.as_bytes());
+            append_line(&mut self.out, "Server", server.as_bytes());
         }
         self.out.extend_from_slice(lines.as_bytes());
         for (name, value) in map.iter().filter(|(name, _)| !is_ours(name)) {
             append_field(&mut self.out, name, value.as_bytes());
         }
         match delimiter {
-            Delimiter::Length(len) => self.line("Content-Length", itoa::Buffer::new().format(len).as_bytes()),
+            Delimiter::Length(len) => {
+                append_line(&mut self.out, "Content-Length", itoa::Buffer::new().format(len).as_bytes());
+            }
             Delimiter::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Delimiter::None | Delimiter::Close => {}
         }
@@ -87,22 +88,18 @@ impl Encoder {
         self.out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
-
-    fn line(&mut self, name: &str, value: &[u8]) {
-        append_line(&mut self.out, name, value);
-    }
 }
 
-/// The text of `Date`, made once a second. It travels with the buffers, so it needs no lock.
+/// The field `Date`, made once a second. It travels with the buffers, so it needs no lock.
 #[derive(Debug)]
 pub(crate) struct DateCache {
     second: u64,
-    text: Vec<u8>,
+    line: Vec<u8>,
 }
 
 impl Default for DateCache {
     fn default() -> Self {
-        Self { second: u64::MAX, text: Vec::new() }
+        Self { second: u64::MAX, line: Vec::new() }
     }
 }
 
@@ -110,15 +107,19 @@ impl DateCache {
     /// Returns the value of the field.
     #[cfg(feature = "http2")]
     pub(crate) fn value(&mut self) -> http::HeaderValue {
-        self.refresh(now());
-        http::HeaderValue::from_bytes(&self.text).unwrap_or_else(|_| http::HeaderValue::from_static(""))
+        let value = self.line(now()).trim_ascii_end().strip_prefix(b"Date: ").unwrap_or_default();
+        http::HeaderValue::from_bytes(value).unwrap_or_else(|_| http::HeaderValue::from_static(""))
     }
 
-    fn refresh(&mut self, second: u64) {
+    /// Returns the field as HTTP/1 has it, its line end included.
+    fn line(&mut self, second: u64) -> &[u8] {
         if second != self.second {
             self.second = second;
-            self.text = http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).into_bytes();
+            self.line.clear();
+            let date = http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+            append_line(&mut self.line, "Date", date.as_bytes());
         }
+        &self.line
     }
 }
 
@@ -141,13 +142,10 @@ mod tests {
     #[test]
     fn dates_are_made_once_a_second_and_never_panic() {
         let mut cache = DateCache::default();
-        cache.refresh(784_111_777);
-        assert_eq!(cache.text, b"Sun, 06 Nov 1994 08:49:37 GMT");
-        let text = cache.text.as_ptr();
-        cache.refresh(784_111_777);
-        assert_eq!(cache.text.as_ptr(), text);
-        cache.refresh(784_111_778);
-        assert!(cache.text.ends_with(b":38 GMT"));
+        assert_eq!(cache.line(784_111_777), b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+        cache.line.push(b'!');
+        assert!(cache.line(784_111_777).ends_with(b"\r\n!"), "made again within the second");
+        assert!(cache.line(784_111_778).ends_with(b":38 GMT\r\n"));
         assert!(http_date(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).starts_with("Thu, 01 Jan 1970"));
         assert!(http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)).contains("9999"));
     }

@@ -1,6 +1,7 @@
 //! A request head as a view of the receive buffer: nothing is copied.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use memchr::memchr;
 
 /// The head of one request, borrowed from the buffer it was parsed in.
 #[derive(Debug)]
@@ -10,7 +11,8 @@ pub struct RequestHead<'b> {
     pub(crate) target_text: &'b str,
     pub(crate) version: Version,
     pub(crate) headers: &'b [httparse::Header<'b>],
-    pub(crate) host: Option<&'b str>,
+    /// ASCII; text only when it is asked for.
+    pub(crate) host: Option<&'b [u8]>,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expects_continue: bool,
@@ -67,21 +69,24 @@ impl<'b> RequestHead<'b> {
     /// Returns the path, still percent-encoded, without the query: begins with `/`, or is empty for `*` and
     /// `host:port`.
     pub fn path(&self) -> &'b str {
-        let full = self.path_and_query();
-        let path = full.split_once('?').map_or(full, |(path, _)| path);
+        let (path, _) = self.path_and_query();
         // RFC 9110, 4.2.3: an empty path is the same as "/".
         if path.is_empty() && matches!(self.target, Target::Absolute { .. }) { "/" } else { path }
     }
 
     /// Returns what follows the first `?`.
     pub fn query(&self) -> Option<&'b str> {
-        self.path_and_query().split_once('?').map(|(_, query)| query)
+        self.path_and_query().1
     }
 
-    fn path_and_query(&self) -> &'b str {
-        match self.target {
+    fn path_and_query(&self) -> (&'b str, Option<&'b str>) {
+        let full = match self.target {
             Target::Origin(full) | Target::Absolute { rest: full, .. } => full,
             Target::Authority(_) | Target::Asterisk => "",
+        };
+        match memchr(b'?', full.as_bytes()) {
+            Some(mark) => (&full[..mark], Some(&full[mark + 1..])),
+            None => (full, None),
         }
     }
 
@@ -89,7 +94,7 @@ impl<'b> RequestHead<'b> {
     pub fn host(&self) -> Option<&'b str> {
         match self.target {
             Target::Absolute { authority, .. } | Target::Authority(authority) => Some(authority),
-            Target::Origin(_) | Target::Asterisk => self.host,
+            Target::Origin(_) | Target::Asterisk => self.host.and_then(|host| str::from_utf8(host).ok()),
         }
     }
 

@@ -118,71 +118,57 @@ impl<'a, S: Transport> Link<'a, S> {
 
     /// Sends what the encoder holds.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        self.write([b"", b""])
-    }
-
-    /// Sends what the encoder holds and `tail` behind it, together.
-    pub(crate) fn write(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
-        let sent = self.write_all(tail);
+        if self.encoder.out.is_empty() {
+            return Ok(());
+        }
+        let sent = self.send_gathered(false).and_then(|()| self.flush_stream());
         self.broken |= sent.is_err();
         sent
     }
 
-    fn write_all(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
-        if self.encoder.out.is_empty() && tail[0].is_empty() {
-            return Ok(());
+    /// Sends what the encoder holds and `tail` behind it, together.
+    pub(crate) fn write(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
+        let sent = self.send_with(tail).and_then(|()| self.flush_stream());
+        self.broken |= sent.is_err();
+        sent
+    }
+
+    /// Sends what the encoder holds; `more`: to be followed at once.
+    fn send_gathered(&mut self, more: bool) -> Result<(), Error> {
+        let mut sent = 0;
+        while let Some(rest @ [_, ..]) = self.encoder.out.get(sent..) {
+            let written = if more { self.stream.write_more(rest) } else { self.stream.write(rest) };
+            sent += self.pace.taken(written, rest.len())?;
         }
-        let mut slices = [&self.encoder.out, tail[0], tail[1]].map(IoSlice::new);
-        // One piece takes the plain call, which is cheaper.
-        let used = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
-        let mut slices = &mut slices[..used];
-        IoSlice::advance_slices(&mut slices, 0);
-        while !slices.is_empty() {
-            let written = match &*slices {
-                [one] => self.stream.write(one),
-                many => self.stream.write_vectored(many),
-            };
-            match written {
-                Ok(0) => return Err(Error::closed("the peer takes nothing more")),
-                Ok(len) => {
-                    IoSlice::advance_slices(&mut slices, len);
-                    self.pace.progress(len);
-                    if !slices.is_empty() {
-                        self.pace.left().ok_or_else(slow_reader)?;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(error, "the answer could not be sent")),
-            }
-        }
-        // What the stream has taken and not sent, as TLS may.
-        self.stream.flush().map_err(|error| Error::io(error, "the answer could not be sent"))?;
         self.encoder.out.clear();
         Ok(())
     }
 
-    /// Sends what the encoder holds, to be followed at once.
-    fn flush_more(&mut self) -> Result<(), Error> {
-        while !self.encoder.out.is_empty() {
-            match self.stream.write_more(&self.encoder.out) {
-                Ok(0) => return Err(Error::closed("the peer takes nothing more")),
-                Ok(len) => {
-                    self.encoder.out.drain(..len);
-                    self.pace.progress(len);
-                    if !self.encoder.out.is_empty() {
-                        self.pace.left().ok_or_else(slow_reader)?;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(error, "the answer could not be sent")),
-            }
+    fn send_with(&mut self, tail: [&[u8]; 2]) -> Result<(), Error> {
+        let mut slices = [&self.encoder.out, tail[0], tail[1]].map(IoSlice::new);
+        let mut slices = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            let len = slices.iter().map(|slice| slice.len()).sum();
+            let written = match &*slices {
+                // The plain call is cheaper.
+                [one, ..] if one.len() == len => self.stream.write(one),
+                many => self.stream.write_vectored(many),
+            };
+            IoSlice::advance_slices(&mut slices, self.pace.taken(written, len)?);
         }
+        self.encoder.out.clear();
         Ok(())
+    }
+
+    /// Has the stream send what it has taken and not sent, as TLS may.
+    fn flush_stream(&mut self) -> Result<(), Error> {
+        self.stream.flush().map_err(|error| Error::io(error, "the answer could not be sent"))
     }
 
     /// Sends bytes of a file behind what the encoder holds. `None`: that cannot be done here.
     pub(crate) fn send_file(&mut self, (file, offset, len): (&File, u64, usize)) -> Result<Option<usize>, Error> {
-        let sent = self.flush_more().and_then(|()| {
+        let sent = self.send_gathered(true).and_then(|()| {
             self.pace.left().ok_or_else(slow_reader)?;
             match self.stream.send_file(file, offset, len) {
                 Ok(len) => Ok(Some(len)),
@@ -262,6 +248,22 @@ impl Pace {
 
     pub(crate) fn progress(&mut self, len: usize) {
         self.bytes += len as u64;
+    }
+
+    /// Judges a write of `len` bytes of an answer. Returns how many of them the peer has taken.
+    fn taken(&mut self, written: io::Result<usize>, len: usize) -> Result<usize, Error> {
+        match written {
+            Ok(0) => Err(Error::closed("the peer takes nothing more")),
+            Ok(taken) => {
+                self.progress(taken);
+                if taken < len {
+                    self.left().ok_or_else(slow_reader)?;
+                }
+                Ok(taken)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(Error::io(error, "the answer could not be sent")),
+        }
     }
 
     /// Returns how long the next wait may be; `None` if the transfer is too slow. The clock starts at the first call.

@@ -64,7 +64,7 @@ pub(super) fn head<'a>(
         target_text,
         version: Version::HTTP_2,
         headers: fields,
-        host: host(authority, fields)?,
+        host: host(authority, fields)?.map(str::as_bytes),
         framing: framing(fields, ends)?,
         keep_alive: true,
         expects_continue: expects_continue(fields)?,

@@ -59,6 +59,20 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
     ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    // RFC 3986, 3.2.2 and 3.2.3: hosts and ports.
+    ("GET / HTTP/1.1\r\nHost: a%7eb.c:65535\r\n\r\n", 200),
+    ("GET / HTTP/1.1\r\nHost: %41%\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: %4g\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a:\r\n\r\n", 200),
+    ("GET / HTTP/1.1\r\nHost: a:00080\r\n\r\n", 200),
+    ("GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a:99999999999999999999\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a:+80\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: a:80:80\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: :80\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: [::1]:65536\r\n\r\n", 400),
+    ("GET / HTTP/1.1\r\nHost: [::1]:8\r\n\r\n", 200),
+    ("GET / HTTP/1.1\r\nHost: gr\u{fc}n\r\n\r\n", 400),
     // 3.3: without an authority, the server's own.
     ("GET / HTTP/1.1\r\nHost: \t\r\n\r\n", 200),
     // 3.2.1 to 3.2.4: forms of the target.
