@@ -54,8 +54,9 @@ impl Turns {
         let turns = whole.strip_prefix(&head);
         ensure!(
             turns.is_some() || whole.is_empty(),
-            "{} was measured with other flags or at another commit: use those, or leave out --resume to begin anew",
-            path.display()
+            "{} was measured otherwise ({}): use the same flags and commit, or leave out --resume to begin anew",
+            path.display(),
+            differences(whole, &head)
         );
         let known: HashMap<_, _> = turns.unwrap_or_default().lines().filter_map(turn).collect();
         let kept = if whole.is_empty() { head } else { whole.to_owned() };
@@ -112,6 +113,20 @@ impl Turns {
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(values)
     }
+}
+
+/// Returns what two heads have each for itself.
+fn differences(there: &str, now: &str) -> String {
+    let parts = |head: &str| -> Vec<String> {
+        let line = head.lines().next().unwrap_or_default().trim_start_matches("# ");
+        line.split([';', ',']).map(|part| part.trim().to_owned()).collect()
+    };
+    let (there, now) = (parts(there), parts(now));
+    let alone = |these: &[String], those: &[String]| {
+        let alone: Vec<_> = these.iter().filter(|part| !those.contains(part)).map(String::as_str).collect();
+        if alone.is_empty() { "nothing else".to_owned() } else { alone.join(", ") }
+    };
+    format!("there: {}, now: {}", alone(&there, &now), alone(&now, &there))
 }
 
 /// Writes a time as people say it.
@@ -174,7 +189,8 @@ mod tests {
         assert_eq!(take(&dir, "flags", false).unwrap(), (vec![1.5, f64::INFINITY], 2));
         assert_eq!(take(&dir, "flags", true).unwrap(), (vec![1.5, f64::INFINITY], 0));
         let error = take(&dir, "others", true).unwrap_err();
-        assert!(error.to_string().contains("--resume"), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("(there: flags, now: others)") && said.contains("--resume"), "{said}");
         // A line that was cut is measured again, and kept.
         let path = dir.join("raw/test-turns.csv");
         let text = std::fs::read_to_string(&path).unwrap();
