@@ -258,6 +258,9 @@ impl Scenario {
         if let Some(rate) = &self.rate {
             text += &format!(" at {} %", rate.get_ref());
         }
+        if let Some(size) = &self.size {
+            text += &format!(", size={}", size.get_ref());
+        }
         for (name, value) in &self.params {
             text += &format!(", {name}={}", value.get_ref());
         }

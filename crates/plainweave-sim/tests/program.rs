@@ -27,7 +27,7 @@ fn the_same_flags_print_the_same_bytes() {
     assert!(lines.next().is_some_and(|line| line.starts_with("# simulated: every figure; seeds from 1")));
     assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
     let row = lines.next().expect("a row");
-    assert!(row.starts_with("sim,\"packets on epyc\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
+    assert!(row.starts_with("sim,\"packets on epyc, size=600\",\"simulated fifo\",2,throughput,1/s,"), "{row}");
 }
 
 /// The reference comes first, then what the search found, the best first; the same flags find the same.
@@ -224,7 +224,7 @@ fn a_scenario_is_read_and_flags_take_the_place_of_its_lines() {
     );
     let run = sim(&[file.path(), "--workers", "2", "--csv"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
-    let row = "\nsim,\"open on epyc at 50 %, cost group=40\",\"simulated lifo\",2,throughput,";
+    let row = "\nsim,\"open on epyc at 50 %, size=200, cost group=40\",\"simulated lifo\",2,throughput,";
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
 }
 
@@ -234,7 +234,7 @@ fn parameters_are_named_in_what_is_printed() {
     let file = File::with("params.toml", scenario);
     let run = sim(&[file.path(), "--workers", "2", "--param", "chain=4", "--csv"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
-    let row = "\nsim,\"bimodal on epyc, chain=4, heavy=0.5, wait=suspend\",\"simulated fifo\",2,throughput,";
+    let row = "\nsim,\"bimodal on epyc, size=100, chain=4, heavy=0.5, wait=suspend\",\"simulated fifo\",2,throughput,";
     assert!(text(&run.stdout).contains(row), "{}", text(&run.stdout));
 }
 
@@ -244,7 +244,7 @@ fn a_case_sets_size_and_parameters_and_flags_go_before_it() {
     for args in [&[file.path(), "--size", "100"][..], &["--case", "delay-sleep", "--size", "100"]] {
         let run = sim(&[args, &["--workers", "1", "--csv"]].concat());
         assert!(run.status.success(), "{}", text(&run.stderr));
-        let row = "\nsim,\"packets (delay-sleep) on epyc\",\"simulated fifo\",1,throughput,1/s,";
+        let row = "\nsim,\"packets (delay-sleep) on epyc, size=100\",\"simulated fifo\",1,throughput,1/s,";
         let rate = text(&run.stdout).split(row).nth(1).and_then(|rest| rest.split(',').next()).expect("a row");
         // 100 sleeps of 80.5 us, one after the other.
         assert!((10_000.0..12_000.0).contains(&rate.parse::<f64>().expect("a number")), "{rate}");
@@ -273,10 +273,10 @@ fn a_scenario_describes_its_machine() {
         text(&run.stdout).to_owned()
     };
     let described = csv(&[]);
-    let case =
-        "\nsim,\"burst on a machine of core=2, group=8, slow=25, slowdown=1.5, socket=16\",\"simulated fifo\",32,";
+    let case = "\nsim,\"burst on a machine of core=2, group=8, slow=25, slowdown=1.5, socket=16, size=400\",\
+         \"simulated fifo\",32,";
     assert!(described.contains(case), "{described}");
-    assert!(csv(&["--machine", "flat"]).contains("\nsim,\"burst on flat\","));
+    assert!(csv(&["--machine", "flat"]).contains("\nsim,\"burst on flat, size=400\","));
 }
 
 /// A single worker that others may join does not keep to plain memory, so that its switches cost more.
@@ -409,7 +409,7 @@ fn a_timeline_shows_the_beginning_of_a_run() {
     };
     let (short, long) = (draw("short.svg", "60"), draw("long.svg", "600"));
     for (svg, micros) in [(&short, 60), (&long, 600)] {
-        let title = format!("Simulated: fifo, packets on epyc, seed 1, the first {micros} us");
+        let title = format!("Simulated: fifo, packets on epyc, size=300, seed 1, the first {micros} us");
         assert!(svg.contains(&title) && svg.contains(">worker 3<") && !svg.contains(">worker 4<"), "{svg}");
         assert!(svg.contains("simulated: worker ") && svg.contains("#c8c8c8"), "steals and sleeps: {svg}");
     }

@@ -2,16 +2,18 @@
 //!
 //! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115 domains there, a few
 //! workers here), so no two values are compared: what is judged is how our lines stand to each other. A case is taken
-//! from the newest file that has it. What takes more workers is left to the simulator, and the page says so.
+//! from the newest file that has it. What takes more workers is left to the simulator, whose rows stand beside the
+//! published ones, marked as simulated, and are judged by the same claims (`simulated`).
 
 mod claims;
 mod figures;
+mod simulated;
 
 use std::fmt::Write as _;
 
 use super::experiment;
 use super::meaning::words;
-use super::source::Table;
+use super::source::{Figure, Table};
 use crate::plot::text::{attribute, escape};
 use claims::{Finding, Line, Outcome, Rows, count, shown};
 use figures::{Claim, Published, WORKLOADS, Workload};
@@ -37,21 +39,31 @@ pub(super) const STYLE: &str = "\
 /// Returns whether a file has rows that stand beside published ones.
 pub(super) fn is_beside(table: &Table) -> bool {
     let sources = [Source { table, run: "", page: String::new() }];
-    WORKLOADS.iter().any(|workload| !Beside::new(*workload, &sources).files.is_empty())
+    WORKLOADS.iter().map(|workload| Beside::new(*workload, &sources)).any(|beside| !beside.has_nothing())
 }
 
 /// Returns how the claims come out, in a sentence.
 pub(super) fn sentence(sources: &[Source<'_>]) -> String {
-    let outcomes: Vec<_> = WORKLOADS.iter().flat_map(|workload| Beside::new(*workload, sources).outcomes()).collect();
-    let of = |outcome| outcomes.iter().filter(|one| **one == outcome).count();
-    format!(
+    let (mut here, mut simulated) = (Vec::new(), Vec::new());
+    for workload in WORKLOADS {
+        let beside = Beside::new(*workload, sources);
+        here.extend(beside.outcomes(&beside.rows));
+        simulated.extend(beside.outcomes(&beside.simulated()));
+    }
+    let of = |outcomes: &[Outcome], which| outcomes.iter().filter(|one| **one == which).count();
+    let mut text = format!(
         "{} claims of a thesis on schedulers; holding here: {}, not holding: {}, not measured or beyond this machine: \
          {}.",
-        outcomes.len(),
-        of(Outcome::Holds),
-        of(Outcome::Fails),
-        of(Outcome::Open)
-    )
+        here.len(),
+        of(&here, Outcome::Holds),
+        of(&here, Outcome::Fails),
+        of(&here, Outcome::Open)
+    );
+    let [holds, fails] = [Outcome::Holds, Outcome::Fails].map(|which| of(&simulated, which));
+    if holds + fails > 0 {
+        let _ = write!(text, " Holding in simulation: {holds}, not holding: {fails}.");
+    }
+    text
 }
 
 /// Writes the page's body, from the newest file to the oldest.
@@ -60,7 +72,8 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
         "<p>{} Published: medians on two EPYC 7702 with 5 to 115 domains, read off charts to within 5 %. Ours: medians \
          of the newest file that has the case; sizes are smaller than published unless <code>--full</code> was given. \
          The machines differ: look at how lines stand to each other. What takes more workers is left to the simulator \
-         (<code>plainweave sim</code>, docs/simulator.md), and simulated figures are not on this page.</p><nav>",
+         (<code>plainweave sim</code>, docs/simulator.md), with as many workers as there were domains. Simulated \
+         figures are marked so; some costs are fitted to published ones.</p><nav>",
         sentence(sources)
     );
     for Workload { title, .. } in WORKLOADS {
@@ -77,7 +90,9 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
 struct Beside<'a> {
     workload: Workload,
     rows: Rows<'a>,
-    /// The files of the rows.
+    /// What the simulator has of it, in the words of `rows`.
+    simulated: Vec<Figure>,
+    /// The files of the rows, and of the simulator's.
     files: Vec<&'a Source<'a>>,
 }
 
@@ -92,11 +107,28 @@ impl<'a> Beside<'a> {
                 files.push(source);
             }
         }
-        Self { workload, rows, files }
+        let mut simulated: Vec<Figure> = Vec::new();
+        for source in sources.iter().filter(|source| simulated::is_simulated(source.table)) {
+            let mut more = simulated::rows(source.table, workload.experiment);
+            more.retain(|new| workload.has(&new.case) && simulated.iter().all(|figure| figure.case != new.case));
+            if !more.is_empty() {
+                simulated.append(&mut more);
+                files.push(source);
+            }
+        }
+        Self { workload, rows, simulated, files }
     }
 
-    fn outcomes(&self) -> Vec<Outcome> {
-        self.workload.claims.iter().map(|claim| Outcome::of(&(claim.judge)(&self.rows))).collect()
+    fn has_nothing(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    fn simulated(&self) -> Rows<'_> {
+        Rows(self.simulated.iter().collect())
+    }
+
+    fn outcomes(&self, rows: &Rows<'_>) -> Vec<Outcome> {
+        self.workload.claims.iter().map(|claim| Outcome::of(&(claim.judge)(rows))).collect()
     }
 
     fn section(&self) -> String {
@@ -130,13 +162,15 @@ impl<'a> Beside<'a> {
             return "not measured".to_owned();
         }
         let file = |Source { table, run, page }: &&Source<'_>| {
+            let link = format!("<a href='{page}#{}'>{}</a>", experiment::id(&table.name), escape(run));
+            if simulated::is_simulated(table) {
+                return format!("{link}, simulated by <code>{}</code>", escape(&table.command().0));
+            }
             let plans = table.facts.iter().filter(|(key, _)| key == "case").map(|(_, plan)| plan);
             let plans = plans.filter(|plan| self.workload.has(plan.split(':').next().unwrap_or_default()));
             let plans: Vec<_> = plans.map(|plan| escape(plan)).collect();
             format!(
-                "<a href='{page}#{}'>{}</a>, commit {} <small class='faint'>{}</small>",
-                experiment::id(&table.name),
-                escape(run),
+                "{link}, commit {} <small class='faint'>{}</small>",
                 escape(table.fact("commit").unwrap_or("not recorded")),
                 plans.join("; ")
             )
@@ -153,7 +187,7 @@ impl<'a> Beside<'a> {
         }
         let mut html =
             "<div class='wide'><table class='wins'><thead><tr><th></th><th>line</th><th>domains or load</th>\
-                        <th>published</th>"
+                        <th>published</th><th>simulated</th>"
                 .to_owned();
         for workers in &columns {
             let _ = write!(html, "<th>ours, {}</th>", count(*workers));
@@ -169,6 +203,7 @@ impl<'a> Beside<'a> {
                 escape(place),
                 escape(&value)
             );
+            html.push_str(&self.simulated_cell(*line, metric, place));
             columns.iter().for_each(|workers| html.push_str(&self.cell(*line, metric, *workers)));
             html.push_str("</tr>");
         }
@@ -177,30 +212,46 @@ impl<'a> Beside<'a> {
 
     /// Writes one of our figures, with its case and policy.
     fn cell(&self, line: Line, metric: &str, workers: usize) -> String {
-        let Some(figure) = self.rows.get(line, metric, workers) else {
-            return "<td><small>not measured</small></td>".to_owned();
-        };
-        let value = |value| shown(value, &figure.unit);
-        let spread = figure.spread;
-        format!(
-            "<td title='{} to {}'>{}<br><small>{}: {}</small></td>",
-            attribute(&value(spread.q1)),
-            attribute(&value(spread.q3)),
-            escape(&value(spread.median)),
-            escape(&figure.case),
-            escape(line.policy)
-        )
+        match self.rows.get(line, metric, workers) {
+            Some(figure) => cell(figure, &format!("{}: {}", figure.case, line.policy)),
+            None => "<td><small>not measured</small></td>".to_owned(),
+        }
+    }
+
+    /// Writes the simulator's figure for a published place.
+    fn simulated_cell(&self, line: Line, metric: &str, place: &str) -> String {
+        let rows = self.simulated();
+        let workers = simulated::workers(place, &rows.workers(&[line], metric));
+        match workers.and_then(|workers| rows.get(line, metric, workers)) {
+            Some(figure) => cell(figure, &format!("simulated, {}", count(figure.workers))),
+            None => "<td><small>not simulated</small></td>".to_owned(),
+        }
     }
 
     fn claim(&self, claim: &Claim) -> String {
-        let findings = (claim.judge)(&self.rows);
         let mut html = format!("<li>{}", escape(claim.text));
-        for Finding { outcome, words } in findings {
+        let mut say = |Finding { outcome, words }: Finding, where_: &str| {
             let (class, outcome) = (outcome.class(), outcome.words());
-            let _ = write!(html, " <span class='{class}'>{outcome}</span> <small>{}</small>", escape(&words));
-        }
+            let _ = write!(html, " <span class='{class}'>{where_}{outcome}</span> <small>{}</small>", escape(&words));
+        };
+        (claim.judge)(&self.rows).into_iter().for_each(|finding| say(finding, ""));
+        let simulated = (claim.judge)(&self.simulated()).into_iter();
+        simulated.filter(|finding| finding.outcome != Outcome::Open).for_each(|finding| say(finding, "simulated: "));
         html + "</li>"
     }
+}
+
+/// Writes a figure with its quartiles, and a note under it.
+fn cell(figure: &Figure, note: &str) -> String {
+    let value = |value| shown(value, &figure.unit);
+    let spread = figure.spread;
+    format!(
+        "<td title='{} to {}'>{}<br><small>{}</small></td>",
+        attribute(&value(spread.q1)),
+        attribute(&value(spread.q3)),
+        escape(&value(spread.median)),
+        escape(note)
+    )
 }
 
 impl Workload {
@@ -238,7 +289,9 @@ mod tests {
     fn outcomes(title: &str, experiment: &str, figures: Vec<Figure>) -> Vec<Outcome> {
         let table = table(experiment, figures);
         let workload = WORKLOADS.iter().find(|workload| workload.title == title).unwrap();
-        Beside::new(*workload, &[source(&table)]).outcomes()
+        let sources = [source(&table)];
+        let beside = Beside::new(*workload, &sources);
+        if experiment == "sim" { beside.outcomes(&beside.simulated()) } else { beside.outcomes(&beside.rows) }
     }
 
     #[test]
@@ -269,7 +322,7 @@ mod tests {
         for part in [
             "<a href='2026-01-01-lab/index.html#packets'>2026-01-01-lab</a>, commit abc",
             "base: packets=50000</small>",
-            "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td>\
+            "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td><td><small>not simulated</small></td>\
              <td title='0.225 M/s to 0.275 M/s'>0.25 M/s<br><small>base: ot-fifo-base",
             "<span class='good'>holds</span> <small>with 2 workers: LIFO 0.4 M/s, FIFO 0.25 M/s",
             "left to the simulator",
@@ -281,6 +334,37 @@ mod tests {
         assert!(fib.contains("Ours: not measured.") && fib.contains("<th>ours, 1 worker</th>"), "{fib}");
         assert!(sentence(&[source(&packets)]).contains("holding here: 1, not holding: 0,"));
         assert!(is_beside(&packets) && !is_beside(&table("packets", vec![rate("code", "fifo", 2, 1.0)])));
+    }
+
+    /// A row of the simulator's.
+    fn simulated(policy: &str, workers: usize, millions: f64) -> Figure {
+        let case = "packets on epyc, thieves never sleep";
+        Figure { workers, ..figure(case, &format!("simulated {policy}"), "throughput", "1/s", millions * 1e6) }
+    }
+
+    #[test]
+    fn simulated_figures_stand_beside_the_published_and_are_judged() {
+        let lines = [("ot-lifo-base", [0.5, 2.0, 1.1, 0.6]), ("ot-fifo-base", [0.3, 1.4, 1.2, 0.9])];
+        let rows = |(policy, rates): (&'static str, [f64; 4])| {
+            [5, 20, 80, 115].into_iter().zip(rates).map(move |(workers, rate)| simulated(policy, workers, rate))
+        };
+        let rows: Vec<_> = lines.into_iter().flat_map(rows).collect();
+        let judged = outcomes("packets: base", "sim", rows.clone());
+        assert_eq!(judged[..4], [Outcome::Holds, Outcome::Holds, Outcome::Fails, Outcome::Holds]);
+        let table = table("sim", rows);
+        let html = body(&[source(&table)]);
+        for part in [
+            "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td>\
+             <td title='0.27 M/s to 0.33 M/s'>0.3 M/s<br><small>simulated, 5 workers</small></td>",
+            "<td>above 40 domains</td><td class='even'>50 \u{b5}s</td><td><small>not simulated</small></td>",
+            "FIFO peaks at 80 domains. <span class='even'>cannot be told here</span> \
+             <small>it takes more workers</small> <span class='bad'>simulated: does not hold</span> \
+             <small>with 20 workers: FIFO 1.4 M/s</small>",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+        assert!(is_beside(&table));
+        assert!(sentence(&[source(&table)]).ends_with("Holding in simulation: 3, not holding: 1."));
     }
 
     #[test]
@@ -319,8 +403,8 @@ mod tests {
         };
         assert_eq!([control(5.1e5), control(9e5)], [Outcome::Holds, Outcome::Fails]);
         let retries = |workers| ours("base", "ot-fifo-base", "insert_retries", "count", workers, 7.0);
-        assert_eq!(outcomes("packets: base", "packets", vec![retries(1)])[3], Outcome::Open);
-        assert_eq!(outcomes("packets: base", "packets", vec![retries(2)])[3], Outcome::Holds);
+        assert_eq!(outcomes("packets: base", "packets", vec![retries(1)])[5], Outcome::Open);
+        assert_eq!(outcomes("packets: base", "packets", vec![retries(2)])[5], Outcome::Holds);
     }
 
     #[test]

@@ -83,14 +83,21 @@ pub(super) struct Measure {
     pub(super) metric: &'static str,
     /// Which way a line is ahead.
     pub(super) ahead: Better,
-    /// Workers with which the claim can be judged.
+    /// Workers with which the claim can be judged: from this number,
     pub(super) least: usize,
+    /// to this one.
+    pub(super) most: usize,
 }
 
 impl Measure {
     /// Returns the same measure for a claim that takes at least this many workers.
     pub(super) const fn from(self, least: usize) -> Self {
         Self { least, ..self }
+    }
+
+    /// Returns the same measure for a claim that speaks of at most this many workers.
+    pub(super) const fn up_to(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 }
 
@@ -128,12 +135,13 @@ impl<'a> Rows<'a> {
 
     /// Judges with each number of workers; `None`: lines were not measured with it.
     fn each(&self, line: Line, measure: Measure, judge: impl Fn(usize) -> Option<Finding>) -> Vec<Finding> {
-        let Measure { metric, least, .. } = measure;
+        let Measure { metric, least, most, .. } = measure;
         if !self.0.is_empty() && self.0.iter().all(|figure| figure.workers < least) {
             return vec![Finding::open(format!("it takes {least} workers or more"))];
         }
-        let enough = self.workers(&[line], metric).into_iter().filter(|workers| *workers >= least);
-        let findings: Vec<_> = enough.filter_map(judge).collect();
+        let mut enough = self.workers(&[line], metric);
+        enough.retain(|workers| (least..=most).contains(workers));
+        let findings: Vec<_> = enough.into_iter().filter_map(judge).collect();
         if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
     }
 
@@ -172,38 +180,65 @@ impl<'a> Rows<'a> {
 
     /// Judges that lines get better as workers are added.
     pub(super) fn improves(&self, measure: Measure, lines: &[Line]) -> Vec<Finding> {
-        self.course(measure, lines, |verdict| match verdict {
+        let fewest = |figures: &[&'a Figure]| figures[0];
+        self.course(measure, lines, fewest, |verdict| match verdict {
             Verdict::Better => Outcome::Holds,
             Verdict::Even => Outcome::Open,
             Verdict::Worse => Outcome::Fails,
         })
     }
 
-    /// Judges that lines get no worse as workers are added.
+    /// Judges that lines get no worse than their best as workers are added.
     pub(super) fn keeps(&self, measure: Measure, lines: &[Line]) -> Vec<Finding> {
-        self.course(measure, lines, |verdict| match verdict {
+        let best = |figures: &[&'a Figure]| {
+            let ahead = |a: &Figure, b: &Figure| Comparison::new(a, b, measure.ahead).verdict == Verdict::Better;
+            figures[1..].iter().fold(figures[0], |best, figure| if ahead(figure, best) { figure } else { best })
+        };
+        self.course(measure, lines, best, |verdict| match verdict {
             Verdict::Worse => Outcome::Fails,
             Verdict::Better | Verdict::Even => Outcome::Holds,
         })
     }
 
-    /// Judges each line by how its figure with the most workers compares with that with the fewest.
-    fn course(&self, measure: Measure, lines: &[Line], outcome: fn(Verdict) -> Outcome) -> Vec<Finding> {
+    /// Judges each line by how its figure with the most workers compares with one of those with fewer.
+    fn course(
+        &self,
+        measure: Measure,
+        lines: &[Line],
+        choose: impl Fn(&[&'a Figure]) -> &'a Figure,
+        outcome: fn(Verdict) -> Outcome,
+    ) -> Vec<Finding> {
         let judge = |line: &Line| {
-            let workers = self.workers(&[*line], measure.metric);
-            let (fewest, most) = (*workers.first()?, *workers.last()?);
-            let at = |workers| self.get(*line, measure.metric, workers);
-            let (before, after) = (at(fewest)?, at(most)?);
-            if fewest == most {
-                return Some(Finding::open(format!("measured with {} alone", count(most))));
+            let mut workers = self.workers(&[*line], measure.metric);
+            workers.retain(|workers| (measure.least..=measure.most).contains(workers));
+            let figures = workers.iter().filter_map(|workers| self.get(*line, measure.metric, *workers));
+            let figures: Vec<_> = figures.collect();
+            let (last, fewer) = figures.split_last()?;
+            if fewer.is_empty() {
+                return Some(Finding::open(format!("measured with {} alone", count(last.workers))));
             }
-            let outcome = outcome(Comparison::new(after, before, measure.ahead).verdict);
-            let after = shown(after.spread.median, &after.unit);
-            let words = format!("from {fewest} to {}: {}, then {after}", count(most), said(*line, before));
+            let before = choose(fewer);
+            let outcome = outcome(Comparison::new(last, before, measure.ahead).verdict);
+            let after = shown(last.spread.median, &last.unit);
+            let words =
+                format!("from {} to {}: {}, then {after}", before.workers, count(last.workers), said(*line, before));
             Some(Finding { outcome, words })
         };
         let findings: Vec<_> = lines.iter().filter_map(judge).collect();
         if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
+    }
+
+    /// Judges that a line is highest with this many workers.
+    pub(super) fn peaks(&self, measure: Measure, line: Line, at: usize) -> Vec<Finding> {
+        let of = |workers: &usize| self.get(line, measure.metric, *workers);
+        let workers = self.workers(&[line], measure.metric);
+        if workers.last().is_none_or(|most| *most <= at) {
+            return left(self);
+        }
+        let figures = workers.iter().filter_map(of);
+        let Some(top) = figures.max_by(|a, b| a.spread.median.total_cmp(&b.spread.median)) else { return left(self) };
+        let outcome = if top.workers == at { Outcome::Holds } else { Outcome::Fails };
+        vec![Finding { outcome, words: format!("with {}: {}", count(top.workers), said(line, top)) }]
     }
 
     /// Judges that a line's figure is not zero.

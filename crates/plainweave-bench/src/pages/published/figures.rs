@@ -68,7 +68,7 @@ const fn claim(text: &'static str, judge: fn(&Rows<'_>) -> Vec<Finding>) -> Clai
 }
 
 const fn by(metric: &'static str, ahead: Better) -> Measure {
-    Measure { metric, ahead, least: 1 }
+    Measure { metric, ahead, least: 1, most: usize::MAX }
 }
 
 const RATE: Measure = by("throughput", Better::More);
@@ -76,7 +76,8 @@ const P99: Measure = by("p99_us", Better::Less);
 
 const FIFO: Line = line("FIFO", "base", "ot-fifo-base");
 const LIFO: Line = line("LIFO", "base", "ot-lifo-base");
-const ORDERS: &str = "plainweave sim --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115";
+const ORDERS: &str = "plainweave sim --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115 --idle spin \
+                      --cost look=700 --runs 3 --csv";
 
 /// All of them, in the order of the page.
 pub(super) const WORKLOADS: &[Workload] = &[
@@ -95,6 +96,8 @@ pub(super) const WORKLOADS: &[Workload] = &[
     QUEUE,
 ];
 
+/// The most domains that are few: those of LIFO's peak.
+const FEW: usize = 20;
 const RETRIES: Measure = by("insert_retries", Better::Less);
 const PACKETS: Workload = Workload {
     title: "packets: base",
@@ -118,14 +121,16 @@ const PACKETS: Workload = Workload {
         row(LIFO, "insert_retries", "count", "beyond 45 domains", 0.0),
     ],
     claims: &[
-        claim("With few domains LIFO is above FIFO.", |rows| rows.leads(RATE, LIFO, &[FIFO])),
-        claim("LIFO peaks at 20 domains, FIFO at 80, and beyond that FIFO is above LIFO.", left),
+        claim("With few domains LIFO is above FIFO.", |rows| rows.leads(RATE.up_to(FEW), LIFO, &[FIFO])),
+        claim("LIFO peaks at 20 domains.", |rows| rows.peaks(RATE, LIFO, 20)),
+        claim("FIFO peaks at 80 domains.", |rows| rows.peaks(RATE, FIFO, 80)),
+        claim("Beyond both peaks FIFO is above LIFO.", |rows| rows.leads(RATE.from(81), FIFO, &[LIFO])),
         claim("p99 falls as domains are added.", |rows| rows.improves(P99, &[FIFO, LIFO])),
         claim("With few domains FIFO's spawner finds its structure full and retries.", |rows| {
-            rows.occurs(RETRIES.from(2), FIFO)
+            rows.occurs(RETRIES.from(2).up_to(FEW), FIFO)
         }),
         claim("With few domains LIFO's spawner finds its structure full and retries.", |rows| {
-            rows.occurs(RETRIES.from(2), LIFO)
+            rows.occurs(RETRIES.from(2).up_to(FEW), LIFO)
         }),
     ],
     simulated: Some(ORDERS),
@@ -139,7 +144,10 @@ const DELAY_SPIN: Workload = Workload {
     source: "a chart",
     figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: Some("plainweave sim --case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110"),
+    simulated: Some(
+        "plainweave sim --case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110 --idle spin \
+         --cost look=700 --runs 3 --csv",
+    ),
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -150,6 +158,10 @@ const DELAY_SLEEP: Workload = Workload {
         course(LIFO.of("delay-sleep"), "up to 110 domains"),
     ],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-sleep"), LIFO.of("delay-sleep")]))],
+    simulated: Some(
+        "plainweave sim --case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110 --idle spin \
+         --cost look=700 --runs 3 --csv",
+    ),
     ..DELAY_SPIN
 };
 
@@ -163,7 +175,10 @@ const MANY_PACKETS: Workload = Workload {
         claim("FIFO is above LIFO.", |rows| rows.leads(RATE, FIFO.of("10m"), &[LIFO.of("10m")])),
         claim("Beyond 30 domains the rate stays the same.", left),
     ],
-    simulated: Some(ORDERS),
+    simulated: Some(
+        "plainweave sim --case 10m --policy ot-fifo-base --policy ot-lifo-base --workers 40 --idle spin --cost \
+         look=700 --csv",
+    ),
 };
 
 const SPAWNERS: Workload = Workload {
@@ -174,11 +189,14 @@ const SPAWNERS: Workload = Workload {
     figures: &[course(FIFO.of("spawners"), "up to 50 domains"), course(LIFO.of("spawners"), "up to 50 domains")],
     claims: &[
         claim("With four spawners the rate rises as domains are added.", |rows| {
-            rows.improves(RATE, &[FIFO.of("spawners"), LIFO.of("spawners")])
+            rows.improves(RATE.up_to(50), &[FIFO.of("spawners"), LIFO.of("spawners")])
         }),
         claim("It rises up to about 50 domains.", left),
     ],
-    simulated: Some("plainweave sim --case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80"),
+    simulated: Some(
+        "plainweave sim --case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80 --idle spin \
+         --cost look=700 --runs 3 --csv",
+    ),
 };
 
 const ANY: [Line; 2] = [FIFO.of("nearest"), LIFO.of("nearest")];
@@ -211,10 +229,7 @@ const NEAREST: Workload = Workload {
         claim("FIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[0], &[ANY[0]])),
         claim("LIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[1], &[ANY[1]])),
     ],
-    simulated: Some(
-        "plainweave sim --policy ot-fifo-base --policy ot-fifo-base:victim=near:20 --policy \
-         ot-fifo-base:victim=near:13 --workers 20,110",
-    ),
+    simulated: Some("plainweave sim --case nearest --workers 20,110 --idle spin --cost look=700 --runs 3 --csv"),
 };
 
 const ATTEMPTS: Measure = by("steal_attempts", Better::More);
@@ -237,7 +252,10 @@ const STEALS: Workload = Workload {
             left,
         ),
     ],
-    simulated: Some(ORDERS),
+    simulated: Some(
+        "plainweave sim --case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115 --idle spin --cost \
+         look=700 --runs 3 --csv",
+    ),
 };
 
 const FIFO_1024: Line = line("FIFO", "base", "ot-fifo-base:capacity=1024");
@@ -302,7 +320,10 @@ const BIMODAL: Workload = Workload {
             rows.leads(lowest, ALTERNATE, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE])
         }),
     ],
-    simulated: Some("plainweave sim --workload bimodal --policy ot-fifo --policy ot-lifo --workers 5,115"),
+    simulated: Some(
+        "plainweave sim --workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
+         --policy ot-reverse --policy ot-alternate --workers 115 --idle spin --cost look=700 --runs 3 --csv",
+    ),
 };
 
 const MIX_FIFO: Line = line("FIFO", "base mixers=N", "ot-fifo");
@@ -335,7 +356,10 @@ const MIXER: Workload = Workload {
             rows.leads(by("breach_rate", Better::More).from(3), MIX_STAGED, &[MIX_FIFO, MIX_LIFO])
         }),
     ],
-    simulated: None,
+    simulated: Some(
+        "plainweave sim --workload mixer --size 1400 --param rounds=3 --policy ot-fifo --policy ot-lifo --idle spin \
+         --workers 3,5,10 --csv",
+    ),
 };
 
 const OPTIONS: Workload = Workload {
@@ -354,7 +378,8 @@ const OPTIONS: Workload = Workload {
         claim("p99 falls as domains are added.", |rows| rows.improves(P99, &[FIFO, LIFO])),
     ],
     simulated: Some(
-        "plainweave sim --workload options --policy ot-fifo:full=grow --policy ot-lifo:full=grow --workers 5,115",
+        "plainweave sim --workload options --policy ot-fifo-base --policy ot-lifo-base --workers 5,115 --cost node=26 \
+         --runs 3 --csv",
     ),
 };
 
@@ -366,7 +391,10 @@ const FIB: Workload = Workload {
     source: "a chart",
     figures: &[row(FIFO, "time_ms", "ms", "10 domains", 349.0), row(LIFO, "time_ms", "ms", "10 domains", 70.0)],
     claims: &[claim("LIFO is faster than FIFO.", |rows| rows.leads(TIME, LIFO, &[FIFO]))],
-    simulated: Some("plainweave sim --workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10"),
+    simulated: Some(
+        "plainweave sim --workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10 --idle spin --cost \
+         look=700 --runs 3 --csv",
+    ),
 };
 
 const LOCKED: Line = line("locked", "thesis", "injector");
