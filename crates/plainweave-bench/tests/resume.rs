@@ -34,5 +34,6 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     assert!(again.lines().count() == 5 && again[..kept] == whole[..kept], "{again}");
     assert_eq!(csv().len(), rows.len());
     let (code, text) = go(&["--resume", "--dropped", "0"]);
-    assert!(code == Some(1) && text.contains("measured with other flags") && text.contains("--resume"), "{text}");
+    let refused = text.contains("(there: 1 dropped, now: 0 dropped)") && text.contains("--resume");
+    assert!(code == Some(1) && refused, "{text}");
 }

@@ -230,9 +230,9 @@ impl<'a> Beside<'a> {
 
     fn claim(&self, claim: &Claim) -> String {
         let mut html = format!("<li>{}", escape(claim.text));
-        let mut say = |Finding { outcome, words }: Finding, where_: &str| {
+        let mut say = |Finding { outcome, words }: Finding, mark: &str| {
             let (class, outcome) = (outcome.class(), outcome.words());
-            let _ = write!(html, " <span class='{class}'>{where_}{outcome}</span> <small>{}</small>", escape(&words));
+            let _ = write!(html, " <span class='{class}'>{mark}{outcome}</span> <small>{}</small>", escape(&words));
         };
         (claim.judge)(&self.rows).into_iter().for_each(|finding| say(finding, ""));
         let simulated = (claim.judge)(&self.simulated()).into_iter();

@@ -83,9 +83,9 @@ pub(super) struct Measure {
     pub(super) metric: &'static str,
     /// Which way a line is ahead.
     pub(super) ahead: Better,
-    /// Workers with which the claim can be judged: from this number,
+    /// The fewest workers with which the claim can be judged.
     pub(super) least: usize,
-    /// to this one.
+    /// The most.
     pub(super) most: usize,
 }
 
