@@ -4,18 +4,19 @@ use std::net::Ipv6Addr;
 
 use memchr::memchr;
 
+use crate::body::parse_length;
+
 /// The bytes that a `reg-name` has as they are: `unreserved` and `sub-delims`. A request's host is looked at byte by
 /// byte, so a byte must cost little.
 const PLAIN: [bool; 256] = {
     let (mut plain, mut byte) = ([false; 256], 0);
     while byte < 256 {
-        plain[byte] = (byte as u8).is_ascii_alphanumeric();
+        plain[byte] = match byte as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => true,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
+            _ => false,
+        };
         byte += 1;
-    }
-    let (others, mut at) = (b"-._~!$&'()*+,;=", 0);
-    while at < others.len() {
-        plain[others[at] as usize] = true;
-        at += 1;
     }
     plain
 };
@@ -49,11 +50,7 @@ fn after_name(mut value: &[u8]) -> Option<&[u8]> {
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
-        [b':', digits @ ..] => {
-            const OVER: u32 = 1 << 16;
-            let number = digits.iter().fold(0, |number, &byte| (number * 10 + u32::from(byte & 0xf)).min(OVER));
-            digits.iter().all(u8::is_ascii_digit) && number < OVER
-        }
+        [b':', digits @ ..] => parse_length(digits).is_some_and(|port| port <= u64::from(u16::MAX)),
         _ => false,
     }
 }

@@ -234,6 +234,17 @@ pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
+/// Digits only: no sign, no blank, no overflow.
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 /// The end of a chunk and of a chunked body.
 pub(crate) const CHUNK_END: &[u8] = b"\r\n";
 pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

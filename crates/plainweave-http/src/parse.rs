@@ -13,7 +13,7 @@ use http::{Method, StatusCode, Version};
 use memchr::memchr;
 
 use crate::authority::is_authority;
-use crate::body::is_token;
+use crate::body::{is_token, parse_length};
 use crate::head::{Framing, RequestHead, Target};
 use crate::{Error, Limits};
 
@@ -210,8 +210,7 @@ fn judge<'b>(
 /// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already refused spaces.
 pub(crate) fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Error> {
     let bad = Error::bad("malformed request-target");
-    // All bytes, without a branch for each.
-    if !target.bytes().fold(true, |all, byte| all & byte.is_ascii_graphic() & (byte != b'#')) {
+    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(bad);
     }
     if *method == Method::CONNECT {
@@ -345,15 +344,4 @@ impl<'b> Fields<'b> {
 /// Returns the non-empty elements of a comma-separated list.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
-}
-
-/// Digits only: no sign, no blank, no overflow.
-pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
 }

@@ -4,8 +4,9 @@ use http::request::Parts;
 use http::{Method, StatusCode, Version, header};
 
 use crate::authority::is_authority;
+use crate::body::parse_length;
 use crate::head::{Framing, RequestHead};
-use crate::parse::{MAX_HEADERS, parse_length, parse_target};
+use crate::parse::{MAX_HEADERS, parse_target};
 use crate::{Error, Limits};
 
 /// What of a head is not lent by the engine's.
