@@ -117,13 +117,12 @@ impl Turns {
 
 /// Returns what two heads have each for itself.
 fn differences(there: &str, now: &str) -> String {
-    let parts = |head: &str| -> Vec<String> {
+    let [there, now] = [there, now].map(|head| -> Vec<&str> {
         let line = head.lines().next().unwrap_or_default().trim_start_matches("# ");
-        line.split([';', ',']).map(|part| part.trim().to_owned()).collect()
-    };
-    let (there, now) = (parts(there), parts(now));
-    let alone = |these: &[String], those: &[String]| {
-        let alone: Vec<_> = these.iter().filter(|part| !those.contains(part)).map(String::as_str).collect();
+        line.split([';', ',']).map(str::trim).collect()
+    });
+    let alone = |these: &[&str], those: &[&str]| {
+        let alone: Vec<_> = these.iter().copied().filter(|part| !those.contains(part)).collect();
         if alone.is_empty() { "nothing else".to_owned() } else { alone.join(", ") }
     };
     format!("there: {}, now: {}", alone(&there, &now), alone(&now, &there))

@@ -39,7 +39,7 @@ pub(super) const STYLE: &str = "\
 /// Returns whether a file has rows that stand beside published ones.
 pub(super) fn is_beside(table: &Table) -> bool {
     let sources = [Source { table, run: "", page: String::new() }];
-    WORKLOADS.iter().map(|workload| Beside::new(*workload, &sources)).any(|beside| !beside.has_nothing())
+    WORKLOADS.iter().any(|workload| !Beside::new(*workload, &sources).files.is_empty())
 }
 
 /// Returns how the claims come out, in a sentence.
@@ -119,10 +119,6 @@ impl<'a> Beside<'a> {
         Self { workload, rows, simulated, files }
     }
 
-    fn has_nothing(&self) -> bool {
-        self.files.is_empty()
-    }
-
     fn simulated(&self) -> Rows<'_> {
         Rows(self.simulated.iter().collect())
     }
@@ -140,9 +136,10 @@ impl<'a> Beside<'a> {
             escape(source),
             self.origin()
         );
-        html.push_str(&self.table());
+        let simulations = self.simulated();
+        html.push_str(&self.table(&simulations));
         html.push_str("<ul class='claims'>");
-        claims.iter().for_each(|claim| html.push_str(&self.claim(claim)));
+        claims.iter().for_each(|claim| html.push_str(&self.claim(claim, &simulations)));
         html.push_str("</ul>");
         let simulated = match simulated {
             Some(simulator) => format!(": <code>{}</code>", escape(simulator)),
@@ -178,7 +175,7 @@ impl<'a> Beside<'a> {
         self.files.iter().map(file).collect::<Vec<_>>().join("; ")
     }
 
-    fn table(&self) -> String {
+    fn table(&self, simulations: &Rows<'_>) -> String {
         let mut columns: Vec<usize> = self.rows.0.iter().map(|figure| figure.workers).collect();
         columns.sort_unstable();
         columns.dedup();
@@ -203,7 +200,7 @@ impl<'a> Beside<'a> {
                 escape(place),
                 escape(&value)
             );
-            html.push_str(&self.simulated_cell(*line, metric, place));
+            html.push_str(&simulated_cell(simulations, *line, metric, place));
             columns.iter().for_each(|workers| html.push_str(&self.cell(*line, metric, *workers)));
             html.push_str("</tr>");
         }
@@ -218,26 +215,25 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// Writes the simulator's figure for a published place.
-    fn simulated_cell(&self, line: Line, metric: &str, place: &str) -> String {
-        let rows = self.simulated();
-        let workers = simulated::workers(place, &rows.workers(&[line], metric));
-        match workers.and_then(|workers| rows.get(line, metric, workers)) {
-            Some(figure) => cell(figure, &format!("simulated, {}", count(figure.workers))),
-            None => "<td><small>not simulated</small></td>".to_owned(),
-        }
-    }
-
-    fn claim(&self, claim: &Claim) -> String {
+    fn claim(&self, claim: &Claim, simulations: &Rows<'_>) -> String {
         let mut html = format!("<li>{}", escape(claim.text));
         let mut say = |Finding { outcome, words }: Finding, mark: &str| {
             let (class, outcome) = (outcome.class(), outcome.words());
             let _ = write!(html, " <span class='{class}'>{mark}{outcome}</span> <small>{}</small>", escape(&words));
         };
         (claim.judge)(&self.rows).into_iter().for_each(|finding| say(finding, ""));
-        let simulated = (claim.judge)(&self.simulated()).into_iter();
+        let simulated = (claim.judge)(simulations).into_iter();
         simulated.filter(|finding| finding.outcome != Outcome::Open).for_each(|finding| say(finding, "simulated: "));
         html + "</li>"
+    }
+}
+
+/// Writes the simulator's figure for a published place.
+fn simulated_cell(rows: &Rows<'_>, line: Line, metric: &str, place: &str) -> String {
+    let workers = simulated::workers(place, &rows.workers(line, metric));
+    match workers.and_then(|workers| rows.get(line, metric, workers)) {
+        Some(figure) => cell(figure, &format!("simulated, {}", count(figure.workers))),
+        None => "<td><small>not simulated</small></td>".to_owned(),
     }
 }
 

@@ -124,24 +124,29 @@ impl<'a> Rows<'a> {
         self.0.iter().copied().find(here)
     }
 
-    /// Returns the numbers of workers that some line has a figure for, the least first.
-    pub(super) fn workers(&self, lines: &[Line], metric: &str) -> Vec<usize> {
+    /// Returns the numbers of workers that a line has a figure for, the least first.
+    pub(super) fn workers(&self, line: Line, metric: &str) -> Vec<usize> {
         let mut all: Vec<_> = self.0.iter().map(|figure| figure.workers).collect();
         all.sort_unstable();
         all.dedup();
-        all.retain(|workers| lines.iter().any(|line| self.get(*line, metric, *workers).is_some()));
+        all.retain(|workers| self.get(line, metric, *workers).is_some());
         all
+    }
+
+    /// Returns a line's figures with which a claim can be judged, that with the fewest workers first.
+    fn judged(&self, line: Line, Measure { metric, least, most, .. }: Measure) -> Vec<&'a Figure> {
+        let within = self.workers(line, metric).into_iter().filter(|workers| (least..=most).contains(workers));
+        within.filter_map(|workers| self.get(line, metric, workers)).collect()
     }
 
     /// Judges with each number of workers; `None`: lines were not measured with it.
     fn each(&self, line: Line, measure: Measure, judge: impl Fn(usize) -> Option<Finding>) -> Vec<Finding> {
-        let Measure { metric, least, most, .. } = measure;
+        let least = measure.least;
         if !self.0.is_empty() && self.0.iter().all(|figure| figure.workers < least) {
             return vec![Finding::open(format!("it takes {least} workers or more"))];
         }
-        let mut enough = self.workers(&[line], metric);
-        enough.retain(|workers| (least..=most).contains(workers));
-        let findings: Vec<_> = enough.into_iter().filter_map(judge).collect();
+        let enough = self.judged(line, measure).into_iter();
+        let findings: Vec<_> = enough.filter_map(|figure| judge(figure.workers)).collect();
         if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
     }
 
@@ -209,10 +214,7 @@ impl<'a> Rows<'a> {
         outcome: fn(Verdict) -> Outcome,
     ) -> Vec<Finding> {
         let judge = |line: &Line| {
-            let mut workers = self.workers(&[*line], measure.metric);
-            workers.retain(|workers| (measure.least..=measure.most).contains(workers));
-            let figures = workers.iter().filter_map(|workers| self.get(*line, measure.metric, *workers));
-            let figures: Vec<_> = figures.collect();
+            let figures = self.judged(*line, measure);
             let (last, fewer) = figures.split_last()?;
             if fewer.is_empty() {
                 return Some(Finding::open(format!("measured with {} alone", count(last.workers))));
@@ -230,13 +232,13 @@ impl<'a> Rows<'a> {
 
     /// Judges that a line is highest with this many workers.
     pub(super) fn peaks(&self, measure: Measure, line: Line, at: usize) -> Vec<Finding> {
-        let of = |workers: &usize| self.get(line, measure.metric, *workers);
-        let workers = self.workers(&[line], measure.metric);
-        if workers.last().is_none_or(|most| *most <= at) {
+        let figures = self.judged(line, measure);
+        if figures.last().is_none_or(|most| most.workers <= at) {
             return left(self);
         }
-        let figures = workers.iter().filter_map(of);
-        let Some(top) = figures.max_by(|a, b| a.spread.median.total_cmp(&b.spread.median)) else { return left(self) };
+        let Some(top) = figures.into_iter().max_by(|a, b| a.spread.median.total_cmp(&b.spread.median)) else {
+            return left(self);
+        };
         let outcome = if top.workers == at { Outcome::Holds } else { Outcome::Fails };
         vec![Finding { outcome, words: format!("with {}: {}", count(top.workers), said(line, top)) }]
     }

@@ -76,8 +76,13 @@ const P99: Measure = by("p99_us", Better::Less);
 
 const FIFO: Line = line("FIFO", "base", "ot-fifo-base");
 const LIFO: Line = line("LIFO", "base", "ot-lifo-base");
-const ORDERS: &str = "plainweave sim --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115 --idle spin \
-                      --cost look=700 --runs 3 --csv";
+
+/// Makes the simulator's command for thieves that never sleep; the time of a look is fitted to `packets`.
+macro_rules! spinning {
+    ($arguments:literal) => {
+        concat!("plainweave sim ", $arguments, " --idle spin --cost look=700 --runs 3 --csv")
+    };
+}
 
 /// All of them, in the order of the page.
 pub(super) const WORKLOADS: &[Workload] = &[
@@ -133,7 +138,7 @@ const PACKETS: Workload = Workload {
             rows.occurs(RETRIES.from(2).up_to(FEW), LIFO)
         }),
     ],
-    simulated: Some(ORDERS),
+    simulated: Some(spinning!("--policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115")),
 };
 
 const NO_FALL: &str = "With a delay in each handler the rate does not fall as domains are added.";
@@ -144,10 +149,7 @@ const DELAY_SPIN: Workload = Workload {
     source: "a chart",
     figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: Some(
-        "plainweave sim --case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110 --idle spin \
-         --cost look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!("--case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")),
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -158,10 +160,7 @@ const DELAY_SLEEP: Workload = Workload {
         course(LIFO.of("delay-sleep"), "up to 110 domains"),
     ],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-sleep"), LIFO.of("delay-sleep")]))],
-    simulated: Some(
-        "plainweave sim --case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110 --idle spin \
-         --cost look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!("--case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")),
     ..DELAY_SPIN
 };
 
@@ -193,10 +192,7 @@ const SPAWNERS: Workload = Workload {
         }),
         claim("It rises up to about 50 domains.", left),
     ],
-    simulated: Some(
-        "plainweave sim --case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80 --idle spin \
-         --cost look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!("--case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80")),
 };
 
 const ANY: [Line; 2] = [FIFO.of("nearest"), LIFO.of("nearest")];
@@ -229,7 +225,7 @@ const NEAREST: Workload = Workload {
         claim("FIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[0], &[ANY[0]])),
         claim("LIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[1], &[ANY[1]])),
     ],
-    simulated: Some("plainweave sim --case nearest --workers 20,110 --idle spin --cost look=700 --runs 3 --csv"),
+    simulated: Some(spinning!("--case nearest --workers 20,110")),
 };
 
 const ATTEMPTS: Measure = by("steal_attempts", Better::More);
@@ -252,10 +248,7 @@ const STEALS: Workload = Workload {
             left,
         ),
     ],
-    simulated: Some(
-        "plainweave sim --case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115 --idle spin --cost \
-         look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!("--case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115")),
 };
 
 const FIFO_1024: Line = line("FIFO", "base", "ot-fifo-base:capacity=1024");
@@ -320,10 +313,10 @@ const BIMODAL: Workload = Workload {
             rows.leads(lowest, ALTERNATE, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE])
         }),
     ],
-    simulated: Some(
-        "plainweave sim --workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
-         --policy ot-reverse --policy ot-alternate --workers 115 --idle spin --cost look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!(
+        "--workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
+         --policy ot-reverse --policy ot-alternate --workers 115"
+    )),
 };
 
 const MIX_FIFO: Line = line("FIFO", "base mixers=N", "ot-fifo");
@@ -391,10 +384,7 @@ const FIB: Workload = Workload {
     source: "a chart",
     figures: &[row(FIFO, "time_ms", "ms", "10 domains", 349.0), row(LIFO, "time_ms", "ms", "10 domains", 70.0)],
     claims: &[claim("LIFO is faster than FIFO.", |rows| rows.leads(TIME, LIFO, &[FIFO]))],
-    simulated: Some(
-        "plainweave sim --workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10 --idle spin --cost \
-         look=700 --runs 3 --csv",
-    ),
+    simulated: Some(spinning!("--workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10")),
 };
 
 const LOCKED: Line = line("locked", "thesis", "injector");
