@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream as OsStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use plainweave::net::{HasStream, TcpListener, TcpStream, on_readable};
@@ -81,9 +81,10 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
     everywhere(|io, style| {
         let limits = Limits { idle_timeout: HANG * 10, header_timeout: HANG * 10, ..Limits::default() };
         let served = Arc::new(AtomicUsize::new(0));
-        let counted = served.clone();
+        let (counted, (slow_began, slow_begins)) = (served.clone(), mpsc::channel());
         let handler = move |request: &mut Request<'_>| {
             if request.path() == "/slow" {
+                slow_began.send(()).expect("awaited");
                 plainweave::time::sleep(Duration::from_millis(100)).expect("not cancelled");
             }
             counted.fetch_add(1, Ordering::SeqCst);
@@ -114,6 +115,8 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             .collect();
         let mut slow = connect(address);
         slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+        // A request that has not been read by the stop, nor perhaps its connection accepted, is not in progress.
+        slow_begins.recv_timeout(HANG).expect("in progress");
         let before = served.load(Ordering::SeqCst);
         while served.load(Ordering::SeqCst) < before + 100 {
             std::thread::yield_now();
