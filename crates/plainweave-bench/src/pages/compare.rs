@@ -3,7 +3,7 @@
 //! Ours is the *first* of ours in a file, which is the one with the default settings: the best of fifty policies,
 //! chosen after the fact, would win too often. The best of the others is chosen after the fact, against ourselves.
 
-use super::meaning::{Better, better, is_ratio, metrics, role, words};
+use super::meaning::{Better, better, is_ratio, is_rival, metrics, role, words};
 use super::source::{Figure, Table};
 use crate::plot::Role;
 use crate::plot::text::{humane, times};
@@ -93,8 +93,9 @@ pub(super) fn of_case<'a>(experiment: &str, figures: &[&'a Figure]) -> Option<Co
         return None;
     }
     let there = || figures.iter().copied().filter(|figure| !figure.spread.median.is_nan());
-    let ours = there().find(|figure| role(experiment, &figure.system) == Role::Ours)?;
-    let peers = there().filter(|figure| role(experiment, &figure.system) == Role::Peer);
+    let is_rival = |figure: &&Figure| is_rival(experiment, &figure.system);
+    let ours = there().find(|figure| role(experiment, &figure.system) == Role::Ours && !is_rival(figure))?;
+    let peers = there().filter(is_rival);
     let key = |figure: &&Figure| if better == Better::Less { figure.spread.median } else { -figure.spread.median };
     let peer = peers.min_by(|a, b| key(a).total_cmp(&key(b)))?;
     Some(Comparison::new(ours, peer, better))

@@ -1,7 +1,7 @@
 //! One sentence on what a picture shows, computed from its figures.
 
 use super::compare::{Verdict, of_case, place};
-use super::meaning::{Better, better, role, words};
+use super::meaning::{Better, better, is_rival, words};
 use super::source::Figure;
 use crate::plot::Role;
 use crate::plot::text::{humane, times};
@@ -14,7 +14,7 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
     if let Some(found) = of_case(experiment, figures) {
         let (ours, peer) = (value(found.ours), value(found.peer));
         let name = &found.peer.system;
-        let others = there.iter().filter(|figure| role(experiment, &figure.system) == Role::Peer).count();
+        let others = there.iter().filter(|figure| is_rival(experiment, &figure.system)).count();
         let which = if others > 1 { format!("{name}, the best of the {others} others,") } else { name.clone() };
         let verdict = found.words().replace(&format!(" than {name}"), "").replace(&format!(" with {name}"), "");
         let verdict = if verdict.contains(" against ") { String::new() } else { format!(": {verdict}") };

@@ -130,7 +130,7 @@ const PEERS: [&str; 20] = [
 const BOUNDS: [&str; 3] = ["limit", "raw", "goal"];
 /// Experiments that compare ways to do a thing, or parts of ours with each other.
 const WITHOUT_OURS: [&str; 1] = ["files"];
-/// What `compose` asks for: pools of several policies.
+/// In the names of what `compose` asks about: pools of several policies.
 const PAIR: &str = " + ";
 
 /// Returns whose a system is.
@@ -139,12 +139,21 @@ pub(super) fn role(experiment: &str, system: &str) -> Role {
     // Policies have peers' names too; a mode follows them.
     let policy = ["/shared", "/own"].iter().any(|mode| system.contains(mode));
     match experiment {
-        "compose" if system.contains(PAIR) => Role::Ours,
-        "compose" => Role::Peer,
+        // All of them are policies, some of which have peers' names.
+        "compose" => Role::Ours,
         _ if WITHOUT_OURS.contains(&experiment) => Role::Peer,
         _ if BOUNDS.contains(&first) => Role::Bound,
         _ if PEERS.contains(&first) && !policy => Role::Peer,
         _ => Role::Ours,
+    }
+}
+
+/// Returns whether a system is what the experiment's own are to be compared with: a peer, or what of ours it sets out
+/// to beat.
+pub(super) fn is_rival(experiment: &str, system: &str) -> bool {
+    match experiment {
+        "compose" => !system.contains(PAIR),
+        _ => role(experiment, system) == Role::Peer,
     }
 }
 
@@ -173,7 +182,7 @@ pub(super) fn words(metric: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Better, better, role, words};
+    use super::{Better, better, is_rival, role, words};
     use crate::plot::Role;
 
     #[test]
@@ -219,8 +228,9 @@ mod tests {
         assert_eq!(role("micro", "tokio"), Role::Peer);
         assert_eq!(role("web", "nginx aio threads"), Role::Peer);
         assert_eq!(role("http", "plainweave threads"), Role::Ours);
-        assert_eq!(role("compose", "go"), Role::Peer);
-        assert_eq!(role("compose", "local-fifo/1 + global-fifo/1"), Role::Ours);
+        assert!(role("compose", "go") == Role::Ours && is_rival("compose", "go"));
+        assert!(!is_rival("compose", "local-fifo/1 + global-fifo/1"));
+        assert!(is_rival("web", "nginx") && !is_rival("web", "plainweave epoll") && !is_rival("web", "limit"));
         assert_eq!(role("echo", "raw epoll loop"), Role::Bound);
         assert_eq!(role("files", "sendfile"), Role::Peer);
     }
