@@ -11,11 +11,10 @@ use crate::body::parse_length;
 const PLAIN: [bool; 256] = {
     let (mut plain, mut byte) = ([false; 256], 0);
     while byte < 256 {
-        plain[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => true,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
-            _ => false,
-        };
+        let unreserved = matches!(byte as u8, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~');
+        let sub_delim =
+            matches!(byte as u8, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+        plain[byte] = unreserved || sub_delim;
         byte += 1;
     }
     plain

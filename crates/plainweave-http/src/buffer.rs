@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::encode::Encoder;
+use crate::per_cpu::PerCpu;
 
 /// Room kept behind a head for the body that follows it.
 pub(crate) const BODY_ROOM: usize = 4 << 10;
@@ -101,19 +102,18 @@ pub(crate) struct Buffers {
 /// Idle buffers, a few for each processor. The locks are never held across anything that blocks.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    shards: Box<[Mutex<Vec<Buffers>>]>,
+    shards: PerCpu<Mutex<Vec<Buffers>>>,
     head_bytes: usize,
 }
 
 impl Pool {
     pub(crate) fn new(head_bytes: usize) -> Self {
-        let shards = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { shards: (0..shards).map(|_| Mutex::default()).collect(), head_bytes }
+        Self { shards: PerCpu::new(Mutex::default), head_bytes }
     }
 
     /// Runs `work` with buffers of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
-        let shard = self.shard();
+        let shard = self.shards.own();
         let pooled = shard.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let new = || Buffers { input: Input::new(self.head_bytes), encoder: Encoder::default() };
         let mut buffers = pooled.unwrap_or_else(new);
@@ -128,10 +128,6 @@ impl Pool {
             }
         }
         result
-    }
-
-    fn shard(&self) -> &Mutex<Vec<Buffers>> {
-        &self.shards[rustix::thread::sched_getcpu() % self.shards.len()]
     }
 }
 

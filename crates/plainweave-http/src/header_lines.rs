@@ -38,6 +38,11 @@ impl HeaderLines {
         }))
     }
 
+    /// Returns a copy that can be shared, and that others than those of its own clones do not share.
+    pub(crate) fn copied(&self) -> Self {
+        Self(Lines::Shared(Bytes::copy_from_slice(self.as_bytes())))
+    }
+
     /// Returns the lines behind the first `start` bytes, shared. `start` is where a line begins.
     pub(crate) fn tail(&self, start: usize) -> Self {
         match &self.0 {

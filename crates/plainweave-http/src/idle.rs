@@ -42,7 +42,9 @@ struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What the list and the connection both look at.
+/// What the list and the connection both look at. It has a cache line of its own: its neighbours may belong to
+/// connections that other workers serve.
+#[repr(align(64))]
 struct Shared {
     /// `WAITS`, `ENDED`, both or neither.
     state: AtomicU32,

@@ -106,6 +106,8 @@ pub mod accept;
 pub mod body;
 pub mod files;
 pub mod parse;
+#[doc(hidden)]
+pub mod per_cpu;
 pub mod proxy;
 pub mod testing;
 #[cfg(feature = "tls")]

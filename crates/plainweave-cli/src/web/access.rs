@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use plainweave_http::Exchange;
+use plainweave_http::per_cpu::PerCpu;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::faults::Faults;
@@ -37,7 +38,7 @@ const ENDING: Duration = Duration::from_secs(2);
 /// The side of the fibers.
 #[derive(Debug)]
 pub(super) struct AccessLog {
-    buffers: Box<[Mutex<Buffer>]>,
+    buffers: PerCpu<Mutex<Buffer>>,
     format: Format,
     /// As in the complaints.
     name: String,
@@ -78,9 +79,8 @@ impl AccessLog {
         })?;
         let (asleep, wake) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let log = Arc::new(Self {
-            buffers: (0..cpus).map(|_| Mutex::default()).collect(),
+            buffers: PerCpu::new(Mutex::default),
             format,
             name: target.name(),
             faults,
@@ -115,7 +115,7 @@ impl AccessLog {
 
     /// Appends a line.
     pub(super) fn record(&self, exchange: &Exchange<'_>) {
-        let mut buffer = lock(&self.buffers[rustix::thread::sched_getcpu() % self.buffers.len()]);
+        let mut buffer = lock(self.buffers.own());
         if buffer.bytes.len() >= BOUND {
             drop(buffer);
             let lost = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
@@ -219,7 +219,7 @@ impl Out {
             }
             self.log.pressing.store(false, Ordering::Release);
             self.log.dirty.store(false, Ordering::Release);
-            for buffer in &self.log.buffers {
+            for buffer in self.log.buffers.iter() {
                 let mut buffer = lock(buffer);
                 // What could not be written waits for its turn; until then the buffers fill up to their bound.
                 if self.left.len() < BOUND {

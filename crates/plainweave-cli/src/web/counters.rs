@@ -7,7 +7,7 @@ use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
+use plainweave_http::per_cpu::PerCpu;
 use plainweave_http::{Error, Exchange};
 
 /// Upper bounds of the latencies that Prometheus gets, in microseconds. Each is one of [`BOUNDS`].
@@ -50,7 +50,7 @@ pub(super) const ERRORS: [&str; 6] = [
 /// Counters of all workers.
 #[derive(Debug)]
 pub(super) struct Counters {
-    lines: Box<[CachePadded<Line>]>,
+    lines: PerCpu<Line>,
 }
 
 #[derive(Debug)]
@@ -83,8 +83,7 @@ impl Counters {
             latency: from_fn(|_| zeros()),
             nanoseconds: zeros(),
         };
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { lines: (0..cpus).map(|_| CachePadded::new(line())).collect() }
+        Self { lines: PerCpu::new(line) }
     }
 
     /// Counts an exchange. Returns whether it is one of the samples.
@@ -108,7 +107,7 @@ impl Counters {
     }
 
     fn line(&self) -> &Line {
-        &self.lines[rustix::thread::sched_getcpu() % self.lines.len()]
+        self.lines.own()
     }
 
     pub(super) fn sums(&self) -> Sums {

@@ -10,38 +10,69 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
+use plainweave_http::per_cpu::PerCpu;
+
+/// A processor keeps this many free permits at most, and takes and gives back half of them at a time.
+const KEPT: usize = 32;
 
 /// Requests, or steps of handshakes, in progress: counted and limited.
+///
+/// Each processor keeps some of the free permits, so that processors seldom write to the same memory. What they keep is
+/// there for all before a permit is refused.
 #[derive(Debug)]
 pub(super) struct InProgress {
-    now: CachePadded<AtomicUsize>,
+    /// Free permits that no processor keeps.
+    free: CachePadded<AtomicUsize>,
+    kept: PerCpu<AtomicUsize>,
+    /// How many a processor takes at a time.
+    batch: usize,
     max: usize,
     shed: AtomicU64,
 }
 
-/// The right of one of them to be in progress; returned on drop. It borrows the count, or owns a share of it.
+/// The right of one of them to be in progress; returned on drop to the processor that it came from. It borrows the
+/// count, or owns a share of it.
 #[derive(Debug)]
-pub(super) struct Permit<P: Deref<Target = InProgress>>(P);
+pub(super) struct Permit<P: Deref<Target = InProgress>>(P, usize);
 
 impl InProgress {
     pub(super) fn new(max: usize) -> Self {
-        Self { now: CachePadded::default(), max, shed: AtomicU64::new(0) }
+        let kept: PerCpu<AtomicUsize> = PerCpu::new(AtomicUsize::default);
+        let batch = (max / kept.len() / 4).clamp(1, KEPT / 2);
+        Self { free: CachePadded::new(AtomicUsize::new(max)), kept, batch, max, shed: AtomicU64::new(0) }
     }
 
     /// Returns a permit, or `None` at the limit.
     pub(super) fn begin(&self) -> Option<Permit<&Self>> {
-        self.take().then(|| Permit(self))
+        Some(Permit(self, self.take()?))
     }
 
     /// Does what [`Self::begin`] does, for a request that has nothing to borrow from.
     #[cfg(feature = "http2")]
     pub(super) fn begin_owned(self: &Arc<Self>) -> Option<Permit<Arc<Self>>> {
-        self.take().then(|| Permit(self.clone()))
+        Some(Permit(self.clone(), self.take()?))
     }
 
-    fn take(&self) -> bool {
-        let one_more = |now| (now < self.max).then_some(now + 1);
-        self.now.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    /// Returns the number of the calling processor.
+    fn take(&self) -> Option<usize> {
+        let processor = self.kept.here();
+        let own = &self.kept[processor];
+        if take_up_to(own, 1) == 0 {
+            let taken = take_up_to(&self.free, self.batch);
+            if taken > 0 {
+                own.fetch_add(taken - 1, Relaxed);
+            } else if self.kept.iter().all(|kept| take_up_to(kept, 1) == 0) {
+                return None;
+            }
+        }
+        Some(processor)
+    }
+
+    fn give_back(&self, processor: usize) {
+        let kept = &self.kept[processor];
+        if kept.fetch_add(1, Relaxed) + 1 >= self.batch * 2 {
+            self.free.fetch_add(take_up_to(kept, self.batch), Relaxed);
+        }
     }
 
     /// Counts one that was refused for lack of a permit.
@@ -50,7 +81,9 @@ impl InProgress {
     }
 
     pub(super) fn now(&self) -> usize {
-        self.now.load(Relaxed)
+        let free = self.kept.iter().map(|kept| kept.load(Relaxed)).sum::<usize>() + self.free.load(Relaxed);
+        // Permits that are on their way are seen in two places, or in none.
+        self.max.saturating_sub(free)
     }
 
     pub(super) fn max(&self) -> usize {
@@ -64,8 +97,15 @@ impl InProgress {
 
 impl<P: Deref<Target = InProgress>> Drop for Permit<P> {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Relaxed);
+        self.0.give_back(self.1);
     }
+}
+
+/// Takes as many permits as there are, up to `most`, and returns how many.
+fn take_up_to(permits: &AtomicUsize, most: usize) -> usize {
+    let taken = |there: usize| there.min(most);
+    let update = permits.fetch_update(Relaxed, Relaxed, |there| (there > 0).then(|| there - taken(there)));
+    update.map_or(0, taken)
 }
 
 #[cfg(test)]
@@ -93,5 +133,29 @@ mod tests {
         assert!(three.is_some() && requests.begin().is_none());
         drop((two, three));
         assert_eq!(requests.now(), 0);
+    }
+
+    #[test]
+    fn processors_share_what_is_free() {
+        for max in [1, 3, 8, 100, 1000] {
+            let requests = InProgress::new(max);
+            let (begun, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..20_000 {
+                            let Some(permit) = requests.begin() else { continue };
+                            over.fetch_add(usize::from(begun.fetch_add(1, Relaxed) >= max), Relaxed);
+                            begun.fetch_sub(1, Relaxed);
+                            drop(permit);
+                        }
+                    });
+                }
+            });
+            assert_eq!((over.into_inner(), requests.now()), (0, 0), "{max}");
+            // All of them can be had by one.
+            let permits: Vec<_> = (0..max).map_while(|_| requests.begin()).collect();
+            assert!(permits.len() == max && requests.now() == max && requests.begin().is_none());
+        }
     }
 }

@@ -8,21 +8,25 @@
 //! for since it was last looked over (second chance, F. J. Corbató, 1968). So a scan through many paths that are
 //! asked once does not drive out those that are asked often.
 //!
-//! The locks are held for a lookup or an insertion, never across a system call or a suspension.
+//! The locks are held for a lookup or an insertion, never across a system call or a suspension. In front of the shards
+//! each processor has copies of what its requests ask for most (`front`).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 
 use super::clock::coarse_millis;
 use super::coding::Coding;
-use super::look::{Content, Found, Job, Look};
+use super::entry::Entry;
+use super::front::Fronts;
+use super::look::{Found, Job, Look};
 use super::open::Root;
 use super::path::FilePath;
 use super::pieces::Blocking;
@@ -53,8 +57,8 @@ impl Default for Caching {
 
 /// A power of two: what many workers ask for at once should lie behind different locks.
 const SHARDS: usize = 16;
-/// What an entry takes beside its content and its path, roughly.
-const OVERHEAD: usize = 320;
+/// The part of [`Caching::bytes`] that the processors' copies may take: one in so many.
+const FRONTS: usize = 8;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
@@ -76,34 +80,10 @@ impl Wanted<'_> {
     }
 }
 
-/// A path, and what was found behind it.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) found: Found,
-    /// When it was last known to hold: milliseconds of the coarse monotonic clock.
-    checked: AtomicU64,
-    /// Asked for since the queue last looked it over.
-    used: AtomicBool,
-}
-
-impl Entry {
-    fn new(found: Found, checked: u64) -> Arc<Self> {
-        Arc::new(Self { found, checked: AtomicU64::new(checked), used: AtomicBool::new(false) })
-    }
-
-    fn weight(&self, key: &[u8]) -> usize {
-        let file = if let Found::File(file) = &self.found { file.weight() } else { 0 };
-        OVERHEAD + 2 * key.len() + file
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(&self.found, Found::File(file) if matches!(file.content, Content::Open(_)))
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Cache {
-    shards: Box<[Mutex<Shard>]>,
+    fronts: Fronts,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     hasher: RandomState,
     caching: Caching,
 }
@@ -145,8 +125,10 @@ struct Landing {
 
 impl Cache {
     pub(super) fn new(caching: Caching) -> Arc<Self> {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Arc::new(Self { shards, hasher: RandomState::default(), caching })
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
+        let fronts = Fronts::new(caching.bytes / FRONTS);
+        let caching = Caching { bytes: caching.bytes - caching.bytes / FRONTS, ..caching };
+        Arc::new(Self { fronts, shards, hasher: RandomState::default(), caching })
     }
 
     /// Returns what is `wanted`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
@@ -157,9 +139,16 @@ impl Cache {
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
         let (key, now) = (wanted.key(), coarse_millis());
+        let hash = self.hasher.hash_one(&*key);
+        if let Some(entry) = self.fronts.find(hash, &key, |entry| self.is_fresh(entry, now)) {
+            return Ok(entry);
+        }
         loop {
-            match self.turn(&key, now) {
-                Ok(entry) => return Ok(entry),
+            match self.turn(hash, &key, now) {
+                Ok(entry) => {
+                    self.fronts.note(hash, &key, &entry);
+                    return Ok(entry);
+                }
                 Err(Turn::Look(landing, old)) => return self.look(wanted, old, landing, root, blocking),
                 Err(Turn::Wait(flight)) => {
                     if let Some(entry) = flight.wait()? {
@@ -170,12 +159,16 @@ impl Cache {
         }
     }
 
-    fn turn(self: &Arc<Self>, key: &[u8], now: u64) -> Result<Arc<Entry>, Turn> {
-        let mut shard = self.shard(key);
+    fn is_fresh(&self, entry: &Entry, now: u64) -> bool {
+        let age = now.saturating_sub(entry.checked.load(Ordering::Relaxed));
+        u128::from(age) < self.caching.staleness.as_millis()
+    }
+
+    fn turn(self: &Arc<Self>, hash: u64, key: &[u8], now: u64) -> Result<Arc<Entry>, Turn> {
+        let mut shard = self.shard(hash);
         let entry = shard.entries.get(key);
-        let age = entry.map_or(u64::MAX, |entry| now.saturating_sub(entry.checked.load(Ordering::Relaxed)));
         match entry {
-            Some(entry) if u128::from(age) < self.caching.staleness.as_millis() => {
+            Some(entry) if self.is_fresh(entry, now) => {
                 if !entry.used.load(Ordering::Relaxed) {
                     entry.used.store(true, Ordering::Relaxed);
                 }
@@ -224,7 +217,7 @@ impl Cache {
             }
             (Look::New(found), _) => {
                 let entry = Entry::new(found, start);
-                self.shard(&landing.key).insert(&landing.key, &entry, &self.caching);
+                self.shard_of(&landing.key).insert(&landing.key, &entry, &self.caching);
                 entry
             }
             (Look::Failed(status), _) => Entry::new(Found::Nothing(status), start),
@@ -245,9 +238,12 @@ impl Cache {
         self.caching.file_bytes.min(part as u64)
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
-        let index = (self.hasher.hash_one(key) >> 32) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard_of(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        self.shard(self.hasher.hash_one(key))
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shards[(hash >> 32) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -314,12 +310,62 @@ impl Flight {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.cache.shard(&self.key).flights.remove(&self.key);
+        self.cache.shard_of(&self.key).flights.remove(&self.key);
         let mut waiting = self.flight.lock();
         waiting.done = true;
         waiting.found = self.found.take();
         let fibers = std::mem::take(&mut waiting.fibers);
         drop(waiting);
         fibers.iter().for_each(plainweave::Fiber::unpark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::super::look::Content;
+    use super::*;
+    use crate::files::Inline;
+
+    /// Asks for this crate's manifest on one processor.
+    fn ask(cache: &Arc<Cache>, root: &Arc<Root>, processor: usize) -> Arc<Entry> {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).expect("one of ours");
+        let path = FilePath::decode("/Cargo.toml").expect("a path");
+        cache.find(Wanted { path: &path, coding: None, with_twins: false }, root, &Inline).expect("not cancelled")
+    }
+
+    /// With all shards locked, processors still answer what each has been asked before, and share nothing.
+    #[test]
+    fn processors_wait_for_none_of_each_other_s_locks() {
+        let all = sched_getaffinity(None).expect("an affinity");
+        let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).take(2).collect();
+        let &[one, other] = &ours[..] else { return };
+        let root = Arc::new(Root::open(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
+        let cache = Cache::new(Caching { staleness: Duration::from_secs(3600), ..Caching::default() });
+        let (told, tell) = mpsc::channel();
+        std::thread::scope(|scope| {
+            // Looked at, found twice and then copied.
+            let warm = |processor| (0..4).for_each(|_| drop(ask(&cache, &root, processor)));
+            scope.spawn(move || [one, other].map(warm)).join().expect("answered");
+            let locks: Vec<_> = cache.shards.iter().map(|shard| shard.lock().expect("free")).collect();
+            for processor in [one, other] {
+                let (cache, root, told) = (&cache, &root, told.clone());
+                scope.spawn(move || told.send(ask(cache, root, processor)).expect("awaited"));
+            }
+            let found = [one, other].map(|_| tell.recv_timeout(Duration::from_secs(20)));
+            drop(locks);
+            let [Ok(one), Ok(other)] = found else { panic!("a lock was waited for") };
+            let places = [&one, &other].map(|entry| match entry.found.file().map(|file| &file.content) {
+                Some(Content::Whole(content)) => content.as_ptr(),
+                _ => panic!("a small file"),
+            });
+            assert!(!Arc::ptr_eq(&one, &other) && places[0] != places[1]);
+        });
     }
 }

@@ -54,6 +54,15 @@ impl Found {
         if let Self::File(file) = self { Some(file) } else { None }
     }
 
+    /// Returns a copy that shares nothing with it; `None`: an open file.
+    pub(super) fn copied(&self) -> Option<Self> {
+        Some(match self {
+            Self::File(file) => Self::File(file.copied()?),
+            Self::Directory => Self::Directory,
+            Self::Nothing(status) => Self::Nothing(*status),
+        })
+    }
+
     /// In which state a file is known, if it is one.
     pub(super) fn known(&self) -> Option<Known> {
         self.file().map(|file| Known { identity: file.identity, twins: file.twins })
@@ -95,6 +104,12 @@ impl FoundFile {
         lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
         lines.push_known("ETag", &[&identity.version.etag(coding)]);
         Self { identity, lines: lines.shared(), type_bytes, validators_at, coding, twins, content }
+    }
+
+    fn copied(&self) -> Option<Self> {
+        let Content::Whole(content) = &self.content else { return None };
+        let content = Content::Whole(Bytes::copy_from_slice(content));
+        Some(Self { lines: self.lines.copied(), content, ..*self })
     }
 
     pub(super) fn version(&self) -> &Version {

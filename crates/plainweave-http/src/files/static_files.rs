@@ -8,9 +8,10 @@ use std::sync::Arc;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use super::accept::weight_of;
-use super::cache::{Cache, Caching, Entry, Wanted};
+use super::cache::{Cache, Caching, Wanted};
 use super::coding::Coding;
 use super::condition::Verdict;
+use super::entry::Entry;
 use super::fields::{Fields, single};
 use super::listing::Listings;
 use super::look::{Found, FoundFile};

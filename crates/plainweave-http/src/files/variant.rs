@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode, header};
 
-use super::cache::Entry;
 use super::coding::{Accepted, Coding};
 use super::condition::if_range_tag;
+use super::entry::Entry;
 use super::fields::Fields;
 use super::look::{Found, FoundFile};
 use super::path::FilePath;

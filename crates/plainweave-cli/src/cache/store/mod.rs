@@ -27,6 +27,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crossbeam_utils::CachePadded;
+
 pub use clock::{Clock, Expiry, LONGEST_RELATIVE, Time};
 pub use config::Config;
 pub use item::Item;
@@ -63,7 +65,7 @@ pub const PREFETCHED: usize = 16;
 pub struct Store {
     config: Config,
     hasher: Hash,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     cas: AtomicU64,
 }
 
@@ -83,7 +85,7 @@ impl Store {
         let memory = memory / shards;
         let segment_len = (memory / SEGMENTS).next_power_of_two().clamp(SEGMENT_MIN, Loc::SEGMENT_MAX);
         let hasher = Hash::default();
-        let shard = || Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone()));
+        let shard = || CachePadded::new(Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone())));
         let shards = std::iter::repeat_with(shard).take(shards).collect();
         Self { config, hasher, shards, cas: AtomicU64::new(1) }
     }
