@@ -101,7 +101,7 @@ impl Front {
             return;
         };
         let replaced = place.copy.take().map_or(0, |copy| copy.weight);
-        self.bytes += weight - replaced;
+        self.bytes = self.bytes - replaced + weight;
         if self.bytes > self.most {
             // What is asked for is back after two more requests.
             self.places.iter_mut().for_each(|place| place.copy = None);
@@ -169,6 +169,10 @@ mod tests {
         (0..2).for_each(|_| front.note(9, b"/9", &one));
         assert_eq!((front.bytes, front.find(0, b"/0", |_| true).is_some()), (weight, false));
         assert!(front.find(9, b"/9", |_| true).is_some());
+        // The longer key goes, and the shorter one takes its place.
+        (0..2).for_each(|_| front.note(9, b"/a", &one));
+        (0..2).for_each(|_| front.note(9, b"/", &one));
+        assert_eq!(front.bytes, one.weight(b"/"));
         // What is too large has no copy.
         let mut front = Front::new(weight - 1);
         assert!((0..4).all(|_| !ask(&mut front, 0, b"/0", &one, 1)) && front.bytes == 0);
