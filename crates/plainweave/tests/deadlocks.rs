@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -331,9 +331,9 @@ fn without_other_threads_it_is_certain_and_printed() {
         });
         return;
     }
-    let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(CHILD, "alone").stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child runs");
+    let mut command = child_command(NAME, "alone");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child runs");
     let (tell, told) = mpsc::channel();
     let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     std::thread::spawn(move || lines.map_while(Result::ok).all(|line| tell.send(line).is_ok()));

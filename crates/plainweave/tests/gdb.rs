@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use common::*;
@@ -12,16 +12,6 @@ use plainweave::{Builder, Movement, Runtime};
 
 const NAME: &str = "fibers_are_found_in_a_process_and_in_its_core_file";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/gdb/plainweave.py");
-
-/// A process that ends with the test.
-struct Debugged(Child);
-
-impl Drop for Debugged {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A directory that goes away with the test.
 struct Scratch(std::path::PathBuf);
@@ -125,7 +115,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     command.args(["-c", "ulimit -c unlimited; exec \"$0\" \"$@\""]).arg(&program).current_dir(&dir.0);
     command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env("PLAINWEAVE_TEST_CHILD", "debugged");
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let mut debugged = Debugged(child);
+    let mut debugged = OwnChild(child);
     let mut line = String::new();
     let stderr = debugged.0.stderr.take().expect("piped");
     BufReader::new(stderr).read_line(&mut line).expect("it says that it is ready");

@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream as OsStream;
 use std::ops::ControlFlow;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use common::*;
 use plainweave::net::TcpStream;
 use plainweave::{Io, Movement, Runtime, net, time};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
 
 on_every_driver!(
     parked_connections_of_a_stalled_worker_are_served_by_others,
@@ -402,31 +401,6 @@ fn a_limit_out_of_range_is_refused() {
     Runtime::builder().workers(2).stall_after(None).build().expect("no watchdog").run(|| ());
 }
 
-/// A process of which a test is the parent, until the test ends.
-struct Stoppable(Child);
-
-impl Stoppable {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("a child");
-    }
-}
-
-impl Drop for Stoppable {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Computes for this much processor time of its thread.
-fn compute(time: Duration) {
-    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
-    let end = used() + time;
-    while used() < end {
-        std::hint::spin_loop();
-    }
-}
-
 fn say(text: &str) {
     std::io::stdout().write_all(text.as_bytes()).expect("written");
 }
@@ -459,27 +433,20 @@ fn a_process_without_a_processor_is_not_stalled() {
         say(&format!("stalls: {}\n", runtime.metrics().stalls));
         return;
     }
-    let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", "a_process_without_a_processor_is_not_stalled", "--nocapture"]).env(CHILD, "stopped");
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the child runs");
-    let mut child = Stoppable(child);
-    let mut output = child.0.stdout.take().expect("piped");
-    let mut text = String::new();
-    while !text.contains("ready\n") {
-        let mut buf = [0; 256];
-        let len = output.read(&mut buf).expect("what the child says");
-        assert!(len > 0, "the child ended: {text}");
-        text += &String::from_utf8_lossy(&buf[..len]);
-    }
+    let mut command = child_command("a_process_without_a_processor_is_not_stalled", "stopped");
+    let mut child = OwnChild(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the child runs"));
+    let output = BufReader::new(child.0.stdout.take().expect("piped"));
+    let mut said = output.lines().map(|line| line.expect("what the child says"));
+    assert!(said.any(|line| line.ends_with("ready")), "the child ended");
+    let signal = |signal| kill_process(Pid::from_child(&child.0), signal).expect("a child");
     for _ in 0..30 {
         std::thread::sleep(AFTER);
-        child.signal(Signal::STOP);
+        signal(Signal::STOP);
         std::thread::sleep(AFTER * 3 / 2);
-        child.signal(Signal::CONT);
+        signal(Signal::CONT);
     }
     drop(child.0.stdin.take());
-    output.read_to_string(&mut text).expect("the child's end");
-    let stalls = text.lines().find_map(|line| line.split_once("stalls: ")?.1.parse::<u32>().ok());
+    let stalls = said.find_map(|line| line.split_once("stalls: ")?.1.parse::<u32>().ok());
     // A busy machine may keep the worker from its processor, and the watchdog not.
-    assert!(stalls.is_some_and(|stalls| stalls <= 5), "{text}");
+    assert!(stalls.is_some_and(|stalls| stalls <= 5), "{stalls:?}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use plainweave::net::TcpStream;
 use plainweave::sync::channel;
-use plainweave::{scope, time};
+use plainweave::{Io, scope, time};
 
 on_every_driver!(
     sleepers_end_among_others,
@@ -102,24 +102,15 @@ fn readers_end_among_others(setup: Setup) {
     let _alone = alone();
     let pairs: Vec<(TcpStream, OsStream)> = (0..200).map(|_| connected()).collect();
     let turns = turns_during(setup, pairs.len(), |n| (&pairs[n].0).read(&mut [0; 8]).map(drop), || ());
-    // An end is a cancelled operation here. In a build without optimisation, on a slow machine, it takes longer than
-    // what a worker runs for each timer that it fires, so each turn has more of them than the one before.
-    assert!(turns >= 2, "{turns} turns");
+    // By io_uring an end is a cancelled operation. In a build without optimisation, on a slow machine, it takes longer
+    // than what a worker runs for each timer that it fires, so each turn has more of them than the one before.
+    let are_dear = setup.io == Io::Uring && cfg!(debug_assertions);
+    assert!(turns >= if are_dear { 2 } else { pairs.len() / 8 }, "{turns} turns");
 }
 
 /// Where a turn takes long, many timers fire in one: no worker falls behind because of its other fibers.
 fn a_fiber_that_computes_delays_no_timers(setup: Setup) {
-    let processor_time = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    let compute = || {
-        let begin = processor_time();
-        while processor_time() < begin + ms(2) {
-            std::hint::spin_loop();
-        }
-    };
-    let turns = turns_during(setup, 2000, |_| time::sleep(LONG), compute);
+    let turns = turns_during(setup, 2000, |_| time::sleep(LONG), || compute(ms(2)));
     // 2000 of them at 212 a turn, and the first 16; 125 turns at 16.
     assert!(turns <= 60, "{turns} turns");
 }

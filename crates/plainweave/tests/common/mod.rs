@@ -10,7 +10,7 @@ mod tested;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener as OsListener, TcpStream as OsStream};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ pub use gate::Gate;
 use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, JoinHandle, Runtime, RuntimeBuilder};
+use rustix::time::{ClockId, clock_gettime};
 pub(crate) use seccomp::{forbid, forbid_everywhere};
 pub use tested::TestRuntime;
 
@@ -305,10 +306,35 @@ pub fn is_child(part: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|v| v == part)
 }
 
-/// Runs this test binary again, with only the test `name`, as the child `part`, for at most [`HANG`].
-pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
+/// Returns the command that runs this test binary again, with only the test `name`, as the child `part`.
+pub fn child_command(name: &str, part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads=1"]).env(CHILD, part);
+    command
+}
+
+/// A process that ends with the test.
+pub struct OwnChild(pub Child);
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Computes for this much processor time of its thread.
+pub fn compute(time: Duration) {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
+    let end = used() + time;
+    while used() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs this test binary again, with only the test `name`, as the child `part`, for at most [`HANG`].
+pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = child_command(name, part);
     command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.output().expect("the child runs")
 }
