@@ -86,7 +86,7 @@ impl Settings for StealingParams {
         key("slot-steal", "yes|no", "whether thieves may empty it"),
         key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
         key("poll", "1..65535", "pops until the shared queue comes first"),
-        key("victim", "uniform|near:K|group|biased", "whom an idle worker steals from"),
+        key("victim", "uniform|near:K|only:K|group|biased", "whom an idle worker steals from"),
         key("amount", "half|one|atleast:N|passover:N:P", "how much it takes; P in percent"),
         key(
             "full",
@@ -147,7 +147,7 @@ impl StealingParams {
     /// Returns what a search may pass over, and whether some tasks are where no search looks.
     pub(in crate::policy) fn conservation(&self) -> Conservation {
         let closed_slot = self.slot.in_a_row > 0 && !self.slot.stealable;
-        if closed_slot || self.publish > 1 {
+        if closed_slot || self.publish > 1 || matches!(self.victim, Victim::Only { .. }) {
             return Conservation::Never;
         }
         let looks_everywhere = matches!(self.victim, Victim::Uniform | Victim::Group);
@@ -175,7 +175,9 @@ fn ends(text: &str) -> Option<Ends> {
 
 fn victim(text: &str) -> Option<Victim> {
     let words = [("uniform", Victim::Uniform), ("group", Victim::Group), ("biased", Victim::Biased)];
-    word(text, &words).or_else(|| with(text, "near", 1..=1024).map(|k| Victim::Nearest { k }))
+    word(text, &words)
+        .or_else(|| with(text, "near", 1..=1024).map(|k| Victim::Nearest { k }))
+        .or_else(|| with(text, "only", 1..=1024).map(|k| Victim::Only { k }))
 }
 
 fn amount(text: &str) -> Option<Amount> {

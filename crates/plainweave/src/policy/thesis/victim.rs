@@ -7,7 +7,7 @@
 //!
 //! One difference from the sources: their workers never sleep, so a thief that looks at some workers only comes back
 //! for ever. Ours sleep. So a search that found nothing, followed at once by another one, looks everywhere and passes
-//! nobody over: nobody sleeps beside work that it could take.
+//! nobody over: nobody sleeps beside work that it could take. [`Victim::Only`] is the published rule, without that.
 
 use crate::policy::{Cx, Topology, WorkerId};
 
@@ -18,6 +18,11 @@ pub enum Victim {
     Uniform,
     /// The `k` nearest on the ring of workers, half of them on either side, from a random one of them on.
     Nearest {
+        /// At least 1.
+        k: usize,
+    },
+    /// The same, and never any other: a worker that sees work elsewhere searches on, and does not sleep.
+    Only {
         /// At least 1.
         k: usize,
     },
@@ -74,7 +79,8 @@ impl Amount {
 }
 
 impl Victim {
-    /// Tries victims until one yields something. `everywhere`: after those that the rule prefers, all others.
+    /// Tries victims until one yields something. `everywhere`: after those that the rule prefers, all others, if it
+    /// allows that.
     pub(super) fn search<R>(
         self,
         cx: &mut Cx,
@@ -86,7 +92,7 @@ impl Victim {
         let workers = topology.workers;
         let near = match self {
             Victim::Uniform => None,
-            Victim::Nearest { k } => {
+            Victim::Nearest { k } | Victim::Only { k } => {
                 let k = k.min(workers - 1);
                 let first = cx.below(k);
                 (0..k).find_map(|i| steal(cx, neighbour(thief, (first + i) % k, workers)))
@@ -100,7 +106,11 @@ impl Victim {
                 steal(cx, if draw == thief { draw + 1 } else { draw })
             }),
         };
-        let all = everywhere || matches!(self, Victim::Uniform | Victim::Group);
+        let all = match self {
+            Victim::Uniform | Victim::Group => true,
+            Victim::Nearest { .. } | Victim::Biased => everywhere,
+            Victim::Only { .. } => false,
+        };
         near.or_else(|| if all { from_random(cx, 0, workers, thief, &mut steal) } else { None })
     }
 }
@@ -149,6 +159,7 @@ mod tests {
         assert_eq!(sorted(seen(Victim::Nearest { k: 3 }, 0, &eight, false)), [1, 2, 7]);
         assert_eq!(sorted(seen(Victim::Nearest { k: 99 }, 0, &eight, false)), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(seen(Victim::Nearest { k: 3 }, 0, &eight, true).len(), 3 + 7);
+        assert_eq!(sorted(seen(Victim::Only { k: 3 }, 0, &eight, true)), [1, 2, 7]);
         assert_eq!(sorted(seen(Victim::Group, 6, &eight, false)[..3].to_vec()), [4, 5, 7]);
         assert_eq!(seen(Victim::Group, 6, &eight, false).len(), 3 + 7);
     }
