@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+pub(crate) use plainweave_sim::commit;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,18 +37,6 @@ pub(crate) fn ticks() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all: Vec<u64> = text.lines().next().unwrap_or_default().split(' ').filter_map(|n| n.parse().ok()).collect();
     [all.iter().take(8).sum(), all.get(7).copied().unwrap_or_default()]
-}
-
-/// Changes outside `results`, where reports of earlier runs land, are said.
-pub(crate) fn commit() -> String {
-    let head = output("git", &["rev-parse", "--short=12", "HEAD"]);
-    let status = ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results"];
-    let changed = !output("git", &status).is_empty();
-    match (head.is_empty(), changed) {
-        (true, _) => "unknown".to_owned(),
-        (false, false) => head,
-        (false, true) => format!("{head} with changes"),
-    }
 }
 
 /// `results/<date>-<host>`.

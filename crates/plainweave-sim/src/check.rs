@@ -11,6 +11,8 @@
 //!    each worker leaves the fiber that it ran at the round's beginning; so rounds stop while one fiber holds up its
 //!    worker, and a policy may leave that worker's queue alone without breaking its promise.
 //! 4. **No livelock**: fibers start, however busy the workers look.
+//!
+//! The second and the third are promises of a policy, so each pool is checked for itself; the others concern the run.
 
 use crate::costs::{MICRO, MILLI, Picos};
 use crate::policy::{Conservation, WorkerId};
@@ -60,6 +62,93 @@ enum Doing {
 /// The state of all checks of one run.
 #[derive(Debug)]
 pub(crate) struct Checker {
+    pools: Vec<PoolChecker>,
+    futile: u64,
+    last_start: Picos,
+    /// The longest that the run may take.
+    pub(crate) limit: Picos,
+    violation: Option<String>,
+}
+
+impl Checker {
+    /// `pools`: how many workers each has.
+    pub(crate) fn new(promises: Promises, pools: &[usize]) -> Self {
+        Self {
+            pools: pools.iter().map(|workers| PoolChecker::new(promises, *workers)).collect(),
+            futile: 0,
+            last_start: 0,
+            limit: Picos::MAX,
+            violation: None,
+        }
+    }
+
+    /// Returns the checks of a pool.
+    pub(crate) fn pool(&mut self, pool: usize) -> &mut PoolChecker {
+        &mut self.pools[pool]
+    }
+
+    /// Returns what went wrong first.
+    pub(crate) fn violation(&self) -> Option<&str> {
+        let of_pools = || self.pools.iter().find_map(|pool| pool.violation.as_deref());
+        self.violation.as_deref().or_else(of_pools)
+    }
+
+    fn violated(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// Returns the longest that a ready fiber waited while a worker of its pool slept, and none woke or found anything.
+    pub(crate) fn longest_beside_sleeper(&self) -> Picos {
+        self.pools.iter().map(|pool| pool.longest_beside_sleeper).max().unwrap_or(0)
+    }
+
+    /// Returns the most fibers of a pool that started between a push and its pop.
+    pub(crate) fn most_overtaken(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.most_overtaken).max().unwrap_or(0)
+    }
+
+    /// A fiber has started, or goes on.
+    pub(crate) fn starts(&mut self, now: Picos) {
+        self.futile = 0;
+        self.last_start = now;
+    }
+
+    /// Counts an event; returns whether the run should go on.
+    pub(crate) fn event(&mut self, now: Picos) -> bool {
+        self.futile += 1;
+        if self.futile > FUTILE && now > self.last_start + FUTILE_TIME {
+            self.violated(format!("livelock: {FUTILE} events without the start of a fiber"));
+        }
+        if now > self.limit {
+            self.violated(format!("given up: it takes longer than {} us", self.limit / MICRO));
+        }
+        self.violation().is_none()
+    }
+
+    /// Nothing can happen any more, and `live` fibers are left.
+    pub(crate) fn stuck(&mut self, live: usize) {
+        let ready: u64 = self.pools.iter().map(|pool| pool.ready).sum();
+        if ready > 0 {
+            self.violated(format!("lost: {ready} ready fibers, and every worker sleeps"));
+        } else if live > 0 {
+            self.violated(format!("lost: {live} fibers wait, and nothing will wake them"));
+        }
+    }
+
+    /// The run is over, and a worker does not stop.
+    pub(crate) fn endless(&mut self) {
+        self.violated("a worker does not come back from the policy after the last fiber has ended".to_owned());
+    }
+
+    /// A worker's code has panicked.
+    pub(crate) fn panicked(&mut self, message: &str) {
+        self.violated(format!("the policy panicked: {message}"));
+    }
+}
+
+/// The state of a pool's checks. Workers' numbers are those in the pool.
+#[derive(Debug)]
+pub(crate) struct PoolChecker {
     promises: Promises,
     /// What each worker does.
     doing: Vec<Doing>,
@@ -78,19 +167,13 @@ pub(crate) struct Checker {
     searching: usize,
     searching_since: Picos,
     searched: Picos,
-    futile: u64,
-    last_start: Picos,
-    /// The longest that the run may take.
-    pub(crate) limit: Picos,
-    /// The longest that a ready fiber waited while a worker slept, and none woke or found something.
-    pub(crate) longest_beside_sleeper: Picos,
-    /// The most fibers that started between a push and its pop.
-    pub(crate) most_overtaken: u64,
+    longest_beside_sleeper: Picos,
+    most_overtaken: u64,
     violation: Option<String>,
 }
 
-impl Checker {
-    pub(crate) fn new(promises: Promises, workers: usize) -> Self {
+impl PoolChecker {
+    fn new(promises: Promises, workers: usize) -> Self {
         Self {
             promises,
             doing: vec![Doing::default(); workers],
@@ -105,18 +188,10 @@ impl Checker {
             searching: 0,
             searching_since: 0,
             searched: 0,
-            futile: 0,
-            last_start: 0,
-            limit: Picos::MAX,
             longest_beside_sleeper: 0,
             most_overtaken: 0,
             violation: None,
         }
-    }
-
-    /// Returns what went wrong first.
-    pub(crate) fn violation(&self) -> Option<&str> {
-        self.violation.as_deref()
     }
 
     fn violated(&mut self, what: String) {
@@ -137,8 +212,6 @@ impl Checker {
 
     /// A worker has taken a fiber from the policy, and runs it until [`left`](Self::left).
     pub(crate) fn popped(&mut self, fiber: TaskId, worker: WorkerId, now: Picos) {
-        self.futile = 0;
-        self.last_start = now;
         let Some(wait) = self.waits.get_mut(fiber).filter(|wait| wait.ready) else {
             return self.violated(format!("fiber {fiber} comes out of the policy twice"));
         };
@@ -252,36 +325,5 @@ impl Checker {
     /// A worker that searched has found a fiber.
     pub(crate) fn found(&mut self, now: Picos) {
         self.asleep_since = self.clock(now);
-    }
-
-    /// Counts an event; returns whether the run should go on.
-    pub(crate) fn event(&mut self, now: Picos) -> bool {
-        self.futile += 1;
-        if self.futile > FUTILE && now > self.last_start + FUTILE_TIME {
-            self.violated(format!("livelock: {FUTILE} events without the start of a fiber"));
-        }
-        if now > self.limit {
-            self.violated(format!("given up: it takes longer than {} us", self.limit / MICRO));
-        }
-        self.violation.is_none()
-    }
-
-    /// Nothing can happen any more, and `live` fibers are left.
-    pub(crate) fn stuck(&mut self, live: usize) {
-        if self.ready > 0 {
-            self.violated(format!("lost: {} ready fibers, and every worker sleeps", self.ready));
-        } else if live > 0 {
-            self.violated(format!("lost: {live} fibers wait, and nothing will wake them"));
-        }
-    }
-
-    /// The run is over, and a worker does not stop.
-    pub(crate) fn endless(&mut self) {
-        self.violated("a worker does not come back from the policy after the last fiber has ended".to_owned());
-    }
-
-    /// A worker's code has panicked.
-    pub(crate) fn panicked(&mut self, message: &str) {
-        self.violated(format!("the policy panicked: {message}"));
     }
 }

@@ -1,6 +1,6 @@
 //! One run: actors on coroutines, resumed in the order of simulated time.
 //!
-//! Actors are the workers, and after them one thread outside the pool, which brings what arrives. The engine takes the
+//! Actors are the workers, and after them one thread outside the pools, which brings what arrives. The engine takes the
 //! earliest event, resumes its actor until that gives way, and looks whether everything is done. It knows no policy and
 //! no costs.
 
@@ -17,11 +17,12 @@ use crate::costs::{NANO, Picos};
 use crate::figures::Outcome;
 use crate::machine::Machine;
 use crate::meter::{self, Installed, Traffic};
-use crate::policy::{Choice, Policy, Visitor};
+use crate::policy::{Choice, Policy, Visitor, WorkerId};
+use crate::pools::Pools;
 use crate::stacks::Stacks;
 use crate::task::{Fibers, TaskId, Ticket};
 use crate::timeline::Timeline;
-use crate::worker::{self, Pool};
+use crate::worker;
 use crate::workload::{Action, Load, Step, Workload};
 
 /// Bytes of an actor's stack; only what is used is committed.
@@ -47,7 +48,7 @@ pub struct Setup {
     pub limit: Option<u64>,
 }
 
-/// What the actors of a run share beside the pool.
+/// What the actors of a run share beside the pools.
 pub(crate) struct World {
     pub(crate) fibers: Fibers,
     pub(crate) stacks: Stacks,
@@ -66,11 +67,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    fn new(workload: Box<dyn Workload>, promises: Promises, workers: usize) -> Self {
+    fn new(workload: Box<dyn Workload>, promises: Promises, pools: &[usize]) -> Self {
         Self {
             fibers: Fibers::default(),
-            stacks: Stacks::new(workers),
-            checker: Checker::new(promises, workers),
+            stacks: Stacks::new(pools.iter().sum()),
+            checker: Checker::new(promises, pools),
             runs: 0,
             sleeps: 0,
             timeline: None,
@@ -96,9 +97,11 @@ impl World {
         next
     }
 
-    /// Notes that a worker has taken a fiber from the policy.
-    pub(crate) fn starts(&mut self, fiber: TaskId, worker: usize, now: Picos) {
-        self.checker.popped(fiber, worker, now);
+    /// Notes that a worker has taken a fiber from its policy. In its pool its number is `in_pool`.
+    pub(crate) fn starts(&mut self, fiber: TaskId, worker: WorkerId, in_pool: WorkerId, now: Picos) {
+        self.checker.starts(now);
+        let pool = self.fibers.get(fiber).pool;
+        self.checker.pool(pool).popped(fiber, in_pool, now);
         self.runs += 1;
         // FNV-1a's step over what happened, where and when.
         for word in [fiber as u64, worker as u64, now] {
@@ -138,8 +141,8 @@ pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
     choice.visit(Run(setup, promises))
 }
 
-/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped, and so is the pool,
-/// which it shares: a coroutine's `Drop` would unwind it out of the policy (`meter` says why that is not sound).
+/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped, and so are the
+/// pools, which it shares: a coroutine's `Drop` would unwind it out of the policy (`meter` says why that is not sound).
 pub(crate) struct Actor(Option<Coroutine<(), (), Result<(), String>>>);
 
 impl Actor {
@@ -174,23 +177,24 @@ impl Drop for Actor {
 /// Carries out a run with a policy of any type.
 pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
     let workers = setup.machine.workers();
-    let mut world = World::new(setup.load.build(&setup.machine, setup.seed), promises, workers);
+    let sizes = setup.load.pools(workers)?;
+    let mut world = World::new(setup.load.build(&setup.machine, setup.seed, sizes.len()), promises, &sizes);
     world.checker.limit = setup.limit.map_or(Picos::MAX, |nanos| nanos.saturating_mul(NANO));
     world.timeline = setup.record.then(Timeline::default);
-    let pool = Rc::new(Pool::<P>::new(setup, params, RefCell::new(world)));
+    let pools = Rc::new(Pools::<P>::new(setup, &params, &sizes, RefCell::new(world)));
     let mut actors = Vec::with_capacity(workers + 1);
-    for id in 0..workers {
-        let pool = pool.clone();
-        actors.push(Actor::new(move || worker::work(&pool, id))?);
+    for worker in 0..workers {
+        let pools = pools.clone();
+        actors.push(Actor::new(move || worker::work(&pools, worker))?);
     }
-    let outside = pool.clone();
+    let outside = pools.clone();
     actors.push(Actor::new(move || worker::arrive(&outside))?);
     let meter = Installed::new(&setup.machine, actors.len(), setup.seed);
-    let traffic = drive(&pool, &meter, &mut actors);
-    let mut world = pool.world.borrow_mut();
+    let traffic = drive(&pools, &meter, &mut actors);
+    let mut world = pools.world.borrow_mut();
     if let Some(violation) = world.checker.violation() {
-        // An actor that the policy's panic has ended is not leaked, but the policy may be in any state.
-        mem::forget(pool.clone());
+        // An actor that the policy's panic has ended is not leaked, but its policy may be in any state.
+        mem::forget(pools.clone());
         return Err(violation.to_owned());
     }
     Ok(Outcome {
@@ -198,12 +202,12 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
         operations: world.workload.operations(),
         runs: world.runs,
         latency: world.latency.clone(),
-        counts: pool.counts.get(),
+        counts: pools.counts.get(),
         own: world.workload.figures(),
         traffic,
         sleeps: world.sleeps,
-        beside_sleeper: world.checker.longest_beside_sleeper / NANO,
-        overtaken: world.checker.most_overtaken,
+        beside_sleeper: world.checker.longest_beside_sleeper() / NANO,
+        overtaken: world.checker.most_overtaken(),
         digest: world.digest,
         timeline: world.timeline.take(),
     })
@@ -211,9 +215,9 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
 
 /// Resumes actors until everything is done, then until each has stopped. Returns the traffic until everything was done.
 /// Once a checker objects, no actor goes on.
-fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Actor]) -> Traffic {
-    advance(pool, meter, actors, World::is_done);
-    let mut world = pool.world.borrow_mut();
+fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [Actor]) -> Traffic {
+    advance(pools, meter, actors, World::is_done);
+    let mut world = pools.world.borrow_mut();
     let live = world.fibers.live();
     if world.checker.violation().is_none() {
         world.checker.stuck(live);
@@ -221,10 +225,10 @@ fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Act
     let ended = world.ended;
     drop(world);
     let traffic = meter.end((0..actors.len()).filter(|actor| !actors[*actor].has_ended()), ended);
-    if pool.world.borrow().checker.violation().is_none() {
-        advance(pool, meter, actors, |_| false);
+    if pools.world.borrow().checker.violation().is_none() {
+        advance(pools, meter, actors, |_| false);
         if !actors.iter().all(Actor::has_ended) {
-            pool.world.borrow_mut().checker.endless();
+            pools.world.borrow_mut().checker.endless();
         }
     }
     traffic
@@ -232,7 +236,7 @@ fn drive<P: Policy<Ticket>>(pool: &Pool<P>, meter: &Installed, actors: &mut [Act
 
 /// Resumes actors in the order of time until `is_done`, until a checker objects, or until nothing can happen any more.
 fn advance<P: Policy<Ticket>>(
-    pool: &Pool<P>,
+    pools: &Pools<P>,
     meter: &Installed,
     actors: &mut [Actor],
     is_done: impl Fn(&World) -> bool,
@@ -240,7 +244,7 @@ fn advance<P: Policy<Ticket>>(
     while let Some((actor, now)) = meter.next() {
         let panic = actors[actor].resume();
         meter.pause();
-        let world = &mut *pool.world.borrow_mut();
+        let world = &mut *pools.world.borrow_mut();
         if let Some(message) = panic {
             world.checker.panicked(&message);
         }

@@ -8,17 +8,18 @@
 //! |---|---|
 //! | how simulated time passes; which worker goes on next | `meter`, `engine` |
 //! | what a cache line costs | `lines`; the constants are in `costs`, machines in `machine` |
-//! | a worker's loop | `worker` |
+//! | a worker's loop; workers that share a policy | `worker`; `pools` |
 //! | in whose cache a fiber's stack is | `stacks` |
 //! | a fiber; what it does | `task`; `workload` |
 //! | workloads of a thesis: parameters and cases, for the benchmarks on real workers too | `thesis` |
 //! | what every run is checked for; planted faults that it must find | `check`; `faulty` |
 //! | a run as a timeline; throughput and latency as plots | `timeline`; `plot` |
 //! | which policy serves a scenario best | `search` |
-//! | the program; scenario files | `program`, `scenario` |
+//! | the program; scenario files; which sources they ran | `program`, `scenario`; `commit` |
 
 mod allocator;
 mod check;
+mod commit;
 mod costs;
 mod engine;
 mod faulty;
@@ -27,6 +28,7 @@ mod lines;
 mod machine;
 mod meter;
 mod plot;
+mod pools;
 mod prefetch;
 mod program;
 mod scenario;
@@ -52,6 +54,7 @@ mod policy;
 mod queue;
 
 pub use allocator::WholeLines;
+pub use commit::commit;
 pub use engine::{Setup, simulate};
 pub use faulty::{Fault, simulate_fault};
 pub use figures::Outcome;

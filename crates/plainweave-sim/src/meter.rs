@@ -269,6 +269,19 @@ pub(crate) fn wake(actor: usize, time: Picos) {
     charged(|meter, _| meter.schedule(actor, time));
 }
 
+/// Wakes the thread of `actor` from a sleep that only this ends, at the cost of a system call.
+pub(crate) fn wake_thread(actor: usize) {
+    charged(|meter, current| {
+        meter.clocks[current] += meter.vary(meter.costs.signal);
+        meter.schedule(actor, meter.clocks[current] + meter.costs.wake);
+    });
+}
+
+/// Returns which actor runs; none outside a run.
+pub(crate) fn actor() -> Option<usize> {
+    charged(|_, actor| actor)
+}
+
 /// Returns the running actor's time; 0 outside a run.
 pub(crate) fn now() -> Picos {
     charged(|meter, actor| meter.clocks[actor]).unwrap_or(0)

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use toml::Spanned;
 
+use crate::commit::commit;
 use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
 use crate::figures::{Outcome, at, sorted};
@@ -428,6 +429,7 @@ impl Progress {
 fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Result<()> {
     if flags.csv {
         writeln!(out, "# command: plainweave sim{}", arguments())?;
+        writeln!(out, "# commit: {}", commit())?;
         writeln!(out, "# simulated: every figure; seeds from {}; times are simulated times", scenario.seed)?;
         writeln!(out, "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")?;
         return Ok(());

@@ -183,7 +183,9 @@ impl Scenario {
         let load = self.load()?;
         let mut machines = Vec::new();
         for workers in &self.workers {
-            machines.push(self.machine(workers)?);
+            let machine = self.machine(workers)?;
+            load.pools(machine.workers()).map_err(|message| refuse(workers, message))?;
+            machines.push(machine);
         }
         for policy in &self.policies {
             Choice::parse(policy.get_ref()).map_err(|message| refuse(policy, message))?;

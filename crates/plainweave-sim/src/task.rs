@@ -73,6 +73,8 @@ pub(crate) struct Fiber {
     /// It was woken before it waited, so its next wait returns at once.
     pub(crate) token: bool,
     pub(crate) born: Picos,
+    /// The pool that it runs in.
+    pub(crate) pool: usize,
     /// What the workload makes of these.
     pub(crate) kind: usize,
     pub(crate) step: u64,
@@ -87,10 +89,10 @@ pub(crate) struct Fibers {
 }
 
 impl Fibers {
-    /// Creates a fiber of a kind that the workload knows.
+    /// Creates a fiber of a kind that the workload knows, in the first pool.
     pub(crate) fn create(&mut self, kind: usize, born: Picos) -> TaskId {
         let id = self.free.pop().unwrap_or(self.all.len());
-        let fiber = Fiber { place: Place::New(Ticket::new(id)), token: false, born, kind, step: 0, other: 0 };
+        let fiber = Fiber { place: Place::New(Ticket::new(id)), token: false, born, pool: 0, kind, step: 0, other: 0 };
         match self.all.get_mut(id) {
             Some(place) => *place = fiber,
             None => self.all.push(fiber),

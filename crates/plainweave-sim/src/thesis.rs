@@ -1,8 +1,8 @@
 //! The workloads of the OCaml schedulers' thesis: their parameters and their published cases.
 //!
 //! They are written here once, for the simulator and for the benchmarks on real workers alike. Each program adds what
-//! only it has: the benchmarks pools and a bound on what is under way, the simulator smaller sizes where a run would
-//! take too long.
+//! only it has: the benchmarks a bound on what is under way, the simulator smaller sizes where a run would take too
+//! long.
 
 /// A parameter of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +114,12 @@ fn pairs(settings: &'static str) -> impl Iterator<Item = (&'static str, &'static
 
 const SPAWNERS: &str = "Fibers that spawn them";
 
+/// Divides workers among a number of pools, as evenly as they can be.
+#[must_use]
+pub fn split(workers: usize, pools: usize) -> Vec<usize> {
+    (0..pools).map(|pool| workers / pools + usize::from(pool < workers % pools)).collect()
+}
+
 /// One spawner, or several, schedule handlers without a pause; each handler scans a packet.
 pub mod packets {
     use super::{Case, Parameter, SPAWNERS};
@@ -184,6 +190,17 @@ pub mod bimodal {
     pub const SLEEP_MS: Parameter = Parameter::count("sleep-ms", "20", (1, 10_000), "Milliseconds of a sleep");
     /// What a worker does meanwhile.
     pub const WAIT: Parameter = Parameter::word("wait", &["block", "suspend"], "Whether a sleep holds up its thread");
+    /// Who runs the heavy packets.
+    pub const POOLS: Parameter =
+        Parameter::word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own");
+    /// How many workers that pool has.
+    pub const SIDE: Parameter = Parameter::count("side", "1", (1, 1000), "Workers of that pool, out of all");
+
+    /// Returns the workers of both pools if heavy packets have one, the second. There are more than `side` workers.
+    #[must_use]
+    pub fn staged(workers: usize, side: usize) -> Vec<usize> {
+        vec![workers - side, side]
+    }
 
     /// The published cases, and a control.
     pub const CASES: &[Case] = &[
@@ -212,6 +229,39 @@ pub mod mixer {
     /// What is late.
     pub const LATE_MS: Parameter =
         Parameter::count("late-ms", "10", (1, 10_000), "Milliseconds after which a send is a breach");
+    /// Which pools there are.
+    pub const POOLS: Parameter = Parameter::word(
+        "pools",
+        &["single", "staged", "silos"],
+        "One scheduler, one for each kind of task, or independent ones",
+    );
+    /// The first pool's part.
+    pub const LEGS_SHARE: Parameter =
+        Parameter::count("legs-share", "20", (1, 98), "Percentage of the workers that legs have, staged");
+    /// The second pool's.
+    pub const MIX_SHARE: Parameter = Parameter::count(
+        "mix-share",
+        "30",
+        (1, 98),
+        "Percentage of the workers that mixers have, staged; sends have the rest",
+    );
+    /// How many independent pools.
+    pub const SILOS: Parameter = Parameter::count("silos", "10", (1, 1000), "Silos, if there are as many workers");
+
+    /// Returns the workers of legs, mixers and sends if these have pools of their own. There are three workers or more.
+    #[must_use]
+    pub fn staged(workers: usize, legs_share: u64, mix_share: u64) -> Vec<usize> {
+        let share = |percent: u64, most: usize| (workers * percent as usize).div_ceil(100).clamp(1, most);
+        let legs = share(legs_share, workers - 2);
+        let mix = share(mix_share, workers - legs - 1);
+        vec![legs, mix, workers - legs - mix]
+    }
+
+    /// Returns the workers of independent pools, of which there are `silos`, or as many as workers.
+    #[must_use]
+    pub fn silos(workers: usize, silos: usize) -> Vec<usize> {
+        super::split(workers, silos.min(workers))
+    }
 
     /// The published cases.
     pub const CASES: &[Case] = &[

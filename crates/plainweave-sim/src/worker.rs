@@ -4,17 +4,18 @@
 //! [`idle`] says what to do without work. It has no driver and no inbox, since its fibers are never pinned. Timers are
 //! its own, as in the runtime: those of a worker that a fiber holds up are late.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::atomics::sleepers::Sleepers;
+use crate::check::PoolChecker;
 use crate::costs::{NANO, Picos};
-use crate::engine::{Setup, World};
+use crate::engine::World;
 use crate::idle::{self, Idler};
-use crate::machine::Machine;
 use crate::meter::{self, Access};
 use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
+use crate::pools::{Bed, Pool, Pools};
 use crate::stacks::Found;
 use crate::task::{Place, TaskId, Ticket};
 use crate::workload::Action;
@@ -22,76 +23,13 @@ use crate::workload::Action;
 /// Tasks between two readings of the clock, as in the runtime.
 const STRIDE: u32 = 64;
 
-/// What the workers of a run share.
-pub(crate) struct Pool<P: Policy<Ticket>> {
-    pub(crate) machine: Machine,
-    pub(crate) world: RefCell<World>,
-    /// What the policies of all workers have counted; complete once they have ended.
-    pub(crate) counts: Cell<Counts>,
-    seed: u64,
-    policy: Box<P>,
-    sleepers: Box<Sleepers>,
-    beds: Vec<Cell<Bed>>,
-}
-
-/// Where a worker sleeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Bed {
-    #[default]
-    Empty,
-    /// It sleeps.
-    Occupied,
-    /// A signal came before it slept, or is on its way: it does not sleep, or wakes soon.
-    Signalled,
-}
-
-impl<P: Policy<Ticket>> Pool<P> {
-    pub(crate) fn new(setup: &Setup, params: P::Params, world: RefCell<World>) -> Self {
-        let workers = setup.machine.workers();
-        Self {
-            machine: setup.machine.clone(),
-            world,
-            counts: Cell::default(),
-            seed: setup.seed,
-            policy: Box::new(P::new(params, &setup.machine.topology)),
-            sleepers: Box::new(Sleepers::new(workers, 0)),
-            beds: vec![Cell::default(); workers],
-        }
-    }
-
-    /// Wakes the worker that a policy's push asks for.
-    fn act_on(&self, wake: Wake) {
-        if let Some(worker) = idle::chosen(&self.sleepers, self.machine.workers(), wake) {
-            self.signal(worker);
-        }
-    }
-
-    fn signal(&self, worker: WorkerId) {
-        let costs = &self.machine.costs;
-        meter::spend_about(costs.signal);
-        if self.beds[worker].replace(Bed::Signalled) == Bed::Occupied {
-            self.world.borrow_mut().checker.wakes(worker);
-            meter::wake(worker, meter::now() + costs.wake);
-        }
-        // It takes long: what the signaller does next must not be seen to happen before what others do meanwhile.
-        meter::run_for(0);
-    }
-
-    /// Takes the ticket of a fiber that is about to be pushed.
-    fn ready(&self, fiber: TaskId) -> Ticket {
-        let world = &mut *self.world.borrow_mut();
-        let place = std::mem::replace(&mut world.fibers.get(fiber).place, Place::Ready);
-        let (Place::New(ticket) | Place::Waiting(ticket)) = place else {
-            unreachable!("only a fiber that is new or waits becomes ready");
-        };
-        world.checker.pushed(fiber, meter::now());
-        ticket
-    }
-}
-
 /// One worker, on its coroutine.
 struct Worker<'a, P: Policy<Ticket>> {
+    /// Its number among the workers of all pools.
+    number: WorkerId,
+    /// Its number in its pool.
     id: WorkerId,
+    pools: &'a Pools<P>,
     pool: &'a Pool<P>,
     policy: RefCell<(P::Local, Cx)>,
     searching: Cell<bool>,
@@ -100,32 +38,33 @@ struct Worker<'a, P: Policy<Ticket>> {
     left: Cell<u32>,
 }
 
-/// Runs a worker until the run ends.
-pub(crate) fn work<P: Policy<Ticket>>(pool: &Pool<P>, id: WorkerId) {
-    let cx = Cx::new(pool.seed.wrapping_mul(1 << 20).wrapping_add(id as u64));
+/// Runs the worker of a number until the run ends.
+pub(crate) fn work<P: Policy<Ticket>>(pools: &Pools<P>, number: WorkerId) {
+    let pool = pools.of(number);
+    let id = number - pool.first;
+    let cx = Cx::new(pools.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
     let policy = RefCell::new((pool.policy.attach(id), cx));
     let timers = RefCell::default();
-    let worker = Worker { id, pool, policy, searching: Cell::new(false), timers, left: Cell::new(1) };
+    let worker = Worker { number, id, pools, pool, policy, searching: Cell::new(false), timers, left: Cell::new(1) };
     while !meter::is_ending() {
         worker.step();
     }
     let (local, cx) = worker.policy.into_inner();
-    pool.counts.set(sum(pool.counts.get(), cx.counts));
+    pools.counts.set(sum(pools.counts.get(), cx.counts));
     pool.policy.drain(local, &mut drop);
 }
 
-/// Brings what comes from outside the pool.
-pub(crate) fn arrive<P: Policy<Ticket>>(pool: &Pool<P>) {
-    let mut cx = Cx::new(!pool.seed);
+/// Brings what comes from outside the pools.
+pub(crate) fn arrive<P: Policy<Ticket>>(pools: &Pools<P>) {
+    let mut cx = Cx::new(!pools.seed);
     loop {
-        let next = pool.world.borrow_mut().arrival();
+        let next = pools.world.borrow_mut().arrival();
         let Some((time, fiber)) = next else { return };
         if time > meter::now() {
             meter::sleep(Some(time));
         }
         cx.set_now(meter::now() / NANO);
-        let wake = pool.policy.push(&mut cx, None, pool.ready(fiber), Ready::Spawned);
-        pool.act_on(wake);
+        pools.push(None, &mut cx, fiber, Ready::Spawned);
     }
 }
 
@@ -153,10 +92,10 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             Some(ticket) if self.searching.take() => idle::found(self, ticket),
             Some(ticket) => self.run(ticket),
             None if self.fire_timers() => {}
-            None if self.pool.machine.sleeps => idle::idle(self),
+            None if self.pools.machine.sleeps => idle::idle(self),
             None => match Idler::pop(self, Effort::Search) {
                 Some(ticket) => self.run(ticket),
-                None => meter::run_for(self.pool.machine.costs.search),
+                None => meter::run_for(self.pools.machine.costs.search),
             },
         }
     }
@@ -165,18 +104,27 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         self.policy.borrow_mut().1.set_now(meter::now() / NANO);
     }
 
-    fn push(&self, ticket: Ticket, why: Ready) {
-        meter::spend(self.pool.machine.costs.queue);
+    fn world(&self) -> RefMut<'_, World> {
+        self.pools.world.borrow_mut()
+    }
+
+    /// Returns the checks of its pool.
+    fn checker(&self) -> RefMut<'_, PoolChecker> {
+        RefMut::map(self.world(), |world| world.checker.pool(self.pool.number))
+    }
+
+    /// Pushes a fiber that is new or waits.
+    fn push(&self, fiber: TaskId, why: Ready) {
+        meter::spend(self.pools.machine.costs.queue);
         let (local, cx) = &mut *self.policy.borrow_mut();
-        let wake = self.pool.policy.push(cx, Some(local), ticket, why);
-        self.pool.act_on(wake);
+        self.pools.push(Some((self.pool.number, local)), cx, fiber, why);
     }
 
     /// Queues the fibers whose sleep is over. Returns whether there were any.
     fn fire_timers(&self) -> bool {
         let mut fired = false;
         while let Some(fiber) = self.take_due() {
-            self.push(self.pool.ready(fiber), Ready::Woken);
+            self.push(fiber, Ready::Woken);
             fired = true;
         }
         fired
@@ -190,21 +138,21 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
 
     /// Makes a fiber sleep. Nobody else may wake it.
     fn sleep(&self, fiber: TaskId, ticket: Ticket, time: Picos) {
-        meter::spend(self.pool.machine.costs.queue);
-        self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
+        meter::spend(self.pools.machine.costs.queue);
+        self.world().fibers.get(fiber).place = Place::Waiting(ticket);
         self.timers.borrow_mut().push(Reverse((meter::now() + time, fiber)));
     }
 
     /// Makes a fiber wait, unless it was woken before; then it has its ticket back.
     fn wait(&self, fiber: TaskId, ticket: Ticket) -> Option<Ticket> {
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
-        let world = &mut *self.pool.world.borrow_mut();
+        let world = &mut *self.world();
         let this = world.fibers.get(fiber);
         if std::mem::take(&mut this.token) {
             return Some(ticket);
         }
         this.place = Place::Waiting(ticket);
-        meter::spend_about(self.pool.machine.costs.park);
+        meter::spend_about(self.pools.machine.costs.park);
         None
     }
 
@@ -212,13 +160,13 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn wake(&self, fiber: TaskId) {
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
         let waits = {
-            let world = &mut *self.pool.world.borrow_mut();
+            let world = &mut *self.world();
             let other = world.fibers.get(fiber);
             other.token = matches!(other.place, Place::New(_) | Place::Ready | Place::Running);
             matches!(other.place, Place::Waiting(_))
         };
         if waits {
-            self.push(self.pool.ready(fiber), Ready::Woken);
+            self.push(fiber, Ready::Woken);
         }
     }
 
@@ -226,21 +174,21 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn run(&self, ticket: Ticket) {
         let (fiber, begin) = (ticket.id(), meter::now());
         self.resume(ticket);
-        let world = &mut *self.pool.world.borrow_mut();
-        world.checker.left(self.id);
+        let world = &mut *self.world();
+        world.checker.pool(self.pool.number).left(self.id);
         if let Some(timeline) = &mut world.timeline {
-            timeline.runs(self.id, fiber, begin, meter::now());
+            timeline.runs(self.number, fiber, begin, meter::now());
         }
     }
 
     fn resume(&self, mut ticket: Ticket) {
-        let (fiber, machine) = (ticket.id(), &self.pool.machine);
+        let (fiber, machine) = (ticket.id(), &self.pools.machine);
         ticket.runs_on(self.id);
         let found = {
-            let world = &mut *self.pool.world.borrow_mut();
-            world.starts(fiber, self.id, meter::now());
+            let world = &mut *self.world();
+            world.starts(fiber, self.number, self.id, meter::now());
             world.fibers.get(fiber).place = Place::Running;
-            world.stacks.runs(fiber, self.id)
+            world.stacks.runs(fiber, self.number)
         };
         meter::spend_about(machine.costs.switch);
         match found {
@@ -250,13 +198,13 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         }
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
         loop {
-            let action = self.pool.world.borrow_mut().next(fiber, meter::now());
+            let action = self.world().next(fiber, meter::now());
             match action {
-                Action::Compute(time) => meter::run_for(machine.computing(self.id, time)),
+                Action::Compute(time) => meter::run_for(machine.computing(self.number, time)),
                 Action::HoldUp(time) => meter::run_for(time),
                 Action::Spawn(child) => {
                     meter::touch_line(meter::own_line(child as u64), Access::Store);
-                    self.push(self.pool.ready(child), Ready::Spawned);
+                    self.push(child, Ready::Spawned);
                 }
                 Action::Touch(line) => meter::touch_line(meter::own_line(line), Access::Exchange),
                 Action::Wake(other) => self.wake(other),
@@ -266,10 +214,10 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
                 },
                 Action::Sleep(time) => return self.sleep(fiber, ticket, time),
                 Action::Yield => {
-                    self.pool.world.borrow_mut().fibers.get(fiber).place = Place::Waiting(ticket);
-                    return self.push(self.pool.ready(fiber), Ready::Yielded);
+                    self.world().fibers.get(fiber).place = Place::Waiting(ticket);
+                    return self.push(fiber, Ready::Yielded);
                 }
-                Action::End => return self.pool.world.borrow_mut().ends(fiber, self.id, meter::now()),
+                Action::End => return self.world().ends(fiber, self.number, meter::now()),
             }
         }
     }
@@ -283,7 +231,7 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
     }
 
     fn regular(&self) -> usize {
-        self.pool.machine.workers()
+        self.pool.workers
     }
 
     fn sleepers(&self) -> &Sleepers {
@@ -301,21 +249,21 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
     fn read_mail(&self) {}
 
     fn pop(&self, effort: Effort) -> Option<Ticket> {
-        meter::spend(self.pool.machine.costs.queue);
+        meter::spend(self.pools.machine.costs.queue);
         let (local, cx) = &mut *self.policy.borrow_mut();
         let before = cx.counts;
         let searches = effort == Effort::Search || self.searching.get();
         if searches {
-            self.pool.world.borrow_mut().checker.search_begins(meter::now());
+            self.checker().search_begins(meter::now());
         }
         let ticket = self.pool.policy.pop(cx, local, effort);
         if searches {
-            self.pool.world.borrow_mut().checker.search_ends(meter::now());
+            self.checker().search_ends(meter::now());
         }
         if cx.counts.steals > before.steals
-            && let Some(timeline) = &mut self.pool.world.borrow_mut().timeline
+            && let Some(timeline) = &mut self.world().timeline
         {
-            timeline.steals(self.id, cx.victim(), cx.counts.stolen - before.stolen, meter::now());
+            timeline.steals(self.number, self.pool.first + cx.victim(), cx.counts.stolen - before.stolen, meter::now());
         }
         ticket
     }
@@ -342,19 +290,19 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         let bed = &self.pool.beds[self.id];
         if bed.replace(Bed::Occupied) != Bed::Signalled {
             {
-                let world = &mut *self.pool.world.borrow_mut();
+                let world = &mut *self.world();
                 world.sleeps += 1;
-                world.checker.sleeps(self.id, meter::now());
+                world.checker.pool(self.pool.number).sleeps(self.id, meter::now());
             }
             let begin = meter::now();
             let timer = self.timers.borrow().peek().map(|Reverse((until, _))| *until);
             meter::sleep(timer);
             if bed.get() == Bed::Occupied {
                 // A timer, or the end of the run.
-                self.pool.world.borrow_mut().checker.wakes(self.id);
+                self.checker().wakes(self.id);
             }
-            if let Some(timeline) = &mut self.pool.world.borrow_mut().timeline {
-                timeline.sleeps(self.id, begin, meter::now());
+            if let Some(timeline) = &mut self.world().timeline {
+                timeline.sleeps(self.number, begin, meter::now());
             }
         }
         bed.set(Bed::Empty);
@@ -364,11 +312,11 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
     }
 
     fn wake_another(&self) {
-        self.pool.act_on(Wake::Any);
+        self.pools.act_on(self.pool, Wake::Any);
     }
 
     fn run_found(&self, ticket: Ticket) {
-        self.pool.world.borrow_mut().checker.found(meter::now());
+        self.checker().found(meter::now());
         self.run(ticket);
     }
 }

@@ -24,6 +24,7 @@ fn the_same_flags_print_the_same_bytes() {
     let mut lines = text(&first.stdout).lines();
     let command = "# command: plainweave sim --policy fifo --policy ot-fifo-base --workers 2,9 --size 600 --csv";
     assert_eq!(lines.next(), Some(command));
+    assert!(lines.next().is_some_and(|line| line.starts_with("# commit: ") && line.len() > "# commit: ".len()));
     assert!(lines.next().is_some_and(|line| line.starts_with("# simulated: every figure; seeds from 1")));
     assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
     let row = lines.next().expect("a row");
@@ -101,7 +102,7 @@ fn the_table_says_that_it_is_simulated() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_allowed() {
-    let cases: [(&[&str], &str); 32] = [
+    let cases: [(&[&str], &str); 36] = [
         (&["--workers", "0"], "1..=256"),
         (&["--workers", "8,257"], "1..=256"),
         (&["--runs", "0"], "1..=1000"),
@@ -125,7 +126,11 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["--workload", "bimodal", "--param", "chain=2.5"], "is 2.5: whole numbers from 1 to 1000 are allowed"),
         (&["--workload", "bimodal", "--param", "sleeps=4"], "the parameter 'sleeps' is 4: 0 to 3 are allowed"),
         (&["--workload", "bimodal", "--param", "wait=doze"], "'wait' is 'doze': block and suspend are allowed"),
-        (&["--workload", "bimodal", "--case", "staged"], "has no case 'staged'; it has: base, text, suspend"),
+        (&["--workload", "bimodal", "--case", "silos"], "has no case 'silos'; it has: base, text, staged, suspend"),
+        (&["--workload", "bimodal", "--case", "staged"], "workers is 1: 'bimodal' with pools=staged needs 2 or more"),
+        (&["--workload", "mixer", "--case", "staged", "--workers", "2"], "pools=staged needs 3 or more"),
+        (&["--workload", "mixer", "--case", "silos", "--workers", "1"], "pools=silos needs 2 or more"),
+        (&["--workload", "mixer", "--param", "legs-share=80"], "the parameter 'mix-share' is 30: 1 to 19 are allowed"),
         (&["--workload", "yield", "--case", "base"], "has no case 'base'; it has: none"),
         (&["--workload", "bimodal", "--param", "chain=some"], "is 'some': numbers from 1 to 1000 are allowed"),
         (&["--workload", "mixer", "--param", "frame-ms=0"], "'frame-ms' is 0: 1 to 10000 are allowed"),

@@ -111,6 +111,13 @@ fn a_policy_that_shares_one_queue_waits_for_its_lines() {
     assert!(waits("global-fifo", 40) > 1.5 * waits("global-fifo", 2));
 }
 
+/// All fibers come through a shared queue with a lock. When those who wait for it never slept, nothing went on here.
+#[test]
+fn a_lock_that_hundreds_wait_for_is_handed_on() {
+    let outcome = run(&Setup { load: load("yield", 100_000), ..setup("fifo", 240, 1) });
+    assert!(outcome.operations >= 100_000);
+}
+
 /// Runs any workload on a machine with one cache.
 fn on_flat(policy: &str, workers: usize, load: Load) -> Outcome {
     let machine = Machine::named("flat", workers).expect("a machine");
@@ -181,6 +188,43 @@ fn sleeps_that_suspend_hold_up_nobody() {
             assert!(quantile(&outcome, 0.0) > 40_000_000 && outcome.nanos < 100_000_000, "{policy}: {}", outcome.nanos);
         }
     }
+}
+
+#[test]
+fn heavy_packets_with_a_pool_of_their_own_hold_up_no_others() {
+    let run = |pools: &str| {
+        let load = with("bimodal", 600, &[("heavy", 10.0)]).with("pools", pools).expect("a choice");
+        on_flat("fifo", 4, load)
+    };
+    let (single, staged) = (run("single"), run("staged"));
+    assert_eq!((single.runs, staged.runs), (1_810, 1_810));
+    // The same packets are heavy in both, two sleeps of 20 ms for each: all on one worker, or on four.
+    let heavy = staged.latency.count_between(20_000_000, u64::MAX);
+    assert!((30..100).contains(&heavy), "{heavy} heavy packets");
+    let sleeps = heavy * 40_000_000;
+    assert!((sleeps..sleeps + 30_000_000).contains(&staged.nanos), "{} ns, sleeps of {sleeps}", staged.nanos);
+    assert!(single.nanos < sleeps / 2, "{} ns", single.nanos);
+    assert!(quantile(&staged, 0.8) < 20_000_000 && quantile(&single, 0.8) > 40_000_000);
+}
+
+#[test]
+fn every_frame_is_sent_in_time_whatever_the_pools() {
+    for (pools, workers) in [("staged", 3), ("staged", 5), ("silos", 2), ("silos", 5)] {
+        for policy in ["fifo", "ot-fifo-base", "local-fifo"] {
+            let load = with("mixer", 10, &[("rounds", 3.0)]).with("pools", pools).expect("a choice");
+            let outcome = on_flat(policy, workers, load);
+            let outcomes = (outcome.operations, figure(&outcome, "breach_rate"));
+            assert_eq!(outcomes, (60, 0.0), "{policy}, {pools} of {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn pools_need_a_worker_each() {
+    let load = load("mixer", 10).with("pools", "staged").expect("a choice");
+    let setup = Setup { load, ..setup("fifo", 2, 1) };
+    let error = simulate(&setup).map(|outcome| outcome.digest).expect_err("two workers, three pools");
+    assert_eq!(error, "workers is 2: 'mixer' with pools=staged needs 3 or more");
 }
 
 fn figure(outcome: &Outcome, metric: &str) -> f64 {

@@ -141,9 +141,10 @@ impl<'a> Beside<'a> {
         html.push_str("<ul class='claims'>");
         claims.iter().for_each(|claim| html.push_str(&self.claim(claim, &simulations)));
         html.push_str("</ul>");
-        let simulated = match simulated {
-            Some(simulator) => format!(": <code>{}</code>", escape(simulator)),
-            None => ", which does not have this workload".to_owned(),
+        let commands: Vec<_> = simulated.iter().map(|command| format!("<code>{}</code>", escape(command))).collect();
+        let simulated = match &*commands {
+            [] => ", which does not have this workload".to_owned(),
+            commands => format!(": {}", commands.join(" and ")),
         };
         let _ = write!(
             html,

@@ -31,8 +31,8 @@ impl Table for Bimodal {
         bimodal::SLEEPS,
         bimodal::SLEEP_MS,
         bimodal::WAIT,
-        Parameter::word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own"),
-        Parameter::count("side", "1", (1, 1000), "Workers of that pool, out of all"),
+        bimodal::POOLS,
+        bimodal::SIDE,
         in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
@@ -44,10 +44,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     policies: &["fifo", "ot-fifo", "ot-lifo", "ot-slot", "ot-stochastic", "ot-reverse", "ot-alternate"],
     check: |plan| within("sleeps", plan.count("sleeps"), (0, plan.count("chain")), "the tasks of --chain"),
     pools: |plan, workers| match is_staged(plan) {
-        true => {
-            let side = plan.count("side") as usize;
-            vec![workers - side, side]
-        }
+        true => bimodal::staged(workers, plan.count("side") as usize),
         false => Vec::new(),
     },
     least_workers: |plan| if is_staged(plan) { plan.count("side") as usize + 1 } else { 1 },

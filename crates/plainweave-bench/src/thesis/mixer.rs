@@ -20,7 +20,7 @@ use super::experiment::{Experiment, NO_POOLS};
 use super::ledger::{Ledger, Outcome};
 use super::metrics::Figure;
 use super::parameters::{Plan, Table, within};
-use super::room::{Spread, split};
+use super::room::Spread;
 use crate::random::Random;
 use crate::shim::Shim;
 
@@ -37,19 +37,10 @@ impl Table for Mixer {
         mixer::FRAME_MS,
         mixer::BYTES,
         mixer::LATE_MS,
-        Parameter::word(
-            "pools",
-            &["single", "staged", "silos"],
-            "One scheduler, one for each kind of task, or independent ones",
-        ),
-        Parameter::count("legs-share", "20", (1, 98), "Percentage of the workers that legs have, staged"),
-        Parameter::count(
-            "mix-share",
-            "30",
-            (1, 98),
-            "Percentage of the workers that mixers have, staged; sends have the rest",
-        ),
-        Parameter::count("silos", "10", (1, 1000), "Silos, if there are as many workers"),
+        mixer::POOLS,
+        mixer::LEGS_SHARE,
+        mixer::MIX_SHARE,
+        mixer::SILOS,
     ];
 }
 
@@ -78,13 +69,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn pools(plan: &Plan, workers: usize) -> Vec<usize> {
     match plan.word("pools") {
-        "staged" => {
-            let share = |percent: u64, most: usize| (workers * percent as usize).div_ceil(100).clamp(1, most);
-            let legs = share(plan.count("legs-share"), workers - 2);
-            let mix = share(plan.count("mix-share"), workers - legs - 1);
-            vec![legs, mix, workers - legs - mix]
-        }
-        "silos" => split(workers, (plan.count("silos") as usize).min(workers)),
+        "staged" => mixer::staged(workers, plan.count("legs-share"), plan.count("mix-share")),
+        "silos" => mixer::silos(workers, plan.count("silos") as usize),
         _ => Vec::new(),
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use plainweave::pools::Stage;
-use plainweave_sim::thesis::{Case, Parameter};
+use plainweave_sim::thesis::{Case, Parameter, split};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
@@ -24,7 +24,6 @@ use super::experiment::{Experiment, NO_POOLS, PLAIN};
 use super::ledger::{Executed, Ledger, Outcome};
 use super::metrics::Figure;
 use super::parameters::{Plan, Table};
-use super::room::split;
 use crate::machine;
 use crate::shim::{Fibers, Shim};
 

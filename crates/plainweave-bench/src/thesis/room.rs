@@ -73,8 +73,3 @@ pub(super) async fn all<S: Shim, F: Future<Output = ()> + Send + 'static>(count:
         S::join(join).await;
     }
 }
-
-/// Divides workers among a number of pools, as evenly as they can be.
-pub(super) fn split(workers: usize, pools: usize) -> Vec<usize> {
-    (0..pools).map(|pool| workers / pools + usize::from(pool < workers % pools)).collect()
-}

@@ -25,6 +25,8 @@ pub(super) struct Parameters {
     pub(super) sleep: Picos,
     /// Whether their workers do something else meanwhile.
     pub(super) suspends: bool,
+    /// Whether heavy packets go to the second pool.
+    pub(super) staged: bool,
 }
 
 pub(super) struct Bimodal {
@@ -40,23 +42,30 @@ impl Bimodal {
         Self { parameters, spawners, seed, costs: costs.clone() }
     }
 
+    /// Returns whether a packet is heavy, and what draws the rest of it.
+    fn draw(&self, packet: u64) -> (bool, Cx) {
+        let mut random = Cx::new(self.seed.wrapping_mul(1 << 32).wrapping_add(packet));
+        (random.below(1_000_000) < self.parameters.heavy, random)
+    }
+
     /// Returns what a task works: it scans its packet, or it sleeps. Tasks of a chain count from 1.
     fn work(&self, packet: u64, task: u64) -> Action {
-        let Parameters { chain, heavy, sleeps, sleep, suspends, .. } = self.parameters;
-        let mut random = Cx::new(self.seed.wrapping_mul(1 << 32).wrapping_add(packet));
-        let is_heavy = random.below(1_000_000) < heavy;
+        let Parameters { chain, sleeps, sleep, suspends, .. } = self.parameters;
+        let (is_heavy, mut random) = self.draw(packet);
         if is_heavy && task + sleeps > chain {
             return if suspends { Action::Sleep(sleep) } else { Action::HoldUp(sleep) };
         }
         Action::Compute(scan(random.below(TEMPLATES as usize) as u64, &self.costs))
     }
-}
 
-/// Creates a task of a packet that was spawned at `born`. Its kind is its place in the chain.
-fn task(fibers: &mut Fibers, packet: u64, place: u64, born: Picos) -> TaskId {
-    let task = fibers.create(place as usize, born);
-    fibers.get(task).other = packet as usize;
-    task
+    /// Creates a task of a packet that was spawned at `born`. Its kind is its place in the chain.
+    fn task(&self, fibers: &mut Fibers, packet: u64, place: u64, born: Picos) -> TaskId {
+        let task = fibers.create(place as usize, born);
+        let this = fibers.get(task);
+        this.other = packet as usize;
+        this.pool = usize::from(self.parameters.staged && self.draw(packet).0);
+        task
+    }
 }
 
 impl Workload for Bimodal {
@@ -67,13 +76,13 @@ impl Workload for Bimodal {
     fn next(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Action {
         let this = step.fibers.get(fiber);
         if this.kind == SPAWNER {
-            return self.spawners.next(fiber, step, |step, packet| task(step.fibers, packet, 1, step.now));
+            return self.spawners.next(fiber, step, |step, packet| self.task(step.fibers, packet, 1, step.now));
         }
         let (packet, place, born) = (this.other as u64, this.kind as u64, this.born);
         this.step += 1;
         match this.step {
             1 => self.work(packet, place),
-            2 if place < self.parameters.chain => Action::Spawn(task(step.fibers, packet, place + 1, born)),
+            2 if place < self.parameters.chain => Action::Spawn(self.task(step.fibers, packet, place + 1, born)),
             2 => {
                 (step.latency)(step.now - born);
                 Action::End

@@ -12,6 +12,20 @@ use super::table::{Key, Kind, LOADS, Row};
 use super::value::Value;
 use crate::costs::{MILLI, NANO};
 use crate::machine::Machine;
+use crate::thesis;
+
+/// How workers are divided among pools.
+#[derive(Clone, Copy, Debug)]
+enum Parts {
+    /// They are not.
+    One,
+    /// This many have a pool for what is heavy.
+    Side(usize),
+    /// Each kind of fiber has a pool.
+    Kinds,
+    /// As evenly as they can be, into at most this many.
+    Silos(usize),
+}
 
 /// A workload by name, size and parameters.
 #[derive(Clone, Debug)]
@@ -92,13 +106,63 @@ impl Load {
     /// # Errors
     /// Some contradict each other: their names, and a message that says what is allowed.
     pub(crate) fn check(&self) -> Result<(), ([&'static str; 2], String)> {
-        if self.row.kind != Kind::Bimodal || self.count("sleeps") <= self.count("chain") {
+        let (names, least, most, why) = match self.row.kind {
+            Kind::Bimodal => (["sleeps", "chain"], 0, self.count("chain"), "the tasks of a chain ('chain')"),
+            Kind::Mixer => {
+                let most = 99 - self.count("legs-share");
+                (["mix-share", "legs-share"], 1, most, "so that legs ('legs-share'), mixers and sends have a share")
+            }
+            _ => return Ok(()),
+        };
+        let (name, value) = (names[0], self.count(names[0]));
+        if (least..=most).contains(&value) {
             return Ok(());
         }
-        let (sleeps, chain) = (self.count("sleeps"), self.count("chain"));
-        let message =
-            format!("the parameter 'sleeps' is {sleeps}: 0 to {chain} are allowed, the tasks of a chain ('chain')");
-        Err((["sleeps", "chain"], message))
+        Err((names, format!("the parameter '{name}' is {value}: {least} to {most} are allowed, {why}")))
+    }
+
+    /// Returns which pools it divides the workers among.
+    fn parts(&self) -> Parts {
+        match self.row.kind {
+            Kind::Bimodal if self.count("pools") == 1 => Parts::Side(self.count("side") as usize),
+            Kind::Mixer if self.count("pools") == 1 => Parts::Kinds,
+            Kind::Mixer if self.count("pools") == 2 => Parts::Silos(self.count("silos") as usize),
+            _ => Parts::One,
+        }
+    }
+
+    /// Returns how many workers each of its pools has, out of `workers`.
+    ///
+    /// # Errors
+    /// There are too few: a message that says how many it needs.
+    pub(crate) fn pools(&self, workers: usize) -> Result<Vec<usize>, String> {
+        let least = self.least_workers();
+        if workers < least {
+            let (name, word) = (self.row.name, self.word("pools"));
+            return Err(format!("workers is {workers}: '{name}' with pools={word} needs {least} or more"));
+        }
+        Ok(match self.parts() {
+            Parts::One => vec![workers],
+            Parts::Side(side) => thesis::bimodal::staged(workers, side),
+            Parts::Kinds => thesis::mixer::staged(workers, self.count("legs-share"), self.count("mix-share")),
+            Parts::Silos(silos) => thesis::mixer::silos(workers, silos),
+        })
+    }
+
+    /// Returns the fewest workers that its pools can have.
+    pub(crate) fn least_workers(&self) -> usize {
+        match self.parts() {
+            Parts::One => 1,
+            Parts::Side(side) => side + 1,
+            Parts::Kinds => 3,
+            Parts::Silos(_) => 2,
+        }
+    }
+
+    /// Returns the word that a parameter is set to.
+    fn word(&self, name: &str) -> String {
+        let at = self.row.parameters.iter().position(|key| key.name() == name).expect("a parameter of the row");
+        self.row.parameters[at].drawn(self.values[at] as u64).to_string()
     }
 
     /// Returns the policies that its case is run under unless others are named; none: any.
@@ -143,6 +207,7 @@ impl Load {
             sleeps: self.count("sleeps"),
             sleep: self.count("sleep-ms") * MILLI,
             suspends: self.count("wait") == 1,
+            staged: self.count("pools") == 1,
         }
     }
 
@@ -151,7 +216,7 @@ impl Load {
         options::Parameters { options: self.size, depth, deep, deep_in }
     }
 
-    fn mixer(&self) -> mixer::Parameters {
+    fn mixer(&self, pools: mixer::Pools) -> mixer::Parameters {
         mixer::Parameters {
             mixers: self.size,
             legs: self.count("legs"),
@@ -159,6 +224,7 @@ impl Load {
             frame: self.count("frame-ms") * MILLI,
             bytes: self.count("bytes"),
             late: self.count("late-ms") * MILLI,
+            pools,
         }
     }
 
@@ -167,14 +233,21 @@ impl Load {
         [Delay::None, Delay::Spin(time), Delay::Sleep(time), Delay::Suspend(time)][self.count("delay") as usize]
     }
 
-    pub(crate) fn build(&self, machine: &Machine, seed: u64) -> Box<dyn Workload> {
+    /// `pools`: how many [`Self::pools`] has named.
+    pub(crate) fn build(&self, machine: &Machine, seed: u64, pools: usize) -> Box<dyn Workload> {
         let (size, percent, workers, costs) = (self.size, self.percent, machine.workers(), &machine.costs);
         match self.row.kind {
             Kind::Packets => Box::new(Packets::new(size, self.count("spawners"), self.delay(), costs)),
             Kind::Bimodal => Box::new(Bimodal::new(self.bimodal(), seed, costs)),
             Kind::Options => Box::new(Options::new(self.options(), seed, costs)),
             Kind::Fib => Box::new(Fib::new(size, costs)),
-            Kind::Mixer => Box::new(Mixer::new(self.mixer(), costs.task)),
+            Kind::Mixer => {
+                let pools = match self.parts() {
+                    Parts::Kinds => mixer::Pools::Kinds,
+                    _ => mixer::Pools::Conferences(pools),
+                };
+                Box::new(Mixer::new(self.mixer(pools), costs.task))
+            }
             Kind::Open => Box::new(Open::steady(size, percent, workers, seed)),
             Kind::Stuck => Box::new(Open::steady(size, percent, workers, seed).beside_stuck()),
             Kind::Burst => Box::new(Open::burst(size, seed)),

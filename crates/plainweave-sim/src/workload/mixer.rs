@@ -48,6 +48,26 @@ pub(super) struct Parameters {
     pub(super) bytes: u64,
     /// From this lateness on, a send is a breach.
     pub(super) late: Picos,
+    pub(super) pools: Pools,
+}
+
+/// Which pool a fiber runs in.
+#[derive(Clone, Copy)]
+pub(super) enum Pools {
+    /// Legs, mixers and sends have one each, in this order. The spawner is in that of the legs.
+    Kinds,
+    /// This many take turns with whole conferences.
+    Conferences(usize),
+}
+
+impl Pools {
+    /// Returns the pool of a fiber.
+    fn of(self, kind: usize, conference: u64) -> usize {
+        match self {
+            Self::Kinds => kind - LEG,
+            Self::Conferences(pools) => conference as usize % pools,
+        }
+    }
 }
 
 /// What a fiber that yields does next.
@@ -118,7 +138,9 @@ impl Mixer {
         let (conference, place) = (number / (legs + 1), number % (legs + 1));
         let (kind, index) = if place < legs { (LEG, conference * legs + place) } else { (MIXER, conference) };
         let fiber = fibers.create(kind, 0);
-        fibers.get(fiber).other = index as usize;
+        let this = fibers.get(fiber);
+        this.other = index as usize;
+        this.pool = self.parameters.pools.of(kind, conference);
         fiber
     }
 
@@ -175,6 +197,7 @@ impl Mixer {
             _ if at == legs => (None, Phase::Locks, round + 1, 0),
             _ => {
                 let send = step.fibers.create(SEND, self.due(round));
+                step.fibers.get(send).pool = self.parameters.pools.of(SEND, index as u64);
                 (Some(Action::Spawn(send)), Phase::Spawns, round, at + 1)
             }
         };

@@ -194,6 +194,8 @@ const BIMODAL: &[Key] = &[
     key(bimodal::SLEEPS, (0, 2)),
     key(bimodal::SLEEP_MS, (1, 2)).most(HOLD_UP),
     key(bimodal::WAIT, (0, 1)),
+    key(bimodal::POOLS, (0, 1)),
+    key(bimodal::SIDE, (1, 3)),
 ];
 
 // All workers of a mixer are busy all the time, so a published run would take hours.
@@ -203,6 +205,10 @@ const MIXER: &[Key] = &[
     key(mixer::FRAME_MS, (1, 1)),
     key(mixer::BYTES, (2, 2_000)),
     key(mixer::LATE_MS, (1, 10)),
+    key(mixer::POOLS, (0, 2)),
+    key(mixer::LEGS_SHARE, (1, 40)),
+    key(mixer::MIX_SHARE, (1, 40)),
+    key(mixer::SILOS, (1, 4)),
 ];
 
 const OPTIONS: &[Key] = &[key(options::DEPTH, (1, 40)), key(options::DEEP, (1, 300)), key(options::DEEP_IN, (5, 200))];

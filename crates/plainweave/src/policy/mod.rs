@@ -275,7 +275,7 @@ impl Cx {
 /// * A task that is kept for ever waits for ever, and so does whatever joins its fiber.
 pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// What distinguishes presets of the policy.
-    type Params: Send;
+    type Params: Clone + Send;
     /// The owner's half.
     type Local: Send;
 

@@ -28,7 +28,7 @@ const EMPTY: u64 = u64::MAX;
 /// Gives keys to tasks.
 pub trait Rank<T: Task>: Send + Sync + 'static {
     /// What distinguishes presets.
-    type Params: Send;
+    type Params: Clone + Send;
 
     /// With these parameters.
     fn new(params: Self::Params) -> Self;

@@ -38,8 +38,8 @@ pub(super) struct Workload {
     pub(super) source: &'static str,
     pub(super) figures: &'static [Published],
     pub(super) claims: &'static [Claim],
-    /// The simulator's command, if it has the workload.
-    pub(super) simulated: Option<&'static str>,
+    /// The simulator's commands; none if it does not have the workload.
+    pub(super) simulated: &'static [&'static str],
 }
 
 const fn line(name: &'static str, case: &'static str, policy: &'static str) -> Line {
@@ -138,7 +138,7 @@ const PACKETS: Workload = Workload {
             rows.occurs(RETRIES.from(2).up_to(FEW), LIFO)
         }),
     ],
-    simulated: Some(spinning!("--policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115")),
+    simulated: &[spinning!("--policy ot-fifo-base --policy ot-lifo-base --workers 5,20,80,115")],
 };
 
 const NO_FALL: &str = "With a delay in each handler the rate does not fall as domains are added.";
@@ -149,7 +149,7 @@ const DELAY_SPIN: Workload = Workload {
     source: "a chart",
     figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: Some(spinning!("--case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")),
+    simulated: &[spinning!("--case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")],
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -160,7 +160,7 @@ const DELAY_SLEEP: Workload = Workload {
         course(LIFO.of("delay-sleep"), "up to 110 domains"),
     ],
     claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-sleep"), LIFO.of("delay-sleep")]))],
-    simulated: Some(spinning!("--case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")),
+    simulated: &[spinning!("--case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")],
     ..DELAY_SPIN
 };
 
@@ -174,10 +174,10 @@ const MANY_PACKETS: Workload = Workload {
         claim("FIFO is above LIFO.", |rows| rows.leads(RATE, FIFO.of("10m"), &[LIFO.of("10m")])),
         claim("Beyond 30 domains the rate stays the same.", left),
     ],
-    simulated: Some(
+    simulated: &[
         "plainweave sim --case 10m --policy ot-fifo-base --policy ot-lifo-base --workers 40 --idle spin --cost \
          look=700 --csv",
-    ),
+    ],
 };
 
 const SPAWNERS: Workload = Workload {
@@ -192,7 +192,7 @@ const SPAWNERS: Workload = Workload {
         }),
         claim("It rises up to about 50 domains.", left),
     ],
-    simulated: Some(spinning!("--case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80")),
+    simulated: &[spinning!("--case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80")],
 };
 
 const ANY: [Line; 2] = [FIFO.of("nearest"), LIFO.of("nearest")];
@@ -225,7 +225,11 @@ const NEAREST: Workload = Workload {
         claim("FIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[0], &[ANY[0]])),
         claim("LIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[1], &[ANY[1]])),
     ],
-    simulated: Some(spinning!("--case nearest --workers 20,110")),
+    simulated: &[spinning!(
+        "--case nearest --policy ot-fifo-base --policy ot-fifo-base:victim=only:20 --policy \
+         ot-fifo-base:victim=only:13 --policy ot-lifo-base --policy ot-lifo-base:victim=only:20 --policy \
+         ot-lifo-base:victim=only:13 --workers 20,110"
+    )],
 };
 
 const ATTEMPTS: Measure = by("steal_attempts", Better::More);
@@ -248,7 +252,7 @@ const STEALS: Workload = Workload {
             left,
         ),
     ],
-    simulated: Some(spinning!("--case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115")),
+    simulated: &[spinning!("--case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115")],
 };
 
 const FIFO_1024: Line = line("FIFO", "base", "ot-fifo-base:capacity=1024");
@@ -270,7 +274,7 @@ const CACHE_EFFECTS: Workload = Workload {
             rows.equals(RATE, LIFO_1024.of("sequential"), FIFO_1024.of("sequential"))
         }),
     ],
-    simulated: None,
+    simulated: &[],
 };
 
 const BI_FIFO: Line = line("FIFO", "base", "ot-fifo");
@@ -313,10 +317,13 @@ const BIMODAL: Workload = Workload {
             rows.leads(lowest, ALTERNATE, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE])
         }),
     ],
-    simulated: Some(spinning!(
-        "--workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
+    simulated: &[
+        spinning!(
+            "--workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
          --policy ot-reverse --policy ot-alternate --workers 115"
-    )),
+        ),
+        spinning!("--workload bimodal --case staged --param side=40 --policy ot-fifo --workers 115"),
+    ],
 };
 
 const MIX_FIFO: Line = line("FIFO", "base mixers=N", "ot-fifo");
@@ -349,10 +356,12 @@ const MIXER: Workload = Workload {
             rows.leads(by("breach_rate", Better::More).from(3), MIX_STAGED, &[MIX_FIFO, MIX_LIFO])
         }),
     ],
-    simulated: Some(
-        "plainweave sim --workload mixer --size 1400 --param rounds=3 --policy ot-fifo --policy ot-lifo --idle spin \
+    simulated: &[
+        "plainweave sim --workload mixer --size 1400 --param rounds=21 --policy ot-fifo --policy ot-lifo --idle spin \
          --workers 3,5,10 --csv",
-    ),
+        "plainweave sim --workload mixer --case staged --size 1400 --param rounds=21 --policy ot-fifo --idle spin \
+         --workers 3,5,10 --csv",
+    ],
 };
 
 const OPTIONS: Workload = Workload {
@@ -370,10 +379,10 @@ const OPTIONS: Workload = Workload {
         claim("FIFO's p99 is below LIFO's.", |rows| rows.leads(P99, FIFO, &[LIFO])),
         claim("p99 falls as domains are added.", |rows| rows.improves(P99, &[FIFO, LIFO])),
     ],
-    simulated: Some(
+    simulated: &[
         "plainweave sim --workload options --policy ot-fifo-base --policy ot-lifo-base --workers 5,115 --cost node=26 \
          --runs 3 --csv",
-    ),
+    ],
 };
 
 const TIME: Measure = by("time_ms", Better::Less);
@@ -384,7 +393,7 @@ const FIB: Workload = Workload {
     source: "a chart",
     figures: &[row(FIFO, "time_ms", "ms", "10 domains", 349.0), row(LIFO, "time_ms", "ms", "10 domains", 70.0)],
     claims: &[claim("LIFO is faster than FIFO.", |rows| rows.leads(TIME, LIFO, &[FIFO]))],
-    simulated: Some(spinning!("--workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10")),
+    simulated: &[spinning!("--workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10")],
 };
 
 const LOCKED: Line = line("locked", "thesis", "injector");
@@ -410,5 +419,5 @@ const QUEUE: Workload = Workload {
             rows.leads(by("ns_per_item", Better::Less).from(4), SHARDED, &[LOCKED, LOCK_FREE])
         }),
     ],
-    simulated: None,
+    simulated: &[],
 };

@@ -17,6 +17,9 @@ const METRICS: [(&str, &str); 6] = [
     ("breach_rate", "breach_rate"),
 ];
 
+/// How thieves choose victims: with published thieves, which never sleep, and as benchmarks on real workers call that.
+const VICTIMS: (&str, &str) = ("victim=only:", "victim=near:");
+
 /// Returns whether the simulator has written a file.
 pub(super) fn is_simulated(table: &Table) -> bool {
     table.experiment == "sim"
@@ -28,6 +31,7 @@ pub(super) fn rows(table: &Table, experiment: &str) -> Vec<Figure> {
         let case = case(&figure.case, experiment)?;
         let policy = figure.system.strip_prefix("simulated ")?;
         let (_, metric) = METRICS.iter().find(|(theirs, _)| *theirs == figure.metric)?;
+        let policy = policy.replace(VICTIMS.0, VICTIMS.1);
         Some(Figure { case, system: format!("plainweave {policy}"), metric: (*metric).to_owned(), ..figure.clone() })
     };
     table.figures.iter().filter_map(row).collect()
