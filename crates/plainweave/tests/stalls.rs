@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use plainweave::net::TcpStream;
 use plainweave::{Io, Movement, Runtime, net, time};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 on_every_driver!(
     parked_connections_of_a_stalled_worker_are_served_by_others,
@@ -449,4 +450,57 @@ fn a_process_without_a_processor_is_not_stalled() {
     let stalls = said.find_map(|line| line.split_once("stalls: ")?.1.parse::<u32>().ok());
     // A busy machine may keep the worker from its processor, and the watchdog not.
     assert!(stalls.is_some_and(|stalls| stalls <= 5), "{stalls:?}");
+}
+
+/// Both workers share a processor with threads that the kernel prefers to them; the watchdog has another. If the wait
+/// for it counted as a fiber's, each time that these threads compute would be a stall of both.
+#[test]
+fn a_worker_without_a_processor_is_not_stalled() {
+    const AFTER: Duration = Duration::from_millis(20);
+    const TIMES: usize = 10;
+    let builder = Runtime::builder().workers(2).max_workers(4).thread_name("preempted").stall_after(Some(AFTER));
+    let runtime = builder.build().expect("a runtime");
+    let processors = sched_getaffinity(None).expect("own processors");
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| processors.is_set(*cpu)).expect("a processor"));
+    for number in 0..2 {
+        let worker = thread_called(&format!("preempted-{number}")).expect("a worker's thread");
+        sched_setaffinity(Some(worker), &one).expect("a thread of this process");
+        setpriority_process(Some(worker), 19).expect("less priority needs no right");
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let turns = |done: Arc<AtomicBool>| {
+        move || {
+            while !done.load(Ordering::SeqCst) {
+                compute(Duration::from_micros(100));
+                plainweave::yield_now();
+            }
+        }
+    };
+    let busy = [0, 1].map(|_| runtime.spawn(turns(done.clone())));
+    for _ in 0..TIMES {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    sched_setaffinity(None, &one).expect("its own processor");
+                    compute(AFTER * 2);
+                });
+            }
+        });
+        std::thread::sleep(AFTER);
+    }
+    done.store(true, Ordering::SeqCst);
+    runtime.run(|| busy.into_iter().for_each(|fiber| fiber.join().expect("no panic")));
+    let metrics = runtime.metrics();
+    // What else runs on the machine may keep the watchdog from looking in time.
+    assert!(metrics.stalls <= 2 * TIMES as u64 / 4, "{metrics:?}");
+}
+
+/// Returns the thread of this process that has a name.
+fn thread_called(name: &str) -> Option<Pid> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("proc").map(|thread| thread.expect("a thread").path());
+    let named =
+        |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    let number = threads.into_iter().find(named)?.file_name()?.to_str()?.parse().ok()?;
+    Pid::from_raw(number)
 }

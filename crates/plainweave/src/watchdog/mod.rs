@@ -15,7 +15,8 @@
 //! (`atomics/bell`).
 //!
 //! A scan that comes late discards the wait before it (`punctuality`): a watchdog that had no processor cannot tell
-//! whether its workers had one.
+//! whether its workers had one. Nor does a worker's wait for a processor count (`thread`), for up to [`WITHOUT`]: after
+//! that its connections need somebody else.
 //!
 //! # What the watchdog does
 //! It takes the worker's I/O lock (`atomics/biased_lock`), which is free while the worker runs user code:
@@ -61,6 +62,7 @@ pub mod report;
 mod reporter;
 mod sample;
 mod spares;
+mod thread;
 pub(crate) mod timeslice;
 mod unwind;
 
@@ -87,6 +89,7 @@ pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
 pub(crate) use sample::{Sample, ask, install};
 pub(crate) use spares::Start;
 use spares::{Spares, Stalled};
+use thread::Doing;
 pub(crate) use unwind::Tables;
 
 /// Interval between two scans while stalls are likely.
@@ -94,6 +97,9 @@ const CLOSE: Duration = Duration::from_millis(1);
 /// How long they are likely after a stall. A stall that comes later is found later, by 10 ms unless the program says
 /// otherwise: half a percent of this time. A scan takes some 20 us of a processor, which is a lot under a quota.
 const ALERT: Duration = Duration::from_secs(2);
+/// How much time without a processor is discarded before a worker counts as stalled after all: more than a quota's
+/// usual period, 100 ms.
+const WITHOUT: Duration = Duration::from_millis(150);
 /// A stall is reported again when it has lasted this many times longer.
 const AGAIN: u32 = 10;
 /// Minimum interval between two interrupts of a stalled io_uring worker, which it needs to complete its operations. The
@@ -113,6 +119,10 @@ struct Seen {
     beat: Beat,
     asleep: bool,
     since: Instant,
+    /// When it was last seen, and how much of a processor it had used by then; unknown if it slept.
+    used: Option<(Instant, Duration)>,
+    /// How much time was discarded because it lacked a processor.
+    without: Duration,
     /// How long it had waited for a processor by then; known only if stalls are reported.
     delay: Duration,
     /// Length of the stall at the next report.
@@ -164,8 +174,8 @@ impl Watchdog {
     ) -> Self {
         let now = Instant::now();
         let (asleep, delay) = (true, Duration::ZERO);
-        let seen =
-            |beat| Seen { beat, asleep, since: now, delay, tell_after: stall_after, turn: timeslice::Turn::default() };
+        let (used, without, tell_after, turn) = (None, Duration::ZERO, stall_after, timeslice::Turn::default());
+        let seen = |beat| Seen { beat, asleep, since: now, used, without, delay, tell_after, turn };
         let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
         let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
         let (drafts, spares, deadlocks) = (Vec::new(), Spares::new(start), Deadlocks::new(on_deadlock));
@@ -234,16 +244,30 @@ impl Watchdog {
     /// Scans the workers and returns those that are held up.
     fn scan(&mut self) -> Vec<Stalled> {
         let now = Instant::now();
-        let (period, lost) = (self.period(now), self.punctuality.lost(now));
+        let (period, wait, lost) = (self.period(now), self.punctuality.since_last(now), self.punctuality.lost(now));
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             seen.since += lost;
-            let (beat, asleep, held) = (worker.beat(), self.pool.is_asleep(id), now - seen.since);
+            let (beat, asleep) = (worker.beat(), self.pool.is_asleep(id));
             let stands_still = !asleep && beat == seen.beat;
+            let mut held = now - seen.since;
             if stands_still && held >= period {
-                // If it slept then, it may have been held up for most of the time since.
-                stalled.push(Stalled { id, long: held >= self.stall_after });
-                worker.held_since.store(self.pool.nanos(seen.since), Ordering::Relaxed);
+                let (doing, used) = thread::doing(worker.thread());
+                if doing == Doing::LacksProcessor && seen.without < WITHOUT {
+                    let without = match seen.used.zip(used) {
+                        Some(((then, before), used)) => (now - then).saturating_sub(used.saturating_sub(before)),
+                        None => wait,
+                    };
+                    seen.since += without.min(held);
+                    seen.without += without;
+                    held = now - seen.since;
+                }
+                seen.used = used.map(|used| (now, used));
+                if held >= period {
+                    // If it slept then, it may have been held up for most of the time since.
+                    stalled.push(Stalled { id, long: held >= self.stall_after, in_kernel: doing == Doing::Waits });
+                    worker.held_since.store(self.pool.nanos(seen.since), Ordering::Relaxed);
+                }
             }
             if !stands_still || seen.asleep {
                 worker.held_since.store(0, Ordering::Relaxed);
@@ -257,7 +281,8 @@ impl Watchdog {
                     timeslice::restore(worker.thread(), usual);
                 }
                 let (tell_after, turn) = (self.stall_after, seen.turn);
-                *seen = Seen { beat, asleep, since: now, delay, tell_after, turn };
+                let used = thread::processor_time(worker.thread()).filter(|_| !asleep).map(|used| (now, used));
+                *seen = Seen { beat, asleep, since: now, used, without: Duration::ZERO, delay, tell_after, turn };
                 continue;
             }
             if held >= self.stall_after {

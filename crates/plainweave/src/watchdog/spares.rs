@@ -15,7 +15,6 @@
 //!
 //! A spare worker is let go when more workers than the regular number are free and none was added for [`KEPT`].
 
-use std::fs;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -41,6 +40,8 @@ pub(super) struct Stalled {
     pub(super) id: WorkerId,
     /// For `stall_after` or longer.
     pub(super) long: bool,
+    /// It waits in the kernel.
+    pub(super) in_kernel: bool,
 }
 
 /// The watchdog's view of the spare workers.
@@ -77,19 +78,17 @@ impl Spares {
         let takes_part = |id: &WorkerId| pool.workers[*id].role.takes_part();
         let workers = || (0..pool.workers.len()).filter(takes_part);
         let held_up = |id: WorkerId| stalled.iter().any(|worker| worker.id == id);
-        let blocked = stalled.iter().filter(|worker| takes_part(&worker.id));
-        let blocked: Vec<_> =
-            blocked.map(|worker| (worker.long, is_blocked(pool.workers[worker.id].thread()))).collect();
+        let blocked: Vec<_> = stalled.iter().filter(|worker| takes_part(&worker.id)).collect();
         let free = workers().filter(|id| !held_up(*id)).count();
-        let computing = blocked.iter().filter(|(_, in_kernel)| !in_kernel).count();
-        let all_held_up = free == 0 && blocked.iter().all(|(long, in_kernel)| *long || *in_kernel);
+        let computing = blocked.iter().filter(|worker| !worker.in_kernel).count();
+        let all_held_up = free == 0 && blocked.iter().all(|worker| worker.long || worker.in_kernel);
         let asleep = || workers().any(|id| pool.is_asleep(id));
         let is_missed = || !asleep() && pool.outside.maybe_ready_spare();
         let asked_for = workers().count() < wanted;
         let too_few = free + computing < wanted || all_held_up;
         if asked_for || (too_few && is_missed()) {
             let why_not = self.add(pool);
-            return why_not.filter(|_| free == 0 && blocked.iter().all(|(long, _)| *long) && is_missed());
+            return why_not.filter(|_| free == 0 && blocked.iter().all(|worker| worker.long) && is_missed());
         }
         if !too_few && free > wanted && self.last_added.elapsed() > KEPT {
             let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
@@ -149,27 +148,4 @@ impl Spares {
 /// Returns how many workers are to take part when none is held up.
 fn wanted(pool: &PoolShared) -> usize {
     pool.regular() + pool.added.load(Ordering::Relaxed)
-}
-
-/// Returns whether the thread waits in the kernel.
-fn is_blocked(thread: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    state(&stat).is_some_and(|state| matches!(state, 'S' | 'D'))
-}
-
-/// Returns the state in a line of proc_pid_stat(5): what follows the name, which may contain anything.
-fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_state_follows_the_name() {
-        assert_eq!(state("71 (plainweave-0) S 1 71 71 0"), Some('S'));
-        assert_eq!(state("71 (a) R b) R 1 71"), Some('R'));
-        assert_eq!(state(""), None);
-    }
 }

@@ -18,6 +18,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::thread::processor_time;
 use crate::sys::{self, LONGEST_SLICE};
 
 /// Minimum interval between two readings of how much a thread computes.
@@ -60,16 +61,6 @@ pub(super) fn restore(thread: u32, usual: u64) {
 /// Lets the calling thread run before others.
 pub(super) fn shorten() {
     sys::set_time_slice(0, sys::SHORTEST_SLICE);
-}
-
-/// Returns how much processor time a thread of this process has used.
-fn processor_time(thread: u32) -> Option<Duration> {
-    // The clock that pthread_getcpuclockid(3) returns: the scheduler's clock (2) of a thread (4).
-    let clock = !(thread as libc::clockid_t) << 3 | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes a `timespec`, and rejects an invalid clock.
-    let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/io/uring.rs",
     "crates/plainweave/src/sched/io_call.rs",
     "crates/plainweave/src/sched/poll_any.rs",
-    "crates/plainweave/src/watchdog/timeslice.rs",
+    "crates/plainweave/src/watchdog/thread.rs",
     "crates/plainweave/src/net/listener.rs",
     "crates/plainweave/src/net/connection.rs",
     "crates/plainweave/src/net/stream.rs",
