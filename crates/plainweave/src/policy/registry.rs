@@ -12,7 +12,7 @@ use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
 use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
-use super::thesis::{self, Fifo, InBatches, LifoSlot, Ordered, StealingParams, WhenFull, Yields};
+use super::thesis::{self, Fifo, InBatches, LifoSlot, Ordered, StealingParams, Victim, WhenFull, Yields};
 use super::{
     Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task, WorkStealing,
     WorkStealingParams,
@@ -296,6 +296,9 @@ impl Choice {
             }
             Family::Stealing(params) if params.yields == Yields::Swap => {
                 Some("a fiber that yields changes places with a random other one")
+            }
+            Family::Stealing(params) if matches!(params.victim, Victim::Only { .. }) => {
+                Some("a worker beside tasks out of its reach searches without end")
             }
             _ => None,
         }

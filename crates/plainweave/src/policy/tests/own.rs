@@ -281,6 +281,9 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
     let Family::Stealing(params) = changed.family() else { panic!("{changed:?}") };
     assert_eq!((params.ends, params.capacity), (Ends::Lifo, 64));
     assert_eq!((params.victim, params.amount), (Victim::Nearest { k: 13 }, Amount::One));
+    let only = Choice::parse("lifo:victim=only:13").expect("a policy");
+    assert_eq!(only.conservation(), Conservation::Never);
+    assert!(only.experiment().is_some() && changed.experiment().is_none());
 }
 
 /// Two workers; worker 0 has ten tasks and is busy, worker 1 has tasks that yield for ever. How many pops of worker 1
