@@ -264,17 +264,14 @@ pub(crate) fn sleep(until: Option<Picos>) {
     }
 }
 
-/// Ends the sleep of `actor` at `time`.
-pub(crate) fn wake(actor: usize, time: Picos) {
-    charged(|meter, _| meter.schedule(actor, time));
+/// Spends what it costs to signal a thread.
+pub(crate) fn signal() {
+    charged(|meter, actor| meter.clocks[actor] += meter.vary(meter.costs.signal));
 }
 
-/// Wakes the thread of `actor` from a sleep that only this ends, at the cost of a system call.
-pub(crate) fn wake_thread(actor: usize) {
-    charged(|meter, current| {
-        meter.clocks[current] += meter.vary(meter.costs.signal);
-        meter.schedule(actor, meter.clocks[current] + meter.costs.wake);
-    });
+/// Ends the sleep of `actor`, which goes on once the kernel has woken its thread.
+pub(crate) fn wake(actor: usize) {
+    charged(|meter, current| meter.schedule(actor, meter.clocks[current] + meter.costs.wake));
 }
 
 /// Returns which actor runs; none outside a run.

@@ -113,11 +113,10 @@ impl<P: Policy<Ticket>> Pools<P> {
     }
 
     fn signal(&self, pool: &Pool<P>, worker: WorkerId) {
-        let costs = &self.machine.costs;
-        meter::spend_about(costs.signal);
+        meter::signal();
         if pool.beds[worker].replace(Bed::Signalled) == Bed::Occupied {
             self.world.borrow_mut().checker.pool(pool.number).wakes(worker);
-            meter::wake(pool.first + worker, meter::now() + costs.wake);
+            meter::wake(pool.first + worker);
         }
         // It takes long: what the signaller does next must not be seen to happen before what others do meanwhile.
         meter::run_for(0);

@@ -121,11 +121,7 @@ fn affinity_stays_with_the_worker(setup: Setup) {
     if processors().count() < 2 {
         return;
     }
-    let set = || {
-        let (all, mut one) = (processors(), rustix::thread::CpuSet::new());
-        one.set((0..1024).find(|&cpu| all.is_set(cpu)).expect("one at least"));
-        rustix::thread::sched_setaffinity(None, &one).expect("set");
-    };
+    let set = || rustix::thread::sched_setaffinity(None, &one_processor()).expect("set");
     stays_with_the_worker(setup, set, || processors().count() == 1);
 }
 

@@ -208,13 +208,12 @@ fn install_handler(flags: libc::c_int) {
 
 /// Threads of spare workers by their name, which ends in a number from `workers` on.
 fn spare_threads(workers: usize) -> Vec<u64> {
-    let threads = fs::read_dir("/proc/self/task").expect("proc");
-    let thread = |entry: fs::DirEntry| {
-        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-        let number: usize = name.trim().strip_prefix("plainweave-")?.parse().ok()?;
-        (number >= workers).then(|| entry.file_name().to_string_lossy().parse().expect("a number"))
+    let is_spare = |name: &str| {
+        let number = name.strip_prefix("plainweave-").and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number >= workers)
     };
-    threads.filter_map(|entry| thread(entry.expect("proc"))).collect()
+    let spare = threads().into_iter().filter(|(_, name)| is_spare(name));
+    spare.map(|(thread, _)| thread.as_raw_pid() as u64).collect()
 }
 
 fn signal(thread: u64) {

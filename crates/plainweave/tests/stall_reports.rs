@@ -373,11 +373,8 @@ fn a_stall_without_a_processor_is_told_as_such() {
     if !std::path::Path::new("/proc/self/schedstat").exists() {
         return; // This kernel does not count it.
     }
-    let allowed = rustix::thread::sched_getaffinity(None).expect("known");
-    let mut one = rustix::thread::CpuSet::new();
-    one.set((0..1024).find(|&cpu| allowed.is_set(cpu)).expect("one at least"));
     // Threads to come inherit it.
-    rustix::thread::sched_setaffinity(None, &one).expect("set");
+    rustix::thread::sched_setaffinity(None, &one_processor()).expect("set");
     let told = Told::default();
     let tell = told.clone();
     let builder = Runtime::builder().workers(2).stall_after(Some(STALL)).on_stall(move |stall| tell.tell(stall));

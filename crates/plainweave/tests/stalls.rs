@@ -14,7 +14,7 @@ use common::*;
 use plainweave::net::TcpStream;
 use plainweave::{Io, Movement, Runtime, net, time};
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 
 on_every_driver!(
     parked_connections_of_a_stalled_worker_are_served_by_others,
@@ -460,13 +460,13 @@ fn a_worker_without_a_processor_is_not_stalled() {
     const TIMES: usize = 10;
     let builder = Runtime::builder().workers(2).max_workers(4).thread_name("preempted").stall_after(Some(AFTER));
     let runtime = builder.build().expect("a runtime");
-    let processors = sched_getaffinity(None).expect("own processors");
-    let mut one = CpuSet::new();
-    one.set((0..CpuSet::MAX_CPU).find(|cpu| processors.is_set(*cpu)).expect("a processor"));
-    for number in 0..2 {
-        let worker = thread_called(&format!("preempted-{number}")).expect("a worker's thread");
-        sched_setaffinity(Some(worker), &one).expect("a thread of this process");
-        setpriority_process(Some(worker), 19).expect("less priority needs no right");
+    let one = one_processor();
+    let (threads, workers) = (threads(), ["preempted-0", "preempted-1"]);
+    let workers: Vec<_> = threads.iter().filter(|(_, name)| workers.contains(&name.as_str())).collect();
+    assert_eq!(workers.len(), 2, "{threads:?}");
+    for (worker, _) in workers {
+        sched_setaffinity(Some(*worker), &one).expect("a thread of this process");
+        setpriority_process(Some(*worker), 19).expect("less priority needs no right");
     }
     let done = Arc::new(AtomicBool::new(false));
     let turns = |done: Arc<AtomicBool>| {
@@ -494,13 +494,4 @@ fn a_worker_without_a_processor_is_not_stalled() {
     let metrics = runtime.metrics();
     // What else runs on the machine may keep the watchdog from looking in time.
     assert!(metrics.stalls <= 2 * TIMES as u64 / 4, "{metrics:?}");
-}
-
-/// Returns the thread of this process that has a name.
-fn thread_called(name: &str) -> Option<Pid> {
-    let threads = std::fs::read_dir("/proc/self/task").expect("proc").map(|thread| thread.expect("a thread").path());
-    let named =
-        |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
-    let number = threads.into_iter().find(named)?.file_name()?.to_str()?.parse().ok()?;
-    Pid::from_raw(number)
 }

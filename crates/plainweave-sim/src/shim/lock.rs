@@ -108,7 +108,8 @@ impl<T> Drop for MutexGuard<'_, T> {
         self.inner = None;
         let sleeper = self.lock.asleep().pop_front();
         if let Some(actor) = sleeper {
-            meter::wake_thread(actor);
+            meter::signal();
+            meter::wake(actor);
         }
     }
 }

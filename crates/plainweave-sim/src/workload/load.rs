@@ -161,7 +161,7 @@ impl Load {
 
     /// Returns the word that a parameter is set to.
     fn word(&self, name: &str) -> String {
-        let at = self.row.parameters.iter().position(|key| key.name() == name).expect("a parameter of the row");
+        let at = self.place(name);
         self.row.parameters[at].drawn(self.values[at] as u64).to_string()
     }
 
@@ -189,9 +189,13 @@ impl Load {
         known.iter().find(|(name, _)| *name == policy).map_or(&[], |(_, points)| points)
     }
 
+    /// Returns where a parameter stands in the row.
+    fn place(&self, name: &str) -> usize {
+        self.row.parameters.iter().position(|key| key.name() == name).expect("a parameter of the row")
+    }
+
     fn value(&self, name: &str) -> f64 {
-        let at = self.row.parameters.iter().position(|key| key.name() == name);
-        self.values[at.expect("a parameter of the row")]
+        self.values[self.place(name)]
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -207,7 +211,7 @@ impl Load {
             sleeps: self.count("sleeps"),
             sleep: self.count("sleep-ms") * MILLI,
             suspends: self.count("wait") == 1,
-            staged: self.count("pools") == 1,
+            staged: matches!(self.parts(), Parts::Side(_)),
         }
     }
 

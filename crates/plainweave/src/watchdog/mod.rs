@@ -244,7 +244,7 @@ impl Watchdog {
     /// Scans the workers and returns those that are held up.
     fn scan(&mut self) -> Vec<Stalled> {
         let now = Instant::now();
-        let (period, wait, lost) = (self.period(now), self.punctuality.since_last(now), self.punctuality.lost(now));
+        let (period, lost) = (self.period(now), self.punctuality.lost(now));
         let mut stalled = Vec::new();
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             seen.since += lost;
@@ -256,7 +256,8 @@ impl Watchdog {
                 if doing == Doing::LacksProcessor && seen.without < WITHOUT {
                     let without = match seen.used.zip(used) {
                         Some(((then, before), used)) => (now - then).saturating_sub(used.saturating_sub(before)),
-                        None => wait,
+                        // It slept at the last scan, since when all of this time has passed.
+                        None => held,
                     };
                     seen.since += without.min(held);
                     seen.without += without;
@@ -281,7 +282,9 @@ impl Watchdog {
                     timeslice::restore(worker.thread(), usual);
                 }
                 let (tell_after, turn) = (self.stall_after, seen.turn);
-                let used = thread::processor_time(worker.thread()).filter(|_| !asleep).map(|used| (now, used));
+                // A system call each: not for those that sleep, and most spare workers have no thread at all.
+                let used = if asleep { None } else { thread::processor_time(worker.thread()) };
+                let used = used.map(|used| (now, used));
                 *seen = Seen { beat, asleep, since: now, used, without: Duration::ZERO, delay, tell_after, turn };
                 continue;
             }

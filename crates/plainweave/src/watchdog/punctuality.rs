@@ -34,11 +34,6 @@ impl Punctuality {
         self.due = Some(due);
     }
 
-    /// Returns the time since the last scan.
-    pub(super) fn since_last(&self, now: Instant) -> Duration {
-        now - self.scanned
-    }
-
     /// Records a scan. Returns the time since the last one if it is late, otherwise 0.
     pub(super) fn lost(&mut self, now: Instant) -> Duration {
         let scanned = std::mem::replace(&mut self.scanned, now);

@@ -19,6 +19,8 @@ pub use gate::Gate;
 use panics::{keep_panics, show_panics};
 use plainweave::net::{TcpListener, TcpStream};
 use plainweave::{Io, JoinHandle, Runtime, RuntimeBuilder};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 pub(crate) use seccomp::{forbid, forbid_everywhere};
 pub use tested::TestRuntime;
@@ -183,6 +185,25 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// Open descriptors of the process.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// The threads of the process, and their names.
+pub fn threads() -> Vec<(Pid, String)> {
+    let thread = |entry: std::fs::DirEntry| {
+        // One that has ended meanwhile has no name.
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        let number = entry.file_name().to_string_lossy().parse().expect("a number");
+        Some((Pid::from_raw(number)?, name.trim().to_owned()))
+    };
+    let entries = std::fs::read_dir("/proc/self/task").expect("proc");
+    entries.filter_map(|entry| thread(entry.expect("proc"))).collect()
+}
+
+/// One of the processors that the calling thread may run on.
+pub fn one_processor() -> CpuSet {
+    let (all, mut one) = (sched_getaffinity(None).expect("known"), CpuSet::new());
+    one.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).expect("one at least"));
+    one
 }
 
 /// Two ends of a connection: ours, and a plain blocking one.

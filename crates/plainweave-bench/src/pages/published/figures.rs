@@ -320,7 +320,7 @@ const BIMODAL: Workload = Workload {
     simulated: &[
         spinning!(
             "--workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
-         --policy ot-reverse --policy ot-alternate --workers 115"
+             --policy ot-reverse --policy ot-alternate --workers 115"
         ),
         spinning!("--workload bimodal --case staged --param side=40 --policy ot-fifo --workers 115"),
     ],
