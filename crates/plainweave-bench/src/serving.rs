@@ -9,6 +9,7 @@ pub(crate) mod process;
 pub(crate) mod rounds;
 pub(crate) mod server;
 mod slices;
+pub(crate) mod tails;
 
 pub(crate) use load::{Counted, Figures, Load, What};
 pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};

@@ -150,7 +150,11 @@ const CASES: [Case; 16] = [
     Case { name: "access-log", summary: "CPU per request with an access log, beside none", run: log::run },
     Case { name: "disk", summary: "p99 of cached files while others are read from a slow disk", run: disk::run },
     Case { name: "idle-10000", summary: "memory of idle connections, CPU of idleness", run: idle::run },
-    Case { name: "quota-p99", summary: "p99 at a quarter of a core, load at 70 % of nginx's peak", run: quota::run },
+    Case {
+        name: "quota-p99",
+        summary: "p99 and p99.9 at a quarter of a core, at 30, 60 and 90 % of nginx's peak",
+        run: quota::run,
+    },
     Case { name: "overload", summary: "an eighth of a core, offered 1.5 and 2 times its peak", run: overload::run },
     Case { name: "slow-10000", summary: "p99 beside clients that send or read next to nothing", run: slow::run },
 ];

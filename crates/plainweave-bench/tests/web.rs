@@ -110,7 +110,9 @@ fn every_case_gives_its_rows() {
         assert!(two, "{text}");
     }
     if nginx && ours && !text.contains("CPU quota is available") {
-        expect("quota-p99", "plainweave epoll", "p99_us");
+        for load in [30, 60, 90] {
+            expect(&format!("quota-p99-{load}"), "plainweave epoll", "p999_to_third_quartile");
+        }
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
     }
     if nginx && ours {

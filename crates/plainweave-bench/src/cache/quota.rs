@@ -8,14 +8,11 @@ use anyhow::{Context, ensure};
 use super::server::{Server, System, plainweave};
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::report;
-use crate::sample::{Row, ratios};
+use crate::sample::Row;
+use crate::serving::tails::{LOADS, Peer, SHARE, Tails};
 
 pub(super) const CASE: (&str, &str) =
     ("quota-p99", "64 connections, a quarter of a core each, at 30, 60 and 90 % of memcached's peak, Poisson");
-/// Of one CPU.
-const SHARE: f64 = 0.25;
-/// Of memcached's peak, in percent.
-const LOADS: [u32; 3] = [30, 60, 90];
 
 /// Rows, or why there are none.
 pub(super) fn run(
@@ -55,36 +52,29 @@ pub(super) fn run(
         let rate = figure(&figures, "rate")?;
         peak = if peak == 0.0 { rate } else { peak };
     }
-    let mut rows = Vec::new();
+    let mut all = Vec::new();
     for percent in LOADS {
         let rate = (peak * f64::from(percent) / 100.0).to_string();
         let more = ["--no-load", "--rate", &rate, "--arrivals", "poisson"];
-        let mut found = vec![[const { Vec::new() }; 3]; servers.len()];
+        let mut found: Vec<_> = servers.iter().map(|_| Tails::default()).collect();
         for round in 1..=runs {
             report::progress(&format!("cache: {}, {percent} %, round {round} of {}", CASE.0, runs));
             for (server, found) in servers.iter().zip(&mut found) {
                 let figures = load(server, &more)?;
-                // A server that cannot keep up, perhaps as the machine gives less than when the peak was found, lets
-                // clients wait until they give up: that is a finding.
-                for (name, values) in ["latency_p50", "latency_p99", "errors"].iter().zip(found) {
-                    values.push(figure(&figures, name)?);
-                }
+                found.add(|name| figure(&figures, name))?;
             }
         }
         let name = format!("{}-{percent}", CASE.0);
-        for (system, [p50, p99, errors]) in systems.iter().zip(&found) {
-            rows.push(system.row(&name, "p99_us", "us", p99.clone()));
-            rows.push(system.row(&name, "p50_us", "us", p50.clone()));
-            rows.push(system.row(&name, "errors", "count", errors.clone()));
-            if *system != System::Memcached {
-                let ratios = ratios(p99, &found[0][1]);
-                rows.push(system.row(&name, "ratio_to_memcached", "1", ratios));
-            }
+        // The first is memcached.
+        let peer = Peer { tails: &found[0], p99: "p99_to_memcached", p999: "p999_to_memcached" };
+        for (system, found) in systems.iter().zip(&found) {
+            let rows = found.rows((*system != System::Memcached).then_some(&peer));
+            all.extend(rows.into_iter().map(|(metric, unit, values)| system.row(&name, metric, unit, values)));
         }
     }
     let _ = std::fs::remove_file(csv);
-    rows.push(System::Memcached.row(CASE.0, "peak_per_s", "1/s", vec![peak]));
-    Ok(Ok(rows))
+    all.push(System::Memcached.row(CASE.0, "peak_per_s", "1/s", vec![peak]));
+    Ok(Ok(all))
 }
 
 /// Returns a figure of `plainweave load`, by name.
