@@ -246,6 +246,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
     use super::super::tally::Count;
     use super::*;
 
@@ -319,6 +324,38 @@ mod tests {
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         }
         assert_eq!(pool.with(|_| 1), Some(1));
+    }
+
+    /// Each of two processors finds its scratch at its own place, whatever is done to the shared lists meanwhile.
+    #[test]
+    fn a_turn_takes_no_lock() {
+        let all = sched_getaffinity(None).expect("an affinity");
+        let pool = ScratchPool::new(2, usize::MAX);
+        // Those of even and of odd number have different places.
+        let one_of = |place| (0..CpuSet::MAX_CPU).find(|cpu| cpu % 2 == place && all.is_set(*cpu));
+        let (Some(even), Some(odd)) = (one_of(0), one_of(1)) else { return };
+        let turn = |cpu| {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).expect("one of ours");
+            pool.with(|scratch| scratch.work.tally.count(Count::CmdGet)).expect("there is always another");
+        };
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| [even, odd].map(turn)).join().expect("both have one now");
+            let locks = (lock(&pool.idle), lock(&pool.tallies));
+            for cpu in [even, odd] {
+                let (turn, tell) = (&turn, tell.clone());
+                scope.spawn(move || {
+                    (0..1000).for_each(|_| turn(cpu));
+                    tell.send(()).expect("awaited");
+                });
+            }
+            let ended = [even, odd].map(|_| told.recv_timeout(Duration::from_secs(20)));
+            drop(locks);
+            assert_eq!(ended, [Ok(()), Ok(())], "a lock was waited for");
+        });
+        assert_eq!(pool.sums().get(Count::CmdGet), 2002);
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub struct Store {
     config: Config,
     hasher: Hash,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    cas: AtomicU64,
+    /// The number of the next write. Not on the line of what every get reads.
+    cas: CachePadded<AtomicU64>,
 }
 
 impl Store {
@@ -87,7 +88,7 @@ impl Store {
         let hasher = Hash::default();
         let shard = || CachePadded::new(Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone())));
         let shards = std::iter::repeat_with(shard).take(shards).collect();
-        Self { config, hasher, shards, cas: AtomicU64::new(1) }
+        Self { config, hasher, shards, cas: CachePadded::new(AtomicU64::new(1)) }
     }
 
     /// From now on `tell` is called with each item that is evicted, and the time. It runs under a lock: it must neither

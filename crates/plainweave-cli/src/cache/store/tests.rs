@@ -1,6 +1,7 @@
 //! What the commands mean.
 
 mod churn;
+mod locks;
 mod model;
 mod random;
 
