@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::constants::Constant;
-use super::workloads::{self, Throughput, Workload};
+use super::workloads::{self, SPARES, Throughput, Workload};
 use crate::machine;
 
 /// A constant, and the figure that it is fitted to.
@@ -121,8 +121,8 @@ pub(super) fn all(
 
 /// Writes constants as a scenario of the simulator.
 fn write(file: &Path, constants: &[Constant], head: &str) -> anyhow::Result<()> {
-    // The real workers move fibers at any time, so others may join one that is alone.
-    let mut text = format!("{head}workers = [1, 2]\n\n[machine]\nspares = 1\n\n[costs]\n");
+    // Fibers move at any time, so others may join a worker that is alone.
+    let mut text = format!("{head}workers = [1, 2]\n\n[machine]\n{SPARES}\n\n[costs]\n");
     for Constant { name, value, source } in constants {
         let _ = writeln!(text, "{:<24} # {source}", format!("{name} = {value:.2}"));
     }
