@@ -13,7 +13,7 @@ use crate::report;
 const WRONG: [&str; 4] = ["status ", "garbage", "wrong length", "closed within an answer"];
 
 /// The figures of one run of `plainweave load`, by name.
-pub(crate) struct Figures(pub(super) String);
+pub(crate) struct Figures(pub(crate) String);
 
 impl From<&str> for Figures {
     fn from(text: &str) -> Self {

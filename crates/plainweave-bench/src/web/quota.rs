@@ -8,8 +8,7 @@ use super::client::{Figures, load, run_load};
 use super::server::{Kind, Server};
 use super::site;
 use crate::cgroup::{Group, NO_QUOTA};
-use crate::report;
-use crate::serving::tails::{LOADS, Peer, SHARE, Tails};
+use crate::serving::tails::{self, SHARE};
 
 const CASE: &str = "quota-p99";
 const CONNECTIONS: &str = "64";
@@ -34,29 +33,21 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     }
     let mut peak = 0.0;
     for server in &servers {
-        // All warm up; that of nginx is the measure.
+        // All warm up; the first is nginx.
         let rate = turn(bench, server, &[])?.get("rate")?;
-        peak = if server.kind == Kind::Nginx { rate } else { peak };
+        peak = if peak == 0.0 { rate } else { peak };
     }
-    for percent in LOADS {
-        let rate = (peak * f64::from(percent) / 100.0).to_string();
-        let mut found: Vec<_> = servers.iter().map(|_| Tails::default()).collect();
-        for round in 1..=bench.runs {
-            report::progress(&format!("web: {CASE}, {percent} %, round {round} of {}", bench.runs));
-            for (server, found) in servers.iter().zip(&mut found) {
-                let figures = turn(bench, server, &["--rate", &rate, "--arrivals", "poisson"])?;
-                found.add(|name| figures.get(name))?;
-            }
-        }
-        let case = format!("{CASE}-{percent}");
-        let nginx = servers.iter().position(|server| server.kind == Kind::Nginx);
-        let peer = nginx.map(|n| Peer { tails: &found[n], p99: "p99_to_nginx", p999: "p999_to_nginx" });
-        for (server, found) in servers.iter().zip(&found) {
-            let peer = peer.as_ref().filter(|_| server.kind != Kind::Nginx);
-            for (metric, unit, values) in found.rows(peer) {
-                bench.row(&case, server.kind.name(), metric, unit, values);
-            }
-        }
+    let mut found = Vec::new();
+    tails::measure(
+        ("web", CASE),
+        &servers,
+        (peak, bench.runs),
+        ["p99_to_nginx", "p999_to_nginx"],
+        |server, rate| turn(bench, server, &["--rate", rate, "--arrivals", "poisson"]),
+        |case, server, values| found.push((case.to_owned(), server.kind, values)),
+    )?;
+    for (case, kind, (metric, unit, values)) in found {
+        bench.row(&case, kind.name(), metric, unit, values);
     }
     let fact = format!("{SHARE} of a CPU in periods of 100 ms; nginx bears {peak:.0}/s there; Poisson");
     bench.facts.push(("quota", fact));
