@@ -15,7 +15,7 @@ use anyhow::ensure;
 use clap::Args;
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::trace::Tracer;
-use plainweave::{Metrics, Runtime};
+use plainweave::{Builder, Metrics, Runtime};
 
 use crate::bench_block::{BenchBlock, Blocker};
 use crate::engine::{Described, Setup, TwoPools, labels};
@@ -247,11 +247,21 @@ pub(crate) struct Loops {
 }
 
 impl Loops {
-    /// Returns the one that gets the next connection; `None`: the runtime that accepts keeps it.
-    pub(crate) fn deal(&self) -> Option<&Runtime> {
-        let next = self.next.fetch_add(1, Relaxed);
-        self.runtimes.get(next.checked_rem(self.runtimes.len())?)
+    /// Serves a new connection by a fresh fiber: of the next of these runtimes, or if there are none, of the next worker
+    /// of the calling fiber's.
+    pub(crate) fn deal(&self, serve: impl FnOnce() + Send + 'static) {
+        match self.next.fetch_add(1, Relaxed).checked_rem(self.runtimes.len()) {
+            Some(next) => drop(self.runtimes[next].spawn(serve)),
+            // It fails only for settings that are out of range, or outside a runtime.
+            None => drop(Builder::new().in_turn().spawn(serve)),
+        }
     }
+}
+
+/// Runs `work` by a fresh fiber of the runtime's next worker.
+pub(crate) fn in_turn(runtime: &Runtime, work: impl FnOnce() + Send + 'static) {
+    // As in `deal`.
+    drop(runtime.spawn_with(Builder::new().in_turn(), work));
 }
 
 /// Where requests are handled: where they are read, or on the second stage of a pipeline, which takes a bounded number.

@@ -258,7 +258,7 @@ fn listen(listener: &impl AsFd, connections: u32) -> io::Result<()> {
 
 fn on_fiber_or_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     match plainweave::on_fiber() {
-        true => plainweave::Builder::new().name("http").spawn(work).map(drop),
+        true => plainweave::Builder::new().name("http").in_turn().spawn(work).map(drop),
         false => on_thread(work),
     }
 }

@@ -199,6 +199,7 @@ pub struct Builder {
     priority: Option<u8>,
     weight: Option<u32>,
     deadline: Option<Instant>,
+    in_turn: bool,
 }
 
 impl Builder {
@@ -242,6 +243,18 @@ impl Builder {
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// Hands the fiber to the next of the runtime's workers in turn, in place of the spawner's own. It is for the
+    /// connections of a server, which wait for their peers on the worker that began to serve them: those that one
+    /// accepting fiber spawns would otherwise all wait on its worker, and reach the others only by being stolen.
+    ///
+    /// The turn decides where the fiber is queued. An idle worker may steal it from there, and `spawn_local` ignores
+    /// it. Handing a fiber over costs about as much as unparking one that sleeps on another worker.
+    #[must_use]
+    pub fn in_turn(mut self) -> Self {
+        self.in_turn = true;
         self
     }
 
@@ -349,10 +362,17 @@ impl Builder {
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
         let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let mut spec = pool.spec(here, None, NEVER);
+        let home = self.in_turn.then(|| pool.next_home());
+        if spec.pinned_to.is_some() && home.is_some() {
+            spec.pinned_to = home;
+        }
         self.apply_to(pool, &mut spec);
         // SAFETY: the caller's promise.
         let (task, raw) = unsafe { closure::create(spec, None, f) };
-        pool.spawn(task, here);
+        match home {
+            Some(home) => pool.spawn_at(home, task, here),
+            None => pool.spawn(task, here),
+        }
         JoinHandle(raw)
     }
 }

@@ -82,6 +82,73 @@ fn a_policy_that_is_about_places_decides_alone() {
 }
 
 #[test]
+fn fibers_begin_on_the_workers_in_turn() {
+    unless_it_hangs("in turn", || {
+        for movement in [Movement::BeforeStart, Movement::Never] {
+            // Nobody steals, so each begins where it was queued.
+            let builder = Runtime::builder().workers(3).movement(movement).policy("local-fifo");
+            let runtime = builder.build().expect("a runtime");
+            let in_turn = || plainweave::Builder::new().in_turn();
+            let place = || plainweave::worker_index().expect("on a worker");
+            let from_a_thread = |_| runtime.spawn_with(in_turn(), place).expect("spawned");
+            let from_a_fiber = |_| in_turn().spawn(place).expect("spawned");
+            let mut handles: Vec<_> = (0..30).map(from_a_thread).collect();
+            handles.extend(runtime.run(|| (0..30).map(from_a_fiber).collect::<Vec<_>>()));
+            let mut at = [0; 3];
+            handles.into_iter().for_each(|handle| at[handle.join().expect("no panic")] += 1);
+            // `run` may have had a turn for its own fiber.
+            assert!(at.iter().all(|count| (19..=21).contains(count)), "{at:?} with {movement:?}");
+        }
+    });
+}
+
+#[test]
+fn what_is_handed_to_a_worker_that_is_held_up_begins_elsewhere() {
+    unless_it_hangs("handed over", || {
+        for movement in [Movement::BeforeStart, Movement::Anytime] {
+            let builder = Runtime::builder().workers(2).movement(movement);
+            let runtime = builder.stall_after(Some(Duration::from_millis(2))).build().expect("a runtime");
+            let started = Arc::new(AtomicUsize::new(0));
+            let all = started.clone();
+            let held_up = runtime.spawn(move || {
+                for _ in 0..8 {
+                    let started = started.clone();
+                    let fiber = move || started.fetch_add(1, Ordering::AcqRel);
+                    plainweave::Builder::new().in_turn().spawn(fiber).expect("spawned");
+                }
+                // The turn of this worker itself came too: its fibers are stolen.
+                let limit = Instant::now() + Duration::from_secs(20);
+                while started.load(Ordering::Acquire) < 8 && Instant::now() < limit {
+                    std::hint::spin_loop();
+                }
+            });
+            held_up.join().expect("no panic");
+            assert_eq!(all.load(Ordering::Acquire), 8, "{movement:?}");
+            // And those that another fiber hands to the one that is held up.
+            let (busy, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let (at_work, seen) = (busy.clone(), over.clone());
+            let holder = runtime.spawn(move || {
+                at_work.store(true, Ordering::Release);
+                let limit = Instant::now() + Duration::from_secs(20);
+                while seen.load(Ordering::Acquire) < 8 && Instant::now() < limit {
+                    std::hint::spin_loop();
+                }
+                seen.load(Ordering::Acquire)
+            });
+            while !busy.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for _ in 0..8 {
+                let over = over.clone();
+                let fiber = move || over.fetch_add(1, Ordering::AcqRel);
+                runtime.spawn_with(plainweave::Builder::new().in_turn(), fiber).expect("spawned");
+            }
+            assert_eq!(holder.join().expect("no panic"), 8, "some wait behind the one that computes: {movement:?}");
+        }
+    });
+}
+
+#[test]
 fn a_worker_that_is_held_up_is_sent_no_fibers() {
     unless_it_hangs("held up", || {
         let runtime = staying(2).build().expect("a runtime");

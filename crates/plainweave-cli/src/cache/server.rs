@@ -20,7 +20,7 @@ use super::dump;
 use super::listen::Listeners;
 use super::shared::Cache;
 use crate::admin::Admin;
-use crate::architecture::{Architecture, Loops, Runtimes};
+use crate::architecture::{Architecture, Loops, Runtimes, in_turn};
 use crate::fibers::{self, FiberPages};
 use crate::signals::{self, Stop};
 use crate::stalls::Stalls;
@@ -187,7 +187,7 @@ fn accept_unix(listener: &UnixListener, runtimes: &Arc<Runtimes>, shared: &Share
             let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
             let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else { continue };
             let shared = shared.clone();
-            runtimes.main.spawn(move || shared.begin(stream));
+            in_turn(&runtimes.main, move || shared.begin(stream));
         }
     })?;
     Ok(())
@@ -199,7 +199,7 @@ impl Shared {
         let fibers = if let Architecture::Acceptors(number) = self.architecture { number.get() } else { 1 };
         for _ in 0..fibers {
             let (shared, listener) = (self.clone(), listener.clone());
-            runtime.spawn(move || shared.accept(&listener));
+            in_turn(runtime, move || shared.accept(&listener));
         }
     }
 
@@ -226,27 +226,20 @@ impl Shared {
 
     /// Has a new connection served, as the architecture has it.
     fn take(&self, stream: TcpStream) {
-        if let Some(runtime) = self.loops.deal() {
-            let shared = self.clone();
-            runtime.spawn(move || shared.begin(stream));
-        } else if matches!(self.architecture, Architecture::Acceptors(_)) {
+        if matches!(self.architecture, Architecture::Acceptors(_)) {
             if let Some(conn) = self.enter(stream) {
                 self.live(conn);
             }
         } else {
-            self.begin(stream);
+            let shared = self.clone();
+            self.loops.deal(move || shared.begin(stream));
         }
     }
 
-    /// Takes over a new connection.
-    fn begin(&self, stream: TcpStream) {
+    /// Takes over a new connection, on a fiber of its own.
+    fn begin(self, stream: TcpStream) {
         let Some(conn) = self.enter(stream) else { return };
-        if self.architecture.has_fiber_each() {
-            let shared = self.clone();
-            plainweave::spawn(move || shared.live(conn));
-        } else {
-            self.clone().park(conn);
-        }
+        if self.architecture.has_fiber_each() { self.live(conn) } else { self.park(conn) }
     }
 
     /// Lets a new connection in, or tells it that there are too many.

@@ -22,7 +22,7 @@ use super::flags::RuntimeFlags;
 use super::https::Https;
 use super::in_progress::InProgress;
 use super::tls::{Stream, Tls, connection, shake_hands, shakes_hands, socket};
-use crate::architecture::{Architecture, Handling, Loops, Runtimes};
+use crate::architecture::{Architecture, Handling, Loops, Runtimes, in_turn};
 use crate::bench_block::BenchBlock;
 use crate::engine::Setup;
 use crate::signals::Stop;
@@ -149,7 +149,7 @@ impl Engine {
                 let acceptor = Arc::new(SharedAcceptor::new(acceptor));
                 for _ in 0..number.get() {
                     let (acceptor, service) = (acceptor.clone(), service.clone());
-                    runtime.spawn(move || accept_and_serve(&acceptor, &service));
+                    in_turn(runtime, move || accept_and_serve(&acceptor, &service));
                 }
             }
             architecture => {
@@ -165,16 +165,13 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
         let stream = connection(stream, service.tls.as_ref());
         if fiber_each {
             let server = service.server.clone();
-            plainweave::spawn(move || {
+            loops.deal(move || {
                 let _permit = permit;
                 server.serve_stream(stream);
             });
         } else {
             let (service, connection) = (service.clone(), Admitted { stream, _permit: permit });
-            match loops.deal() {
-                Some(runtime) => drop(runtime.spawn(move || service.begin(connection))),
-                None => service.begin(connection),
-            }
+            loops.deal(move || service.begin(connection));
         }
         // Those that are connected come before those that are not; see `plainweave_http::accept`.
         plainweave::yield_now();
@@ -215,17 +212,15 @@ struct Service {
 }
 
 impl Service {
-    /// Opens a connection and waits for its first byte without a fiber. If it is there already, as it is when
-    /// connections have queued, it is answered before the next one is accepted: what is accepted and not answered would
-    /// be a second queue, without the first one's bound.
+    /// Opens a connection, on a fiber of its own, and waits for its first byte without one. If it is there already, as
+    /// it is when connections have queued, it is answered at once: what is accepted and not answered would be a second
+    /// queue, without the first one's bound.
     fn begin(self: Arc<Self>, mut connection: Admitted) {
         let Ok(mut state) = self.server.open(&mut connection.stream) else { return };
         if socket(&connection.stream).is_readable() {
-            plainweave::spawn(move || {
-                if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
-                    self.park(connection, state, limit);
-                }
-            });
+            if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
+                self.park(connection, state, limit);
+            }
         } else {
             let limits = self.server.limits();
             let shakes_hands = shakes_hands(&connection.stream);

@@ -63,7 +63,7 @@ use crate::prefetch::prefetch;
 /// server 7 % more CPU per request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
 /// Consecutive edges of one source, without a call or a waiter here, that end its registration.
-const MOST_IGNORED: u8 = 8;
+const MOST_IGNORED: u8 = 2;
 /// The event data of the wake-up descriptor; no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything that one registration asks for. EPOLLPRI only reports that an urgent mark may cut a receive short.

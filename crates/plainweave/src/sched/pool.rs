@@ -265,11 +265,16 @@ impl PoolShared {
         // A fiber that never moves gets its worker now: the spawner's, or else each worker's in turn.
         let pinned_to = (self.movement == Movement::Never).then(|| match here {
             Some(ctx) => ctx.id(),
-            None => self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular,
+            None => self.next_home(),
         });
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
         FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
+    }
+
+    /// Returns each regular worker in turn.
+    pub(crate) fn next_home(&self) -> WorkerId {
+        self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular
     }
 
     /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest that a worker has had.

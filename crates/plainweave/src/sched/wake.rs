@@ -137,13 +137,34 @@ impl Header {
 impl PoolShared {
     /// Counts and queues a new fiber.
     pub(crate) fn spawn(&self, task: FiberTask, here: Option<&WorkerCtx>) {
+        self.count_spawned(here);
+        schedule(task, Ready::Spawned, here);
+    }
+
+    /// Counts a new fiber and queues it with the worker `home`. If it is not pinned, others may steal it there.
+    pub(crate) fn spawn_at(&self, home: WorkerId, task: FiberTask, here: Option<&WorkerCtx>) {
+        if here.is_some_and(|ctx| ctx.id() == home) {
+            return self.spawn(task, here);
+        }
+        self.count_spawned(here);
+        match here {
+            Some(ctx) => ctx.record_ready(task.header(), Ready::Spawned),
+            None => {
+                if let Some(recorder) = &self.recorder {
+                    recorder.ready_outside(task.header().id(), Ready::Spawned);
+                }
+            }
+        }
+        send_to(self, home, task);
+    }
+
+    fn count_spawned(&self, here: Option<&WorkerCtx>) {
         match here {
             Some(ctx) => bump(&ctx.shared().spawned),
             None => {
                 self.spawned_outside.fetch_add(1, Ordering::AcqRel);
             }
         }
-        schedule(task, Ready::Spawned, here);
     }
 
     /// Spawns a fiber that `create` makes, unless the pool is ending: then none is made.
@@ -304,8 +325,12 @@ impl WorkerCtx {
                 self.count_end();
                 return None;
             }
-            self.io_cx(&self.io()).unpin_woken(header);
-            self.schedule_here(task);
+            if task.has_started() {
+                self.io_cx(&self.io()).unpin_woken(header);
+                self.schedule_here(task);
+            } else {
+                self.push(task, Ready::Spawned);
+            }
             return None;
         }
         match header.state.read(&header.own.pinned, |payload| header.bring(payload)) {
@@ -363,21 +388,24 @@ impl IoCx<'_> {
         }
     }
 
-    /// Empties the inbox of a stalled worker: fibers that may move go to other workers; entries that are pinned to it
-    /// go back into the inbox.
+    /// Empties the inbox of a stalled worker: fibers that may move, or start elsewhere, go to other workers; entries
+    /// that are pinned to it go back into the inbox.
     pub(crate) fn empty_inbox(self) {
         let inbox = self.pool.workers[self.id].inbox();
-        if self.pool.movement != Movement::Anytime || inbox.is_empty() {
+        if self.pool.movement == Movement::Never || inbox.is_empty() {
             return;
         }
         for task in inbox.take_all() {
-            if task.header().state.is_lost() {
-                // Only a worker refuses it.
+            let header = task.header();
+            // Only a worker refuses what is lost. What stays on its worker may be a message about the very fiber that
+            // holds it up, which this thread must not touch.
+            if header.state.is_lost() || (header.pins() && header.pinned_to().is_some()) {
                 send_to(self.pool, self.id, task);
                 continue;
             }
             self.unpin_woken(task.header());
-            schedule(task, Ready::Woken, None);
+            let why = if task.has_started() { Ready::Woken } else { Ready::Spawned };
+            schedule(task, why, None);
         }
     }
 }
