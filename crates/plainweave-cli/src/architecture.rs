@@ -247,8 +247,8 @@ pub(crate) struct Loops {
 }
 
 impl Loops {
-    /// Serves a new connection by a fresh fiber: of the next of these runtimes, or if there are none, of the next worker
-    /// of the calling fiber's.
+    /// Serves a new connection by a fresh fiber: on the next of these runtimes, or if there are none, on the next
+    /// worker of the calling fiber's runtime.
     pub(crate) fn deal(&self, serve: impl FnOnce() + Send + 'static) {
         match self.next.fetch_add(1, Relaxed).checked_rem(self.runtimes.len()) {
             Some(next) => drop(self.runtimes[next].spawn(serve)),

@@ -62,7 +62,8 @@ use crate::prefetch::prefetch;
 /// bounds how much a batch evicts from the caches before it is used: with 512 connections, 256 events cost the cache
 /// server 7 % more CPU per request than 32. Fewer gain nothing.
 const BATCH: usize = 32;
-/// Consecutive edges of one source, without a call or a waiter here, that end its registration.
+/// Consecutive edges of one source, without a call or a waiter here, that end its registration. With 8, stolen requests
+/// cost 2 % more CPU for all (`docs/limit.md`).
 const MOST_IGNORED: u8 = 2;
 /// The event data of the wake-up descriptor; no slot has this number.
 const WAKE: u64 = u64::MAX;
