@@ -187,7 +187,11 @@ fn accept_unix(listener: &UnixListener, runtimes: &Arc<Runtimes>, shared: &Share
             let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
             let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else { continue };
             let shared = shared.clone();
-            in_turn(&runtimes.main, move || shared.begin(stream));
+            in_turn(&runtimes.main, move || {
+                if let Some(conn) = shared.enter(stream) {
+                    shared.begin(conn);
+                }
+            });
         }
     })?;
     Ok(())
@@ -224,21 +228,19 @@ impl Shared {
         }
     }
 
-    /// Has a new connection served, as the architecture has it.
+    /// Has a new connection served, as the architecture has it. It counts before the next one is accepted.
     fn take(&self, stream: TcpStream) {
+        let Some(conn) = self.enter(stream) else { return };
         if matches!(self.architecture, Architecture::Acceptors(_)) {
-            if let Some(conn) = self.enter(stream) {
-                self.live(conn);
-            }
+            self.live(conn);
         } else {
             let shared = self.clone();
-            self.loops.deal(move || shared.begin(stream));
+            self.loops.deal(move || shared.begin(conn));
         }
     }
 
-    /// Takes over a new connection, on a fiber of its own.
-    fn begin(self, stream: TcpStream) {
-        let Some(conn) = self.enter(stream) else { return };
+    /// Begins to serve a connection, on a fiber of its own.
+    fn begin(self, conn: Conn) {
         if self.architecture.has_fiber_each() { self.live(conn) } else { self.park(conn) }
     }
 
