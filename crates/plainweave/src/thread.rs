@@ -250,8 +250,9 @@ impl Builder {
     /// connections of a server, which wait for their peers on the worker that began to serve them: those that one
     /// accepting fiber spawns would otherwise all wait on its worker, and reach the others only by being stolen.
     ///
-    /// The turn decides where the fiber is queued. An idle worker may steal it from there, and `spawn_local` ignores
-    /// it. Handing a fiber over costs about as much as unparking one that sleeps on another worker.
+    /// The turn decides where the fiber is queued. An idle worker may steal it from there; `spawn_local` and spawning
+    /// into a [`Pool`](crate::pools::Pool) ignore it. Handing a fiber over costs about as much as unparking one
+    /// that sleeps on another worker.
     #[must_use]
     pub fn in_turn(mut self) -> Self {
         self.in_turn = true;

@@ -39,6 +39,15 @@ fn here(settlers: Vec<JoinHandle<i32>>) -> usize {
     settlers.into_iter().map(|settler| settler.join().expect("no panic")).filter(|thread| *thread == me).count()
 }
 
+/// Holds up its worker until as many have started, for 20 s at most. How many have.
+fn compute_until(started: &AtomicUsize, count: usize) -> usize {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while started.load(Ordering::Acquire) < count && Instant::now() < limit {
+        std::hint::spin_loop();
+    }
+    started.load(Ordering::Acquire)
+}
+
 /// Started fibers stay where they are.
 fn staying(workers: usize) -> RuntimeBuilder {
     Runtime::builder().workers(workers).movement(Movement::BeforeStart)
@@ -108,32 +117,23 @@ fn what_is_handed_to_a_worker_that_is_held_up_begins_elsewhere() {
         for movement in [Movement::BeforeStart, Movement::Anytime] {
             let builder = Runtime::builder().workers(2).movement(movement);
             let runtime = builder.stall_after(Some(Duration::from_millis(2))).build().expect("a runtime");
-            let started = Arc::new(AtomicUsize::new(0));
-            let all = started.clone();
-            let held_up = runtime.spawn(move || {
+            let held_up = runtime.spawn(|| {
+                let started = Arc::new(AtomicUsize::new(0));
                 for _ in 0..8 {
                     let started = started.clone();
                     let fiber = move || started.fetch_add(1, Ordering::AcqRel);
                     plainweave::Builder::new().in_turn().spawn(fiber).expect("spawned");
                 }
                 // The turn of this worker itself came too: its fibers are stolen.
-                let limit = Instant::now() + Duration::from_secs(20);
-                while started.load(Ordering::Acquire) < 8 && Instant::now() < limit {
-                    std::hint::spin_loop();
-                }
+                compute_until(&started, 8)
             });
-            held_up.join().expect("no panic");
-            assert_eq!(all.load(Ordering::Acquire), 8, "{movement:?}");
+            assert_eq!(held_up.join().expect("no panic"), 8, "{movement:?}");
             // And those that another fiber hands to the one that is held up.
             let (busy, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
             let (at_work, seen) = (busy.clone(), over.clone());
             let holder = runtime.spawn(move || {
                 at_work.store(true, Ordering::Release);
-                let limit = Instant::now() + Duration::from_secs(20);
-                while seen.load(Ordering::Acquire) < 8 && Instant::now() < limit {
-                    std::hint::spin_loop();
-                }
-                seen.load(Ordering::Acquire)
+                compute_until(&seen, 8)
             });
             while !busy.load(Ordering::Acquire) {
                 std::thread::yield_now();
@@ -158,11 +158,7 @@ fn a_worker_that_is_held_up_is_sent_no_fibers() {
             // Holds up the other worker, since this one does not switch until it has begun, and until all have started.
             let holder = plainweave::spawn(move || {
                 at_work.store(true, Ordering::Release);
-                let limit = Instant::now() + Duration::from_secs(20);
-                while all.load(Ordering::Acquire) < 300 && Instant::now() < limit {
-                    std::hint::spin_loop();
-                }
-                all.load(Ordering::Acquire)
+                compute_until(&all, 300)
             });
             while !busy.load(Ordering::Acquire) {
                 std::hint::spin_loop();

@@ -149,13 +149,16 @@ impl PoolShared {
         self.count_spawned(here);
         match here {
             Some(ctx) => ctx.record_ready(task.header(), Ready::Spawned),
-            None => {
-                if let Some(recorder) = &self.recorder {
-                    recorder.ready_outside(task.header().id(), Ready::Spawned);
-                }
-            }
+            None => self.record_ready_outside(task.header(), Ready::Spawned),
         }
         send_to(self, home, task);
+    }
+
+    /// Records that a fiber becomes ready, which a caller outside the pool owns.
+    fn record_ready_outside(&self, header: &Header, why: Ready) {
+        if let Some(recorder) = &self.recorder {
+            recorder.ready_outside(header.id(), why);
+        }
     }
 
     fn count_spawned(&self, here: Option<&WorkerCtx>) {
@@ -205,9 +208,7 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
             };
-            if let Some(recorder) = &pool.recorder {
-                recorder.ready_outside(task.header().id(), why);
-            }
+            pool.record_ready_outside(task.header(), why);
             match pinned {
                 Some(worker) => send_to(&pool, worker, task),
                 None => pool.act_on(pool.outside.push(task, why)),
@@ -403,7 +404,7 @@ impl IoCx<'_> {
                 send_to(self.pool, self.id, task);
                 continue;
             }
-            self.unpin_woken(task.header());
+            self.unpin_woken(header);
             let why = if task.has_started() { Ready::Woken } else { Ready::Spawned };
             schedule(task, why, None);
         }
