@@ -21,6 +21,7 @@ enum Kind {
     ConnectionLimit,
     Shed,
     ShedHandshake,
+    Disk,
     Log,
     SlowLog,
     Files,
@@ -33,7 +34,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    reported: [AtomicU64; 10],
+    reported: [AtomicU64; 11],
 }
 
 impl Faults {
@@ -83,6 +84,15 @@ impl Faults {
                 "{max} TLS handshakes are in progress, and there is memory for no more; others are closed \
                  (a higher memory limit or --max-memory; more of them at once: --tls-handshakes, --workers)"
             )
+        });
+    }
+
+    /// Responses wait too long for the disk, and another one needs it.
+    pub(super) fn disk(&self) {
+        self.tell(Kind::Disk, || {
+            "more files are asked for than the disk can read; others that are not in memory are answered 503 \
+             (more memory, or a faster disk)"
+                .to_owned()
         });
     }
 

@@ -34,7 +34,7 @@ use std::sync::{Arc, Weak};
 use anyhow::Context;
 use plainweave::net;
 use plainweave_http::accept::{ConnectionLimit, MOST};
-use plainweave_http::files::StaticFiles;
+use plainweave_http::files::{DiskWaits, StaticFiles};
 use plainweave_http::{Address, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
@@ -79,6 +79,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let faults = Arc::new(Faults::new());
     let reporter = faults.clone();
     let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
+    let disk_waits = disk_waits(&faults);
+    let files = files.with_disk_waits(disk_waits.clone());
     let addresses = flags.addresses();
     flags.tls.check(&addresses.plain)?;
     let files = flags.content.apply(files, &addresses.all())?;
@@ -116,7 +118,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let admission = Admission { connection_limit, in_progress, handshakes, send_buffers: memory.send_buffers, faults };
     let handles = listeners.all().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
-    let shown = Shown { admission: admission.clone(), runtimes, listeners: handles, stalls, tls: tls.clone() };
+    let shown =
+        Shown { admission: admission.clone(), runtimes, listeners: handles, disk_waits, stalls, tls: tls.clone() };
     let observation = observers.open(&server, shown)?;
     let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
     drop(attention);
@@ -127,6 +130,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// Returns the count of responses that wait for the disk, whose refusals are reported.
+fn disk_waits(faults: &Arc<Faults>) -> Arc<DiskWaits> {
+    let faults = faults.clone();
+    Arc::new(DiskWaits::new(move || faults.disk()))
 }
 
 /// What signals reach.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use plainweave::Metrics;
 use plainweave::net;
 use plainweave_http::accept::{ConnectionLimit, MOST};
+use plainweave_http::files::DiskWaits;
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
 use serde_json::Value;
 
@@ -53,6 +54,7 @@ pub(super) struct Shown {
     pub(super) runtimes: Weak<Runtimes>,
     /// Handles of the listeners, whose queues are read.
     pub(super) listeners: Vec<net::TcpListener>,
+    pub(super) disk_waits: Arc<DiskWaits>,
     pub(super) stalls: Option<Arc<Stalls>>,
     pub(super) tls: Option<Tls>,
 }
@@ -166,6 +168,7 @@ fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: I
     let figures = requests(Figures::default(), counters);
     let figures = shown.tls.iter().fold(figures, |figures, tls| tls.figures(figures, &shown.admission.handshakes));
     let figures = in_progress(figures, &shown.admission.in_progress);
+    let figures = disk(figures, &shown.disk_waits);
     let figures = connections(figures, &shown.admission.connection_limit, log);
     Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))
 }
@@ -202,6 +205,13 @@ fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
     figures.one("plainweave_requests_in_progress_max", "gauge", help, in_progress.max());
     let help = "Requests answered 503 because there was memory for no more.";
     figures.one("plainweave_requests_shed_total", "counter", help, in_progress.shed());
+    figures
+}
+
+fn disk(mut figures: Figures, waits: &DiskWaits) -> Figures {
+    figures.one("plainweave_disk_waits", "gauge", "Responses that wait for a disk.", waits.now());
+    let help = "Requests answered 503 because others waited too long for a disk.";
+    figures.one("plainweave_disk_waits_refused_total", "counter", help, waits.refused());
     figures
 }
 

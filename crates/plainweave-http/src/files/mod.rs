@@ -11,6 +11,7 @@ mod cache;
 mod clock;
 mod coding;
 mod condition;
+mod disk_waits;
 mod entry;
 mod fields;
 mod front;
@@ -26,6 +27,7 @@ mod static_files;
 mod variant;
 
 pub use cache::Caching;
+pub use disk_waits::DiskWaits;
 pub use pages::PAGED;
 pub use pieces::{Blocking, Inline};
 pub use static_files::StaticFiles;

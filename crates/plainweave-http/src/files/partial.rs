@@ -9,12 +9,12 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode, header};
 
 use super::look::{Content, FoundFile};
-use super::pieces::{Blocking, Opened, Pieces, read_piece};
+use super::pieces::{Blocking, Disk, Opened, Pieces, read_piece};
 use super::range::{self, Ranges};
 use crate::{Body, Bytes, Response};
 
 /// Returns the response to a request for these ranges. `None`: the whole file is to be sent.
-pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], blocking: &B) -> Option<Response> {
+pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], disk: &Disk<B>) -> Option<Response> {
     let size = file.version().size;
     match range::parse(value, size) {
         Ranges::Ignored => None,
@@ -23,31 +23,39 @@ pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], blocking: &B)
             Some(response.with_header(header::CONTENT_RANGE, text(format!("bytes */{size}"))))
         }
         Ranges::Satisfiable(ranges) => Some(match &ranges[..] {
-            [range] => single(file, range.clone(), blocking),
-            _ => multiple(file, &ranges, blocking),
+            [range] => single(file, range.clone(), disk),
+            _ => multiple(file, &ranges, disk),
         }),
     }
 }
 
-fn single<B: Blocking>(file: &FoundFile, range: Range<u64>, blocking: &B) -> Response {
+fn single<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> Response {
+    let Some(body) = content(file, range.clone(), disk) else { return busy() };
     let place = text(content_range(&range, file.version().size));
     let response = Response::new(StatusCode::PARTIAL_CONTENT).with_lines(file.lines());
-    response.with_header(header::CONTENT_RANGE, place).with_body(content(file, range, blocking))
+    response.with_header(header::CONTENT_RANGE, place).with_body(body)
 }
 
-/// Returns the bytes of a file within `range`.
-pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, blocking: &B) -> Body {
-    match &file.content {
+/// Returns the bytes of a file within `range`, or `None` if too many wait for the disk.
+pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> Option<Body> {
+    Some(match &file.content {
         Content::Whole(bytes) => Body::Bytes(slice(bytes, &range)),
-        Content::Open(file) => {
+        Content::Open(file) if disk.admits(file, &range) => {
             let len = range.end - range.start;
-            Body::File(Box::new(Pieces::new(blocking.clone(), Arc::clone(file), range)), len)
+            Body::File(Box::new(Pieces::new(disk.clone(), Arc::clone(file), range)), len)
         }
-    }
+        Content::Open(_) => return None,
+    })
+}
+
+/// Returns the response where too many wait for the disk.
+pub(super) fn busy() -> Response {
+    let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
+    response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// `multipart/byteranges`.
-fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], blocking: &B) -> Response {
+fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>) -> Response {
     let size = file.version().size;
     let boundary = boundary();
     let mut segments = Vec::with_capacity(2 * ranges.len() + 1);
@@ -62,8 +70,9 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], blocking: &B) 
     let len = segments.iter().map(Segment::len).sum();
     let body = match &file.content {
         Content::Whole(bytes) => Body::Bytes(joined(&segments, len, bytes)),
+        Content::Open(file) if !ranges.iter().all(|range| disk.admits(file, range)) => return busy(),
         Content::Open(file) => {
-            let parts = Multipart::new(segments, blocking.clone(), Arc::clone(file));
+            let parts = Multipart::new(segments, disk.clone(), Arc::clone(file));
             Body::Stream(Box::new(parts), Some(len))
         }
     };
@@ -103,7 +112,7 @@ fn joined(segments: &[Segment], len: u64, file: &Bytes) -> Bytes {
 struct Multipart<B> {
     left: std::vec::IntoIter<Segment>,
     now: Current<B>,
-    blocking: B,
+    disk: Disk<B>,
     file: Arc<Opened>,
 }
 
@@ -113,8 +122,8 @@ enum Current<B> {
 }
 
 impl<B: Blocking> Multipart<B> {
-    fn new(segments: Vec<Segment>, blocking: B, file: Arc<Opened>) -> Self {
-        Self { left: segments.into_iter(), now: Current::Text { text: Vec::new(), used: 0 }, blocking, file }
+    fn new(segments: Vec<Segment>, disk: Disk<B>, file: Arc<Opened>) -> Self {
+        Self { left: segments.into_iter(), now: Current::Text { text: Vec::new(), used: 0 }, disk, file }
     }
 
     /// Returns whether the current segment is over. May wait for the disk.
@@ -136,7 +145,7 @@ impl<B: Blocking> BufRead for Multipart<B> {
             self.now = match self.left.next() {
                 Some(Segment::Text(text)) => Current::Text { text, used: 0 },
                 Some(Segment::File(range)) => {
-                    Current::File(Pieces::new(self.blocking.clone(), Arc::clone(&self.file), range))
+                    Current::File(Pieces::new(self.disk.clone(), Arc::clone(&self.file), range))
                 }
                 None => return Ok(&[]),
             };

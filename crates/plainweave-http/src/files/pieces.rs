@@ -2,27 +2,51 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, IoSliceMut, Read};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::coarse_millis;
+use super::disk_waits::DiskWaits;
 use crate::FilePart;
 
 /// Bytes that a streamed file is read in.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Bytes that are looked for in the page cache, and sent from there, at once.
-const WINDOW: u64 = 2 << 20;
-/// Milliseconds for which a page is assumed to stay: the kernel drops recently used pages last.
-const BELIEVED: u64 = 500;
-/// The same for what another response from this file has found.
-const BELIEVED_OF_OTHERS: u64 = 100;
-/// One page in this many bytes is asked whether its content has arrived. Read-ahead fetches at least as many at once.
-const PROBED: u64 = 64 << 10;
+/// Bytes that are fetched from the disk at once where many wait: what most kernels read ahead.
+const AHEAD: u64 = 128 << 10;
+/// Bytes that a response reads by itself, and so may be under way, once it needed the disk.
+const COLD: u64 = 2 << 20;
+
+/// How what is in the page cache is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Care {
+    /// Bytes that are looked for, and sent from there, at once.
+    window: u64,
+    /// Milliseconds for which a page is assumed to stay.
+    believed: u64,
+    /// The same for what another response from this file has found.
+    believed_of_others: u64,
+    /// One page in this many bytes is asked whether its content has arrived.
+    probed: u64,
+}
+
+impl Care {
+    /// While everything is in memory: the kernel drops recently used pages last, and fetches at least 64 KiB at once.
+    const LITTLE: Self = Self { window: 2 << 20, believed: 500, believed_of_others: 100, probed: 64 << 10 };
+    /// While the disk is read: each page that comes drives out another one, and what comes back may be single pages
+    /// that are missing among others. So every page is asked, just before it is sent.
+    const MUCH: Self = Self { window: 256 << 10, believed: 0, believed_of_others: 0, probed: 4096 };
+
+    fn at(now: u64, waits: &DiskWaits) -> Self {
+        if waits.were_there(now) { Self::MUCH } else { Self::LITTLE }
+    }
+}
 
 /// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
 pub trait Blocking: Clone + Send + Sync + 'static {
@@ -40,6 +64,31 @@ pub struct Inline;
 impl Blocking for Inline {
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         Ok(work())
+    }
+}
+
+/// How what is not in memory is read.
+#[derive(Clone, Debug)]
+pub(super) struct Disk<B> {
+    pub(super) blocking: B,
+    pub(super) waits: Arc<DiskWaits>,
+}
+
+impl<B: Blocking> Disk<B> {
+    /// Returns whether a response may begin that needs these bytes of the file: not if that takes the disk, and too
+    /// many wait for it.
+    pub(super) fn admits(&self, file: &Opened, range: &Range<u64>) -> bool {
+        let now = coarse_millis();
+        if !self.waits.are_long(now) {
+            return true;
+        }
+        let care = Care::at(now, &self.waits);
+        let first = range.start..range.end.min(range.start + care.window);
+        let admitted = B::TRY_FIRST && file.has(first, now, care);
+        if !admitted {
+            self.waits.refuse();
+        }
+        admitted
     }
 }
 
@@ -88,16 +137,16 @@ impl Opened {
     }
 
     /// Returns whether all of `range` is in the page cache, as far as is known without touching it.
-    fn has(&self, range: Range<u64>, now: u64) -> bool {
+    fn has(&self, range: Range<u64>, now: u64, care: Care) -> bool {
         let seen = self.seen();
         let covered = seen.range.start <= range.start && range.end <= seen.range.end;
-        if covered && now.saturating_sub(seen.when) < BELIEVED_OF_OTHERS {
+        if covered && now.saturating_sub(seen.when) < care.believed_of_others {
             return true;
         }
         drop(seen);
         // Without cachestat(2), which says no here, the read that follows is exact.
-        if !plainweave::fs::is_resident(&self.file, range.clone()).unwrap_or(false) || !self.has_arrived(range.clone())
-        {
+        let cached = plainweave::fs::is_resident(&self.file, range.clone()).unwrap_or(false);
+        if !cached || !self.has_arrived(range.clone(), care.probed) {
             return false;
         }
         *self.seen() = Seen { range, when: now };
@@ -107,12 +156,23 @@ impl Opened {
     /// Returns whether the content of cached pages has arrived: a page that a read-ahead has begun to fetch counts as
     /// cached already, and only a read that must not wait can tell. It samples other pages each time, since a sampled
     /// page is kept longer than its neighbours and would be there when these are not.
-    fn has_arrived(&self, range: Range<u64>) -> bool {
+    fn has_arrived(&self, range: Range<u64>, probed: u64) -> bool {
         let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
         let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let probes = (range.start..range.end).step_by(PROBED as usize);
-        let mut probes = probes.map(|at| at + (shift % PROBED).min(range.end - 1 - at));
+        let probes = (range.start / probed * probed..range.end).step_by(probed as usize);
+        let mut probes = probes.map(|at| (at + shift % probed).clamp(range.start, range.end - 1));
         probes.all(arrived)
+    }
+
+    /// Before a read from the disk. By itself the kernel reads ahead as far as the disk's setting says, 8 MiB on some,
+    /// which saves trips to the pool. But pages on their way cannot be given up: where many wait, they drive out what
+    /// others are about to send.
+    fn limit_read_ahead(&self, crowded: bool, offset: u64) {
+        let advice = if crowded { Advice::Random } else { Advice::Normal };
+        let _ = fadvise(&self.file, 0, None, advice);
+        if crowded {
+            let _ = fadvise(&self.file, offset, NonZeroU64::new(AHEAD), Advice::WillNeed);
+        }
     }
 
     /// Reading took the disk.
@@ -133,7 +193,7 @@ impl std::ops::Deref for Opened {
 /// a cancelled caller leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
-    blocking: B,
+    disk: Disk<B>,
     file: Arc<Opened>,
     piece: Vec<u8>,
     /// Bytes of the piece that are consumed.
@@ -148,8 +208,8 @@ pub(super) struct Pieces<B> {
 
 impl<B: Blocking> Pieces<B> {
     /// Ends where `range` does, or before it with the file.
-    pub(super) fn new(blocking: B, file: Arc<Opened>, range: Range<u64>) -> Self {
-        Self { blocking, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
+    pub(super) fn new(disk: Disk<B>, file: Arc<Opened>, range: Range<u64>) -> Self {
+        Self { disk, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
     }
 
     /// Returns whether all of the range was read.
@@ -159,19 +219,25 @@ impl<B: Blocking> Pieces<B> {
 
     fn next(&mut self) -> io::Result<()> {
         let (mut piece, offset) = (std::mem::take(&mut self.piece), self.left.start);
-        piece.resize(self.left.end.saturating_sub(offset).min(PIECE as u64) as usize, 0);
+        let size = self.left.end.saturating_sub(offset).min(PIECE as u64) as usize;
+        piece.resize(size, 0);
         let resident = if B::TRY_FIRST { read_resident(&self.file, &mut piece, offset) } else { None };
         let (mut piece, len) = match resident {
             Some(len) => (piece, Ok(len)),
             None => {
-                self.cold = offset + WINDOW;
+                // Many may wait at a time: memory is taken when it is their turn.
+                drop(piece);
+                self.cold = offset + COLD;
                 self.file.forget();
-                let file = Arc::clone(&self.file);
+                let (file, crowded) = (Arc::clone(&self.file), self.disk.waits.are_many());
                 let read = move || {
+                    file.limit_read_ahead(crowded, offset);
+                    let mut piece = vec![0; size];
                     let len = file.read_at(&mut piece, offset);
                     (piece, len)
                 };
-                self.blocking.run(read)?
+                let _wait = self.disk.waits.begin(coarse_millis());
+                self.disk.blocking.run(read)?
             }
         };
         piece.truncate(*len.as_ref().unwrap_or(&0));
@@ -211,9 +277,10 @@ impl<B: Blocking> FilePart for Pieces<B> {
         if start < self.cold {
             return None;
         }
-        if end <= start || now.saturating_sub(when) >= BELIEVED {
-            end = self.left.end.min(start + max.min(WINDOW));
-            if !self.file.has(start..end, now) {
+        let care = Care::at(now, &self.disk.waits);
+        if end <= start || now.saturating_sub(when) >= care.believed {
+            end = self.left.end.min(start + max.min(care.window));
+            if !self.file.has(start..end, now, care) {
                 return None;
             }
             self.checked = (end, now);

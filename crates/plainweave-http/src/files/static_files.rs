@@ -11,6 +11,7 @@ use super::accept::weight_of;
 use super::cache::{Cache, Caching, Wanted};
 use super::coding::Coding;
 use super::condition::Verdict;
+use super::disk_waits::DiskWaits;
 use super::entry::Entry;
 use super::fields::{Fields, single};
 use super::listing::Listings;
@@ -18,7 +19,7 @@ use super::look::{Found, FoundFile};
 use super::open::Root;
 use super::pages::Pages;
 use super::path::{FilePath, Refusal};
-use super::pieces::{Blocking, Inline};
+use super::pieces::{Blocking, Disk, Inline};
 use super::{condition, partial};
 use crate::{Body, Handler, Request, RequestHead, Response, Target};
 
@@ -40,7 +41,7 @@ type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
 /// ```
 pub struct StaticFiles<B = Inline> {
     root: Arc<Root>,
-    blocking: B,
+    disk: Disk<B>,
     cache: Arc<Cache>,
     precompressed: bool,
     listings: Option<Listings>,
@@ -63,7 +64,7 @@ impl<B: Blocking> StaticFiles<B> {
         let cache = Cache::new(Caching::default());
         Ok(Self {
             root,
-            blocking,
+            disk: Disk { blocking, waits: Arc::default() },
             cache,
             precompressed: false,
             listings: None,
@@ -75,6 +76,12 @@ impl<B: Blocking> StaticFiles<B> {
     /// Keeps other amounts in memory, or for another time.
     pub fn with_caching(self, caching: Caching) -> Self {
         Self { cache: Cache::new(caching), ..self }
+    }
+
+    /// Counts the responses that wait for a disk here. With or without it, when they wait for too long, others that
+    /// need the disk are answered 503, and what is in memory is served on.
+    pub fn with_disk_waits(self, waits: Arc<DiskWaits>) -> Self {
+        Self { disk: Disk { waits, ..self.disk }, ..self }
     }
 
     /// Does without `openat2`, as where a container forbids it: then links are not followed.
@@ -137,7 +144,7 @@ impl<B: Blocking> StaticFiles<B> {
         }
         match &self.listings {
             Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
-                let listed = listings.respond(&self.root, &self.blocking, &path, head, fields);
+                let listed = listings.respond(&self.root, &self.disk.blocking, &path, head, fields);
                 listed.unwrap_or_else(|status| self.absent(status, head, fields))
             }
             _ => self.absent(status, head, fields),
@@ -146,7 +153,7 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Returns what stands behind a path, or the compressed twin beside it. Fails if the caller was cancelled.
     pub(super) fn find(&self, path: &FilePath<'_>, coding: Option<Coding>) -> io::Result<Arc<Entry>> {
-        self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.blocking)
+        self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.disk.blocking)
     }
 
     fn file(&self, path: &FilePath<'_>, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
@@ -166,7 +173,7 @@ impl<B: Blocking> StaticFiles<B> {
                 Verdict::Failed => return Response::plain(StatusCode::PRECONDITION_FAILED),
                 Verdict::Ranges => {
                     let value = single(head, "range").unwrap_or_default();
-                    if let Some(response) = partial::respond(file, value, &self.blocking) {
+                    if let Some(response) = partial::respond(file, value, &self.disk) {
                         return response;
                     }
                 }
@@ -175,7 +182,10 @@ impl<B: Blocking> StaticFiles<B> {
         let size = file.version().size;
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(size),
-            _ => partial::content(file, 0..size, &self.blocking),
+            _ => match partial::content(file, 0..size, &self.disk) {
+                Some(body) => body,
+                None => return partial::busy(),
+            },
         };
         Response::ok(body).with_lines(file.lines())
     }
@@ -204,7 +214,10 @@ impl<B: Blocking> StaticFiles<B> {
         let size = file.version().size;
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(size),
-            _ => partial::content(file, 0..size, &self.blocking),
+            _ => match partial::content(file, 0..size, &self.disk) {
+                Some(body) => body,
+                None => return response,
+            },
         };
         response.with_header(header::CONTENT_TYPE, kind).with_body(body)
     }

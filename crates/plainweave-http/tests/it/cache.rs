@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plainweave_http::Server;
-use plainweave_http::files::{Blocking, Caching, Inline, StaticFiles};
+use plainweave_http::files::{Blocking, Caching, DiskWaits, Inline, StaticFiles};
 
 use crate::support::{Script, play, read_answers};
 
@@ -174,6 +174,10 @@ impl Gate {
         self.1.notify_all();
     }
 
+    fn close(&self) {
+        *self.0.lock().unwrap() = false;
+    }
+
     fn wait(&self) {
         let limit = Duration::from_secs(30);
         let (_open, late) = self.1.wait_timeout_while(self.0.lock().unwrap(), limit, |open| !*open).unwrap();
@@ -257,4 +261,61 @@ fn a_root_that_is_deleted_is_an_outage_and_no_404() {
     for path in ["/a", "/b", "/"] {
         assert_eq!(get(&server, path).0, 503, "{path}");
     }
+}
+
+/// A pool that holds all trips up while its gate is closed.
+#[derive(Clone)]
+struct Stuck(Arc<Gate>);
+
+impl Blocking for Stuck {
+    const TRY_FIRST: bool = false;
+
+    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+        self.0.wait();
+        Inline.run(work)
+    }
+}
+
+#[test]
+fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
+    const WAITING: usize = 16;
+    let site = Site::new();
+    site.write("small", "in memory");
+    site.write("large", &"l".repeat(100_000));
+    let (pool, refusals) = (Stuck(Arc::default()), Arc::new(AtomicU32::new(0)));
+    let count = refusals.clone();
+    let waits = Arc::new(DiskWaits::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let hour = Caching { staleness: Duration::from_secs(3600), ..Caching::default() };
+    let files = StaticFiles::with_blocking(&site.0, pool.clone()).unwrap().with_caching(hour);
+    let server = Server::new(files.with_disk_waits(waits.clone()));
+    pool.0.open();
+    assert_eq!(text(&server, "/small"), "in memory");
+    assert_eq!(get(&server, "/large").1.len(), 100_000);
+    pool.0.close();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..WAITING).map(|_| scope.spawn(|| get(&server, "/large"))).collect();
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while waits.now() < WAITING && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // More than a burst takes.
+        std::thread::sleep(Duration::from_millis(200));
+        let ranges = "GET /large HTTP/1.1\r\nHost: h\r\nRange: bytes=0-9,50-59\r\n\r\n";
+        let answers = [get(&server, "/large"), get(&server, "/small")];
+        let mut of_ranges = Script::of(ranges);
+        play(&server, &mut of_ranges);
+        let there = waits.now();
+        pool.0.open();
+        assert_eq!(there, WAITING);
+        assert_eq!((answers[0].0, answers[1].0), (503, 200));
+        let of_ranges = String::from_utf8(of_ranges.out).unwrap();
+        assert!(of_ranges.starts_with("HTTP/1.1 503 ") && of_ranges.contains("Retry-After: 1\r\n"), "{of_ranges}");
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap().1.len(), 100_000);
+        }
+    });
+    assert_eq!((waits.now(), waits.refused(), refusals.load(Ordering::Relaxed)), (0, 2, 2));
+    assert_eq!(get(&server, "/large").0, 200);
 }
