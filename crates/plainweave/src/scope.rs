@@ -175,7 +175,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let own = place.map(|place| Node::with_place(Some(&self.data.node), place));
         let node = own.as_ref().unwrap_or(&self.data.node).clone();
-        let spec = pool.spec(here, Some(node), inherited_deadline(pool));
+        let spec = pool.spec(here.map(WorkerCtx::id), Some(node), inherited_deadline(pool));
         let data = self.data.clone();
         let member = Membership::of_new_child(&data, own);
         let run = move || {

@@ -13,7 +13,7 @@ use crate::fiber::{self, FiberHandle, FiberSpec, Header, Movement, NEVER, Switch
 use crate::sched::closure::{self, End, Failure, RawJoin};
 use crate::sched::pool::{self, PoolShared};
 use crate::sched::wait::{self, Interrupts, ThreadEntry};
-use crate::sched::worker::current_worker;
+use crate::sched::worker::{WorkerCtx, current_worker};
 
 /// Waits for a fiber. Dropping it detaches the fiber.
 #[derive(Debug)]
@@ -292,7 +292,7 @@ impl Builder {
             return refused("spawn_local: the calling fiber may move to another worker (Movement::Anytime)");
         }
         self.check()?;
-        let mut spec = ctx.pool().spec(Some(ctx), None, NEVER);
+        let mut spec = ctx.pool().spec(Some(ctx.id()), None, NEVER);
         self.apply_to(ctx.pool(), &mut spec);
         spec.pinned_to = Some(ctx.id());
         spec.movement = Movement::Never;
@@ -350,7 +350,8 @@ impl Builder {
     {
         self.check()?;
         Ok(pool.spawn_if_open(|here| {
-            let mut spec = pool.spec(here, place.map(|place| Node::with_place(None, place)), NEVER);
+            let node = place.map(|place| Node::with_place(None, place));
+            let mut spec = pool.spec(here.map(WorkerCtx::id), node, NEVER);
             self.apply_to(pool, &mut spec);
             // SAFETY: 'static and Send.
             let (task, raw) = unsafe { closure::create(spec, None, f) };
@@ -362,11 +363,8 @@ impl Builder {
     /// As for `closure::create`.
     pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
         let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
-        let mut spec = pool.spec(here, None, NEVER);
         let home = self.in_turn.then(|| pool.next_home());
-        if spec.pinned_to.is_some() && home.is_some() {
-            spec.pinned_to = home;
-        }
+        let mut spec = pool.spec(home.or(here.map(WorkerCtx::id)), None, NEVER);
         self.apply_to(pool, &mut spec);
         // SAFETY: the caller's promise.
         let (task, raw) = unsafe { closure::create(spec, None, f) };
@@ -411,7 +409,7 @@ where
 {
     let me = fiber::current()?;
     let ctx = me.worker();
-    let mut spec = ctx.pool().spec(Some(ctx), None, NEVER);
+    let mut spec = ctx.pool().spec(Some(ctx.id()), None, NEVER);
     spec.urgency = me.urgency();
     // SAFETY: 'static and Send.
     let (task, raw) = unsafe { closure::create(spec, None, f) };

@@ -204,7 +204,7 @@ fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
     if cx.here.is_none() {
         cx.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
     }
-    let spec = cx.pool.spec(cx.here, None, NEVER);
+    let spec = cx.pool.spec(cx.here.map(WorkerCtx::id), None, NEVER);
     // SAFETY: the closure is 'static and Send.
     let task =
         unsafe { closure::create_detached(spec, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };

@@ -72,7 +72,7 @@ use super::inspect::Inspections;
 use super::outside::{Outside, PushOutside};
 use super::recorder::Recorder;
 use super::spare::Role;
-use super::worker::{WorkerCtx, current_worker};
+use super::worker::current_worker;
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
 use crate::atomics::bell::Bell;
@@ -259,14 +259,10 @@ impl PoolShared {
         }))
     }
 
-    /// Returns the spec of a fiber of this pool, without its scope. `here` is the spawning fiber's worker, if it
-    /// belongs to this pool.
-    pub(crate) fn spec(&self, here: Option<&WorkerCtx>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
-        // A fiber that never moves gets its worker now: the spawner's, or else each worker's in turn.
-        let pinned_to = (self.movement == Movement::Never).then(|| match here {
-            Some(ctx) => ctx.id(),
-            None => self.next_home(),
-        });
+    /// Returns the spec of a fiber of this pool, without its scope. `home` is where it stays if it never moves: the
+    /// spawner's worker, if that belongs to this pool, or another one; `None`: each worker in turn.
+    pub(crate) fn spec(&self, home: Option<WorkerId>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
+        let pinned_to = (self.movement == Movement::Never).then(|| home.unwrap_or_else(|| self.next_home()));
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
         FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
