@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode, Version, header};
+use http::{StatusCode, Version};
 
 use crate::buffer::Buffers;
 use crate::conn::tell;
@@ -29,8 +29,7 @@ impl<H: Handler> Server<H> {
             if !matches!(link.read(input.discard(), PATIENCE), Ok(1..)) {
                 return false;
             }
-            let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
-            let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE).with_retry();
             let terms = Terms { version: Version::HTTP_11, head_only: false, keep_alive: false, server: self.name() };
             let sent = link.send(response, terms).and_then(|_| link.flush()).is_ok();
             if sent {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use http::{HeaderMap, StatusCode};
 
 use crate::{BodyWriter, HeaderLines, Upgraded};
@@ -84,6 +84,11 @@ impl Response {
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
+    }
+
+    /// Tells the client to try again in a second: what the server lacks now it may have then.
+    pub(crate) fn with_retry(self) -> Self {
+        self.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
     /// Sets the fields that are sent as they are, beside the map.

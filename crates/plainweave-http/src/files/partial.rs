@@ -50,8 +50,7 @@ pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &D
 
 /// Returns the response where too many wait for the disk.
 pub(super) fn busy() -> Response {
-    let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE);
-    response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    Response::plain(StatusCode::SERVICE_UNAVAILABLE).with_retry()
 }
 
 /// `multipart/byteranges`.

@@ -189,8 +189,8 @@ impl std::ops::Deref for Opened {
     }
 }
 
-/// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a caller
-/// a cancelled caller leaves nothing borrowed behind.
+/// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a
+/// cancelled caller leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     disk: Disk<B>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode};
 
 use super::head::{Joined, head};
 use super::incoming::Incoming;
@@ -63,8 +63,7 @@ impl<'a, H: Handler> Answer<'a, H> {
     /// Refuses a request that was not admitted. An answer without a body waits for no window: without a permit this
     /// fiber must not be there for long.
     fn turn_away(&mut self, head: Option<&RequestHead<'_>>) {
-        let response = Response::new(StatusCode::SERVICE_UNAVAILABLE);
-        let response = response.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let response = Response::new(StatusCode::SERVICE_UNAVAILABLE).with_retry();
         let sent = self.outgoing.send(response, false);
         self.end(head, sent.map(|()| None));
     }
