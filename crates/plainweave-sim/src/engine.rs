@@ -83,11 +83,11 @@ impl World {
         }
     }
 
-    /// Returns what a fiber does next.
-    pub(crate) fn next(&mut self, fiber: TaskId, now: Picos) -> Action {
+    /// Returns what a fiber does next that a worker runs.
+    pub(crate) fn next(&mut self, fiber: TaskId, worker: WorkerId, now: Picos) -> Action {
         let latency = &mut self.latency;
         let mut record = |time: Picos| latency.saturating_record(time / NANO);
-        self.workload.next(fiber, &mut Step { now, fibers: &mut self.fibers, latency: &mut record })
+        self.workload.next(fiber, &mut Step { now, worker, fibers: &mut self.fibers, latency: &mut record })
     }
 
     /// Returns the next fiber that comes from outside, and when.

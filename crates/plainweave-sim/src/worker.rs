@@ -198,7 +198,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         }
         meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
         loop {
-            let action = self.world().next(fiber, meter::now());
+            let action = self.world().next(fiber, self.number, meter::now());
             match action {
                 Action::Compute(time) => meter::run_for(machine.computing(self.number, time)),
                 Action::HoldUp(time) => meter::run_for(time),

@@ -53,7 +53,7 @@ pub(super) struct Effort {
 /// # Errors
 /// The machine has no second CPU, or none that may be used.
 pub(super) fn measure(effort: Effort) -> anyhow::Result<Vec<Constant>> {
-    let hit = 1.0;
+    let hit = effort.hit();
     let exchange = effort.each(AtomicU64::new(0), |word| {
         black_box(word.fetch_add(1, Ordering::AcqRel));
     });
@@ -66,6 +66,7 @@ pub(super) fn measure(effort: Effort) -> anyhow::Result<Vec<Constant>> {
     let (copy, [shortest, longest]) = effort.packets();
     let (leaf, node) = effort.trees();
     Ok(vec![
+        Constant::new("hit", hit, "a load or store on a line of one's own, others beside it"),
         Constant::new("exchange", exchange - hit, "a fetch_add on a line of one's own, less a hit"),
         Constant::new("fence", fenced, "a store and a full fence"),
         Constant::new("group", round_trip / 2.0, "half a round trip of a line between two CPUs"),
@@ -107,6 +108,18 @@ impl Effort {
             (0..self.turns).for_each(|_| turn(black_box(&state)));
             began.elapsed().as_nanos() as f64 / f64::from(self.turns)
         })
+    }
+
+    /// Returns what each of several accesses takes that do not depend on one another: a queue's are like that.
+    fn hit(self) -> f64 {
+        const WORDS: usize = 8;
+        let words: [AtomicU64; WORDS] = Default::default();
+        let turn = |words: &[AtomicU64; WORDS]| {
+            for word in words {
+                word.store(black_box(word.load(Ordering::Acquire)), Ordering::Release);
+            }
+        };
+        self.each(words, turn) / (2 * WORDS) as f64
     }
 
     /// Returns a step of a walk along a random circle through memory.

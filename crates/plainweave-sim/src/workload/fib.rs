@@ -2,10 +2,12 @@
 //! figure, from the first call to its result. `plainweave bench thesis fib` has the same on real workers.
 //!
 //! A call that has ended writes to a line that its parent reads in its join, and wakes the parent if it waits there. So
-//! a join of a child that another worker has run costs a transfer.
+//! a join of a child that another worker has run costs a transfer. The line is free again then, and the worker's next
+//! call gets it, as from an allocator: one that no worker has comes from memory.
 
 use super::{Action, Step, Workload};
 use crate::costs::{Costs, Picos};
+use crate::policy::WorkerId;
 use crate::task::{Fibers, TaskId};
 
 /// The first line of the results, beyond those of fibers.
@@ -51,17 +53,40 @@ pub(super) struct Fib {
     /// By the numbers of their fibers.
     calls: Vec<Option<Call>>,
     made: u64,
+    results: Results,
     costs: Costs,
+}
+
+/// The lines of results, but for the first call's.
+#[derive(Debug, Default)]
+struct Results {
+    /// Those that are free, by the worker that has freed them.
+    free: Vec<Vec<u64>>,
+    made: u64,
+}
+
+impl Results {
+    fn take(&mut self, worker: WorkerId) -> u64 {
+        self.free.get_mut(worker).and_then(Vec::pop).unwrap_or_else(|| {
+            self.made += 1;
+            RESULTS + self.made
+        })
+    }
+
+    fn free(&mut self, worker: WorkerId, line: u64) {
+        self.free.resize_with(self.free.len().max(worker + 1), Vec::new);
+        self.free[worker].push(line);
+    }
 }
 
 impl Fib {
     pub(super) fn new(n: u64, costs: &Costs) -> Self {
-        Self { n, calls: Vec::new(), made: 0, costs: costs.clone() }
+        Self { n, calls: Vec::new(), made: 0, results: Results::default(), costs: costs.clone() }
     }
 
-    fn create(&mut self, fibers: &mut Fibers, n: u64, parent: Option<(TaskId, usize)>, born: Picos) -> TaskId {
-        let fiber = fibers.create(0, born);
-        let result = RESULTS + self.made;
+    /// Creates a call whose result will be in a line.
+    fn create(&mut self, fibers: &mut Fibers, n: u64, result: u64, parent: Option<(TaskId, usize)>) -> TaskId {
+        let fiber = fibers.create(0, 0);
         self.made += 1;
         let call = Call { n, phase: Phase::Begins, parent, result, children: [0; 2], ended: [false; 2], joining: None };
         if self.calls.len() <= fiber {
@@ -100,7 +125,11 @@ impl Fib {
                 call.joining = Some(child);
                 Some(Action::Wait)
             }
-            Phase::Joins(_) => None,
+            Phase::Joins(child) => {
+                let result = call.children[child];
+                self.results.free(step.worker, result);
+                None
+            }
             Phase::Writes => Some(Action::Touch(call.result)),
             Phase::Wakes => self.tell_parent(fiber),
             Phase::Ends => {
@@ -111,10 +140,11 @@ impl Fib {
     }
 
     fn spawn(&mut self, fiber: TaskId, child: usize, step: &mut Step<'_>) -> Action {
-        let n = self.call(fiber).n - 1 - child as u64;
-        let spawned = self.create(step.fibers, n, Some((fiber, child)), step.now);
-        self.call(fiber).children[child] = self.call(spawned).result;
-        Action::Spawn(spawned)
+        let result = self.results.take(step.worker);
+        let call = self.call(fiber);
+        call.children[child] = result;
+        let n = call.n - 1 - child as u64;
+        Action::Spawn(self.create(step.fibers, n, result, Some((fiber, child))))
     }
 
     /// Notes with the parent that the call has its result.
@@ -135,7 +165,7 @@ impl Fib {
 
 impl Workload for Fib {
     fn arrival(&mut self, fibers: &mut Fibers) -> Option<(Picos, TaskId)> {
-        let first = (self.made == 0).then(|| self.create(fibers, self.n, None, 0));
+        let first = (self.made == 0).then(|| self.create(fibers, self.n, RESULTS, None));
         first.map(|first| (0, first))
     }
 

@@ -20,6 +20,7 @@ pub(crate) use table::{Key, LOADS, Row};
 pub use value::Value;
 
 use crate::costs::Picos;
+use crate::policy::WorkerId;
 use crate::task::{Fibers, TaskId};
 
 /// What a fiber does next.
@@ -48,6 +49,8 @@ pub(crate) enum Action {
 /// What a workload may use while it decides.
 pub(crate) struct Step<'a> {
     pub(crate) now: Picos,
+    /// Which worker runs the fiber.
+    pub(crate) worker: WorkerId,
     pub(crate) fibers: &'a mut Fibers,
     /// What it measures: the latency of one request, or what stands for one.
     pub(crate) latency: &'a mut dyn FnMut(Picos),
