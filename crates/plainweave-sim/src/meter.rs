@@ -44,6 +44,8 @@ pub(crate) enum Access {
     Load,
     /// It is written.
     Store,
+    /// It is read, and then written by a plain store.
+    Update,
     /// It is read and written in one step.
     Exchange,
 }

@@ -196,7 +196,8 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             Found::Away => meter::spend_about(machine.costs.away),
             Found::Fresh => meter::spend_about(machine.costs.fresh),
         }
-        meter::touch_line(meter::own_line(fiber as u64), Access::Exchange);
+        // A fiber that waits in a queue is its worker's: no atomic instruction.
+        meter::touch_line(meter::own_line(fiber as u64), Access::Update);
         loop {
             let action = self.world().next(fiber, self.number, meter::now());
             match action {
