@@ -84,7 +84,7 @@ impl Fib {
         Self { n, calls: Vec::new(), made: 0, results: Results::default(), costs: costs.clone() }
     }
 
-    /// Creates a call whose result will be in a line.
+    /// Creates a call. `result` is the line that its result will be on.
     fn create(&mut self, fibers: &mut Fibers, n: u64, result: u64, parent: Option<(TaskId, usize)>) -> TaskId {
         let fiber = fibers.create(0, 0);
         self.made += 1;
