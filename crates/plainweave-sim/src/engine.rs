@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Returns what a fiber does next that a worker runs.
+    /// Returns what a fiber on `worker` does next.
     pub(crate) fn next(&mut self, fiber: TaskId, worker: WorkerId, now: Picos) -> Action {
         let latency = &mut self.latency;
         let mut record = |time: Picos| latency.saturating_record(time / NANO);

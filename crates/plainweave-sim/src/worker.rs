@@ -196,7 +196,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             Found::Away => meter::spend_about(machine.costs.away),
             Found::Fresh => meter::spend_about(machine.costs.fresh),
         }
-        // A fiber that waits in a queue is its worker's: no atomic instruction.
+        // Whoever has taken a fiber from a queue owns it, and needs no atomic instruction for it.
         meter::touch_line(meter::own_line(fiber as u64), Access::Update);
         loop {
             let action = self.world().next(fiber, self.number, meter::now());
