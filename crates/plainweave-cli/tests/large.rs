@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -110,6 +110,27 @@ fn who_does_not_read_holds_up_nobody() {
         drop(slow);
         ask(&mut other, "/small", "");
         assert_eq!(head(&mut other), (200, 5));
+    }
+}
+
+/// As `nc -N` does: it has said all that it has to say, and reads slowly.
+#[test]
+fn a_reader_that_has_shut_its_own_side_gets_its_file() {
+    let site = Site::new();
+    for style in STYLES {
+        let server = Running::start_in(&site.0, style);
+        let mut stream = server.connect();
+        ask(&mut stream, "/big", "");
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(head(&mut stream), (200, LEN));
+        let mut got = Vec::new();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(20));
+            got.extend(body(&mut stream, 500_000));
+        }
+        stream.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), LEN, "{style:?}");
+        assert!(got.iter().enumerate().all(|(n, &got)| got == byte(n)), "{style:?}");
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -73,17 +73,26 @@ fn who_is_silent_is_cut_off() {
 }
 
 #[test]
-fn who_reads_nothing_is_cut_off() {
+fn a_client_that_reads_nothing_is_cut_off() {
     let site = Site::new("deaf");
     for driver in DRIVERS {
-        let flags = ["--io", driver, "--write-timeout", "200ms", "--admin", "127.0.0.1:0"];
+        let flags = ["--io", driver, "--write-timeout", "400ms", "--admin", "127.0.0.1:0"];
         let server = Running::start_in(&site.0, &flags);
-        let mut deaf = server.connect();
-        deaf.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         let admin = admin(&server);
-        let cut = "plainweave_http_errors_total{kind=\"timeout\"}";
-        eventually(cut, || figure(admin, cut) == 1.0);
-        eventually("no connection", || figure(admin, "plainweave_connections") == 0.0);
+        // Also one that has nothing more to say: the state of its socket must not pass for room to send.
+        for (cuts, half_closed) in [(1.0, false), (2.0, true)] {
+            let used = server.cpu_time();
+            let mut deaf = server.connect();
+            deaf.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            if half_closed {
+                deaf.shutdown(Shutdown::Write).unwrap();
+            }
+            let cut = "plainweave_http_errors_total{kind=\"timeout\"}";
+            eventually(cut, || figure(admin, cut) == cuts);
+            eventually("no connection", || figure(admin, "plainweave_connections") == 0.0);
+            let used = server.cpu_time() - used;
+            assert!(used < Duration::from_millis(250), "{driver}, {half_closed}: waiting took {used:?} of CPU");
+        }
     }
 }
 

@@ -64,6 +64,15 @@ impl Running {
         descriptors_of(self.child.id())
     }
 
+    /// The processor time that it has had, to the kernel's hundredth of a second.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the name in parentheses; user and system time are the 14th and 15th field of all.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        let hundredths = fields.map(|field| field.parse::<u64>().unwrap()).sum::<u64>();
+        Duration::from_millis(hundredths * 10)
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -57,6 +57,7 @@ use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome
 use super::op_lists::{OpList, Waiters};
 use super::source::Source;
 use crate::prefetch::prefetch;
+use crate::sys::PollFlags;
 
 /// Events taken from the kernel by one call. The fibers they wake run before the next batch is requested, so this
 /// bounds how much a batch evicts from the caches before it is used: with 512 connections, 256 events cost the cache
@@ -289,6 +290,8 @@ impl Epoll {
             // SAFETY: a waiting operation stays in place until it is reported (contract of `submit`).
             let operation = unsafe { op.as_ref() };
             let result = match operation.op {
+                // An urgent mark alone, for example, is no data.
+                Op::Poll(interest) if !interest.is_met(PollFlags::from_bits_retain(events as u16)) => -libc::EAGAIN,
                 Op::Poll(_) => 0,
                 Op::Connect { .. } => match connect_outcome(operation.fd) {
                     // Neither connected nor failed, but hung up: the socket was shut down.
@@ -302,6 +305,7 @@ impl Epoll {
                 slot.learn(&operation.op, result);
             }
             if result == -libc::EAGAIN {
+                slot.sides[side].known = Known::Drained;
                 return;
             }
             waiters.remove(&mut slot.sides[side].waiting, first);

@@ -22,6 +22,22 @@ pub(crate) enum Interest {
     Write,
 }
 
+impl Interest {
+    /// Returns the events of poll(2) to ask for.
+    pub(crate) fn poll_flags(self) -> PollFlags {
+        match self {
+            Self::Read => PollFlags::IN | PollFlags::RDHUP,
+            Self::Write => PollFlags::OUT,
+        }
+    }
+
+    /// Returns whether a descriptor with these events is what this waits for: the call would not block. An error or a
+    /// hang-up counts in both directions, as with poll(2), the end of the peer's stream only for reading.
+    pub(crate) fn is_met(self, events: PollFlags) -> bool {
+        events.intersects(self.poll_flags() | PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+    }
+}
+
 /// What to do. Pointers stay valid until the operation's completion (the submitter's promise).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
@@ -198,11 +214,7 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
 
 /// Returns whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
 pub(crate) fn readable_or_writable(fd: BorrowedFd<'_>, interest: Interest) -> bool {
-    let events = match interest {
-        Interest::Read => PollFlags::IN | PollFlags::RDHUP,
-        Interest::Write => PollFlags::OUT,
-    };
-    sys::poll(fd, events, Some(Duration::ZERO)).is_ok_and(|ready| ready)
+    sys::poll(fd, interest.poll_flags(), Some(Duration::ZERO)).is_ok_and(|ready| ready)
 }
 
 fn last_errno() -> i32 {

@@ -9,6 +9,7 @@ mod echo;
 mod fallback;
 mod many;
 mod moved;
+mod readiness;
 mod shared;
 mod sim;
 mod sleep;
@@ -58,6 +59,9 @@ for_drivers! {
         close_wakes_a_receive close_wakes_an_accept close_wakes_a_connect reading_and_writing_at_once
         two_readers_share_what_comes datagrams_are_not_mistaken_for_a_drained_stream a_reused_descriptor_is_a_new_source
         a_source_under_a_new_name_takes_over;
+    readiness: a_poll_is_judged_by_what_it_waits_for a_waiting_write_outlasts_the_peers_half_close
+        a_write_to_a_half_closed_peer_waits a_waiting_read_outlasts_an_urgent_mark
+        an_accept_waits_for_a_connection_and_nothing_else a_connect_waits_for_its_outcome;
     cancel: a_cancelled_receive_reports_once a_cancelled_accept a_cancelled_connect a_cancelled_poll
         nothing_is_lost_when_data_meets_a_cancel
         cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;

@@ -17,7 +17,8 @@
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
 //!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
 //! * *Poll*: a one-shot poll entry. Whoever was woken by it reads before it polls again, so a multishot poll would also
-//!   complete for what is being read; and each poll may be for another owner, or on another worker's ring.
+//!   complete for what is being read; and each poll may be for another owner, or on another worker's ring. Only a poll
+//!   that ended in vain is armed again as a multishot one: see step 6.
 //!
 //! # The protocol
 //! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its
@@ -37,6 +38,13 @@
 //! 5. A thread that wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; the eventfd
 //!    is not read. When a multishot ends (no `MORE` flag: overflow, or any other reason of the kernel's) the eventfd is
 //!    cleared, and before the next sleep another is armed: arming itself detects a write in between.
+//! 6. A poll entry also ends by RDHUP, HUP or ERR, which io_uring adds to whatever is asked for. So its events are
+//!    judged by the operation's interest ([`Interest::is_met`]), and the call that follows may say EAGAIN: a peer that
+//!    has shut its sending side keeps RDHUP set while there is no room to send. A one-shot poll would end at once
+//!    again, for as long as that lasts. Then a *multishot* poll waits ([`EDGES`]), which the kernel reports per wake-up
+//!    of the descriptor and not per look. Once the operation has its result, that poll is cancelled, and the result is
+//!    reported when the poll has ended: until then the kernel holds the operation's address. Before Linux 5.13, which
+//!    has no multishot poll, the driver pauses for [`PAUSE`] between two one-shot polls.
 //!
 //! # Dropping
 //! With operations in flight the kernel may yet write into their buffers, and closing the ring does not wait for it. So
@@ -52,7 +60,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types::Fd;
+use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
 use super::driver::{Access, Completion, Driver, OpRef, PollFd, Submitted, Wait};
@@ -60,6 +68,7 @@ use super::eventfd::Wakeup;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
+use crate::sys::PollFlags;
 
 /// User data of the wake-up poll and of cancel entries; no operation has such an address.
 const WAKE: u64 = 1;
@@ -70,6 +79,13 @@ const FIRST_ADDRESS: u64 = 4096;
 const POLLING: u64 = 1;
 /// `Operation::note`: a cancellation was requested, so the operation is not tried again.
 const CANCELLED: u64 = 2;
+/// `Operation::note`: a multishot poll entry (or a pause in place of it) replaces the call.
+const EDGES: u64 = 4;
+/// `Operation::note`: the result is in the upper half, and is reported when the multishot poll has ended.
+const DECIDED: u64 = 8;
+
+/// Between two one-shot polls of a descriptor whose state ends each of them in vain, where there are no multishot ones.
+static PAUSE: Timespec = Timespec::new().nsec(10_000_000);
 
 /// Completions taken at a time; see the constant of this name in the epoll driver.
 const BATCH: usize = 64;
@@ -208,7 +224,10 @@ impl Uring {
                     self.wake_entry(&entry);
                 }
                 CANCEL => {}
-                address => self.complete(address, entry.result(), done),
+                address => {
+                    let more = cqueue::more(entry.flags());
+                    self.complete(address, entry.result(), more, done);
+                }
             }
         }
         self.taken = taken;
@@ -223,31 +242,63 @@ impl Uring {
         }
     }
 
-    /// Processes the completion of the operation at `address`: reports it, unless the call is still to be made.
-    fn complete(&mut self, address: u64, result: RawResult, done: &mut Vec<Completion>) {
+    /// Processes the completion of the operation at `address`: reports it, unless the call is still to be made. `more`:
+    /// the entry stays with the kernel, as only a multishot poll does.
+    fn complete(&mut self, address: u64, result: RawResult, more: bool, done: &mut Vec<Completion>) {
         debug_assert!(address >= FIRST_ADDRESS);
         let op = OpRef::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("an operation's address");
         // SAFETY: an operation stays in place until it is reported (contract of `submit`), which is below.
         let operation = unsafe { op.as_ref() };
-        let mut result = match operation.op {
-            Op::Poll(interest) => {
-                if interest == Interest::Read && result >= 0 {
-                    // SAFETY: the source outlives the operation.
-                    unsafe { operation.source.as_ref() }.note_readable();
-                }
-                result.min(0)
-            }
-            _ if operation.note.get() & POLLING != 0 && result >= 0 => ready(operation, result),
-            _ => result,
-        };
+        let note = operation.note.get();
+        if note & EDGES != 0 {
+            return self.edge(op, result, more, done);
+        }
+
+        let polled = result >= 0 && (note & POLLING != 0 || matches!(operation.op, Op::Poll(_)));
+        let mut result = if polled { ready(operation, result) } else { result };
         // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; an interrupted call gives EINTR, and
         // the end of the submitting thread ECANCELED.
         if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) {
-            if operation.note.get() & CANCELLED == 0 {
-                return self.poll_for(op);
+            if note & CANCELLED == 0 {
+                // What ended a poll in vain would end the next one too.
+                return if polled { self.poll_edges(op) } else { self.poll_for(op) };
             }
             result = -libc::ECANCELED;
         }
+        self.report(op, result, done);
+    }
+
+    /// Processes what a multishot poll, or the pause in place of one, has reported: step 6 of the protocol.
+    fn edge(&mut self, op: OpRef, result: RawResult, more: bool, done: &mut Vec<Completion>) {
+        // SAFETY: the operation is not reported yet, hence in place.
+        let operation = unsafe { op.as_ref() };
+        let mut note = operation.note.get();
+        if note & DECIDED == 0 && result >= 0 {
+            let result = ready(operation, result);
+            if result != -libc::EAGAIN {
+                note |= DECIDED | u64::from(result.cast_unsigned()) << 32;
+                operation.note.set(note);
+                if more {
+                    return self.push_cancel(op);
+                }
+            }
+        }
+        if more {
+            return;
+        }
+        if note & DECIDED != 0 {
+            return self.report(op, ((note >> 32) as u32).cast_signed(), done);
+        }
+        if note & CANCELLED != 0 {
+            return self.report(op, -libc::ECANCELED, done);
+        }
+        self.multishot &= result != -libc::EINVAL;
+        operation.note.set(note & !EDGES);
+        // The kernel ends such a poll when it likes, or the pause is over.
+        if self.multishot { self.poll_edges(op) } else { self.poll_for(op) }
+    }
+
+    fn report(&mut self, op: OpRef, result: RawResult, done: &mut Vec<Completion>) {
         self.in_flight -= 1;
         done.push(Completion { op, result });
     }
@@ -257,7 +308,28 @@ impl Uring {
         // SAFETY: the operation is pending or being submitted, hence in place.
         let operation = unsafe { op.as_ref() };
         operation.note.set(operation.note.get() | POLLING);
-        self.push(poll_entry(operation, operation.op.interest()).user_data(address_of(op)));
+        self.push(poll_entry(operation, operation.op.interest(), false).user_data(address_of(op)));
+    }
+
+    /// Waits for a change of readiness after a poll that ended in vain; `edge` then makes the call.
+    fn poll_edges(&mut self, op: OpRef) {
+        // SAFETY: the operation is pending, hence in place.
+        let operation = unsafe { op.as_ref() };
+        operation.note.set(operation.note.get() | EDGES);
+        let entry = match self.multishot {
+            true => poll_entry(operation, operation.op.interest(), true),
+            false => opcode::Timeout::new(&PAUSE).build(),
+        };
+        self.push(entry.user_data(address_of(op)));
+    }
+
+    /// Has the kernel end the entry of an operation.
+    fn push_cancel(&mut self, op: OpRef) {
+        let mut entry = opcode::AsyncCancel::new(address_of(op)).build().user_data(CANCEL);
+        if self.ring.params().is_feature_skip_cqe_on_success() {
+            entry = entry.flags(Flags::SKIP_SUCCESS);
+        }
+        self.push(entry);
     }
 
     /// Returns whether entering the kernel would reveal completions.
@@ -271,25 +343,30 @@ fn address_of(op: OpRef) -> u64 {
     op.as_ptr().expose_provenance() as u64
 }
 
-/// Makes the call that a poll entry replaced; `events` are what the poll reported.
+/// Makes the call that a poll entry replaced; `events` are what the poll reported. EAGAIN: they are not what the
+/// operation waits for.
 fn ready(operation: &Operation, events: RawResult) -> RawResult {
-    if !matches!(operation.op, Op::Connect { .. }) {
+    match operation.op {
+        Op::Poll(interest) if !interest.is_met(PollFlags::from_bits_retain(events as u16)) => -libc::EAGAIN,
+        Op::Poll(interest) => {
+            if interest == Interest::Read {
+                // SAFETY: the source outlives the operation.
+                unsafe { operation.source.as_ref() }.note_readable();
+            }
+            0
+        }
+        Op::Connect { .. } => match connect_outcome(operation.fd) {
+            // Neither connected nor failed, but hung up: the socket was shut down.
+            r if r == -libc::EAGAIN && events & i32::from(libc::POLLHUP) != 0 => -libc::ECONNABORTED,
+            r => r,
+        },
         // SAFETY: the operation is pending, so its pointers are valid (contract of `submit`).
-        return unsafe { operation.attempt() };
-    }
-    match connect_outcome(operation.fd) {
-        // Neither connected nor failed, but hung up: the socket was shut down.
-        r if r == -libc::EAGAIN && events & i32::from(libc::POLLHUP) != 0 => -libc::ECONNABORTED,
-        r => r,
+        _ => unsafe { operation.attempt() },
     }
 }
 
-fn poll_entry(operation: &Operation, interest: Interest) -> Entry {
-    let events = match interest {
-        Interest::Read => libc::POLLIN | libc::POLLRDHUP,
-        Interest::Write => libc::POLLOUT,
-    };
-    opcode::PollAdd::new(Fd(operation.fd), events as u32).build()
+fn poll_entry(operation: &Operation, interest: Interest, multishot: bool) -> Entry {
+    opcode::PollAdd::new(Fd(operation.fd), interest.poll_flags().bits().into()).multi(multishot).build()
 }
 
 /// Builds the entry that makes the kernel perform the operation.
@@ -297,7 +374,7 @@ fn entry_for(operation: &Operation) -> Entry {
     let fd = Fd(operation.fd);
     let length = |len: usize| len.min(i32::MAX as usize) as u32;
     match operation.op {
-        Op::Poll(interest) => poll_entry(operation, interest),
+        Op::Poll(interest) => poll_entry(operation, interest, false),
         Op::Recv { buf, len } => opcode::Recv::new(fd, buf, length(len)).build(),
         Op::RecvVectored { msg } => opcode::RecvMsg::new(fd, msg).build(),
         Op::Send { buf, len } => opcode::Send::new(fd, buf, length(len)).flags(libc::MSG_NOSIGNAL).build(),
@@ -306,7 +383,7 @@ fn entry_for(operation: &Operation) -> Entry {
             let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
             opcode::Accept::new(fd, addr.cast(), len).flags(flags).build()
         }
-        Op::Connect { .. } => poll_entry(operation, Interest::Write),
+        Op::Connect { .. } => poll_entry(operation, Interest::Write, false),
     }
 }
 
@@ -357,12 +434,12 @@ impl Driver for Uring {
     unsafe fn cancel(&mut self, op: OpRef, _done: &mut Vec<Completion>) {
         // SAFETY: the operation is pending here, so it is in place (contract of `cancel`).
         let note = &unsafe { op.as_ref() }.note;
-        note.set(note.get() | CANCELLED);
-        let mut entry = opcode::AsyncCancel::new(address_of(op)).build().user_data(CANCEL);
-        if self.ring.params().is_feature_skip_cqe_on_success() {
-            entry = entry.flags(Flags::SKIP_SUCCESS);
+        let before = note.get();
+        note.set(before | CANCELLED);
+        // One that has its result is being ended already.
+        if before & DECIDED == 0 {
+            self.push_cancel(op);
         }
-        self.push(entry);
     }
 
     fn wants_poll(&self) -> bool {
@@ -435,10 +512,11 @@ impl Drop for Uring {
 
 #[cfg(test)]
 impl Uring {
-    /// Creates a driver that waits by poll entries only, as on an old kernel.
+    /// Creates a driver that waits by one-shot poll entries only, as on an old kernel.
     pub(crate) fn polling(entries: u32) -> io::Result<Self> {
         let mut this = Self::new(Instant::now(), Access::OwnerThread, entries)?;
         this.polls_only = true;
+        this.multishot = false;
         Ok(this)
     }
 

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::sched::io_call::{Descriptor, perform, wait_ready};
 use crate::sched::wait;
+use crate::time::now;
 
 /// No timeout.
 const NONE: u64 = u64::MAX;
@@ -79,17 +80,24 @@ impl Connection {
         })
     }
 
-    /// Retries a system call until it does not return EAGAIN.
+    /// Retries a system call until it does not return EAGAIN. The stream's timeout bounds all waits together, however
+    /// many there are: it counts from the last byte that moved.
     pub(super) fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
         if let Some(interrupt) = wait::interrupted() {
             return Err(interrupt.into());
         }
+        let mut silent_since = None;
         loop {
             self.source.check_open()?;
             match call() {
                 Ok(len) => return Ok(len),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(Interest::Write)?,
+                Err(Errno::AGAIN) => {
+                    let now = now();
+                    let silence = now - *silent_since.get_or_insert(now);
+                    let limit = self.write_timeout().map(|limit| limit.saturating_sub(silence));
+                    wait_ready(&self.source, Interest::Write, limit)?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }

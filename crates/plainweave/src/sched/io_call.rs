@@ -26,7 +26,7 @@ use crate::io::release;
 use crate::io::source::Source;
 use crate::sched::wait::{self, Pin};
 use crate::sched::worker::current_worker;
-use crate::sys::{self, PollFlags};
+use crate::sys;
 
 /// A [`Source`] that notifies the drivers that keep state for it when it is dropped.
 #[derive(Debug)]
@@ -215,13 +215,12 @@ unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Durati
 
 /// Waits for readiness on a plain thread.
 fn poll(source: &Source, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
-    let events = if interest == Interest::Read { PollFlags::IN } else { PollFlags::OUT };
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         if left.is_some_and(|l| l.is_zero()) {
             return Err(Interrupt::TimedOut.into());
         }
-        if sys::poll(source, events, left)? {
+        if sys::poll(source, interest.poll_flags(), left)? {
             return Ok(());
         }
     }

@@ -136,6 +136,5 @@ fn on_thread(
 }
 
 fn entry<'a>(poll: &Poll<'a>) -> PollEntry<'a> {
-    let events = if poll.interest == Interest::Read { PollFlags::IN | PollFlags::RDHUP } else { PollFlags::OUT };
-    PollEntry::from_borrowed_fd(poll.source.as_fd(), events)
+    PollEntry::from_borrowed_fd(poll.source.as_fd(), poll.interest.poll_flags())
 }
