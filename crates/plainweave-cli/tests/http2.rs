@@ -179,17 +179,58 @@ fn h2load_is_served_in_every_architecture() {
     }
 }
 
+/// A frame whose length, like the number of its stream, fits in a byte or two.
+fn frame(kind: u8, flags: u8, id: u16, content: &[u8]) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    [&[0, 0, content.len() as u8, kind, flags, 0, 0, high, low], content].concat()
+}
+
+/// The type of a frame, and its flags for a request without a body.
+const HEADERS: (u8, u8) = (1, 5);
+/// GET, http, and a path of six bytes.
+const LARGE: &[u8] = b"\x82\x86\x04\x06/large\x01\x01h";
+
+/// What a client begins with.
+fn preface() -> Vec<u8> {
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
+}
+
+/// One connection, whose client asks for a hundred files and takes none, leaves most of the requests that there is
+/// memory for to others; fewer if the operator says so; and one address has no more than its share, whatever it does.
+#[test]
+fn a_connection_has_its_share_of_the_requests_in_progress() {
+    let scratch = Scratch::new();
+    fs::write(scratch.0.join("large"), vec![b'x'; 4 << 20]).unwrap();
+    fs::write(scratch.0.join("small"), "small").unwrap();
+    for io in IO {
+        for (more, expected) in [
+            (&["--max-memory", "128m"][..], 8..=40),
+            (&["--max-memory", "128m", "--http2-streams", "7"][..], 7..=7),
+            (&["--max-memory", "128m", "--max-per-address", "3"][..], 3..=3),
+            (&[][..], 100..=100),
+        ] {
+            let server = scratch.serve(&[&[io, "--admin", "127.0.0.1:0"], more].concat());
+            let admin = admin(&server);
+            let mut hog = server.connect();
+            let requests = (0..100).flat_map(|n| frame(HEADERS.0, HEADERS.1, 1 + 2 * n, LARGE));
+            hog.write_all(&preface().into_iter().chain(requests).collect::<Vec<u8>>()).unwrap();
+            let in_progress = || figure(admin, "plainweave_requests_in_progress") as i32;
+            eventually("what it is allowed", || in_progress() == *expected.end() || !more.is_empty());
+            eventually("what it is allowed, at least", || in_progress() >= *expected.start());
+            // By HTTP/1, as any other client.
+            for _ in 0..20 {
+                let answer = common::get(server.address, "/small");
+                assert!(answer.starts_with("HTTP/1.1 200"), "{io} {more:?}: {answer}");
+            }
+            assert!(expected.contains(&in_progress()), "{io} {more:?}: {}", in_progress());
+            assert_eq!(figure(admin, "plainweave_requests_shed_total"), 0.0);
+        }
+    }
+}
+
 /// Requests in progress are what takes memory: a connection counts as one while it waits for its client, once.
 #[test]
 fn whatever_waits_for_its_client_counts_once() {
-    const HEADERS: u8 = 1;
-    // GET, http, and a path of six bytes.
-    const LARGE: &[u8] = b"\x82\x86\x04\x06/large\x01\x01h";
-    let frame = |kind: u8, id: u8, content: &[u8]| {
-        let flags = if kind == HEADERS { 5 } else { 0 };
-        [&[0, 0, content.len() as u8, kind, flags, 0, 0, 0, id], content].concat()
-    };
-    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, &[])].concat();
     let scratch = Scratch::new();
     fs::write(scratch.0.join("large"), vec![b'x'; 200_000]).unwrap();
     for io in IO {
@@ -198,7 +239,7 @@ fn whatever_waits_for_its_client_counts_once() {
         let in_progress = || figure(admin, "plainweave_requests_in_progress");
         // As much as the window of the connection takes: the request is in progress, in the first turn.
         let mut asks = server.connect();
-        asks.write_all(&[&preface[..], &frame(HEADERS, 1, LARGE)].concat()).unwrap();
+        asks.write_all(&[preface(), frame(HEADERS.0, HEADERS.1, 1, LARGE)].concat()).unwrap();
         let mut data = 0;
         while data < 65_535 {
             let mut header = [0; 9];
@@ -211,10 +252,10 @@ fn whatever_waits_for_its_client_counts_once() {
         assert_eq!(in_progress(), 1.0, "{io}");
         // In the middle of a frame, in a later turn.
         let mut begins = server.connect();
-        begins.write_all(&preface).unwrap();
+        begins.write_all(&preface()).unwrap();
         assert!(begins.read(&mut [0; 100]).unwrap() > 0);
         eventually("the end of its turn", || in_progress() == 1.0);
-        begins.write_all(&frame(HEADERS, 1, LARGE)[..4]).unwrap();
+        begins.write_all(&frame(HEADERS.0, HEADERS.1, 1, LARGE)[..4]).unwrap();
         eventually("a permit of its own", || in_progress() == 2.0);
         drop((asks, begins));
         eventually("the end of both", || in_progress() == 0.0);

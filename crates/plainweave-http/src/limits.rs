@@ -54,8 +54,9 @@ pub struct Limits {
     /// connection over a socket of `std` takes two ([`Transport::DESCRIPTORS`](crate::Transport::DESCRIPTORS)); a
     /// server that listens on one of these counts two for every connection.
     pub connections: usize,
-    /// Of these, from one address; more are closed at once. 0, the default: any number, for many clients can share an
-    /// address.
+    /// Of these, from one address; more are closed at once. Also the requests of HTTP/2 that one address may have in
+    /// progress, over all its connections; more are answered 503, and a connection's client is asked not to send more.
+    /// 0, the default: any number, for many clients can share an address.
     pub connections_per_address: usize,
     /// What bounds connections of HTTP/2 beside this; `None`: it is not spoken.
     #[cfg(feature = "http2")]
@@ -90,6 +91,16 @@ impl Limits {
     pub fn of_request(&self) -> RequestLimits {
         let Self { body_bytes, body_timeout, write_timeout, min_rate, .. } = *self;
         RequestLimits { body_bytes, body_timeout, write_timeout, min_rate }
+    }
+
+    /// Returns how many requests one connection of HTTP/2 may have in progress.
+    #[cfg(feature = "http2")]
+    pub(crate) fn streams(&self) -> u32 {
+        let of_address = match self.connections_per_address {
+            0 => u32::MAX,
+            most => u32::try_from(most).unwrap_or(u32::MAX),
+        };
+        self.http2.as_ref().map_or(0, |own| own.streams.min(of_address))
     }
 
     /// Returns what counts the connections of a server.

@@ -24,6 +24,8 @@ pub struct ServerCounts {
     pub refused: u64,
     /// Failed attempts to accept, each with a pause.
     pub failed: u64,
+    /// Requests of HTTP/2 that were answered 503 because their address had its share in progress.
+    pub refused_requests: u64,
     /// Requests answered, on connections that [`Server::serve`], [`Server::start`] or [`Server::serve_stream`] serve; a
     /// connection's count is brought up to date whenever it waits for its peer.
     pub requests: u64,
@@ -111,8 +113,14 @@ impl<H: Handler> Server<H> {
     /// Returns what has been done so far.
     pub fn counts(&self) -> ServerCounts {
         let of = self.connection_limit().counts();
-        let (open, accepted, refused, failed) = (of.open, of.accepted, of.refused, of.failed);
-        ServerCounts { open, accepted, refused, failed, requests: self.idle().requests() }
+        ServerCounts {
+            open: of.open,
+            accepted: of.accepted,
+            refused: of.refused,
+            failed: of.failed,
+            refused_requests: of.refused_requests,
+            requests: self.idle().requests(),
+        }
     }
 }
 

@@ -220,7 +220,9 @@ impl<H: Handler> Server<H> {
         &self.http2
     }
 
-    pub(crate) fn connection_limit(&self) -> &Arc<ConnectionLimit> {
+    /// Returns what counts and limits its connections, for a program that accepts them itself (by
+    /// [`Acceptor`](crate::accept::Acceptor)).
+    pub fn connection_limit(&self) -> &Arc<ConnectionLimit> {
         &self.connection_limit
     }
 

@@ -12,6 +12,7 @@ use plainweave_http::files::Caching;
 use super::content::ContentFlags;
 use super::http2::Http2Flags;
 use super::line::Format;
+use super::memory_bound::MemoryBound;
 use super::tls::TlsFlags;
 
 use crate::architecture::ArchitectureFlags;
@@ -105,9 +106,10 @@ impl Flags {
         Addresses { plain, tls: self.tls.addresses() }
     }
 
-    /// For the library. `http2_idle`: connections of HTTP/2 that are kept without a request.
-    pub(super) fn limits(&self, http2_idle: usize) -> Limits {
-        self.http2.apply(self.tls.apply(self.limits.limits()), http2_idle)
+    /// For the library: what there is memory for, and at most `connections`.
+    pub(super) fn limits(&self, memory: &MemoryBound, connections: usize) -> Limits {
+        let limits = Limits { connections, ..self.tls.apply(self.limits.limits()) };
+        self.http2.apply(limits, memory.http2_idle, memory.requests)
     }
 }
 
@@ -256,7 +258,8 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
-    /// Maximum connections from one address; more are closed; 0: no limit
+    /// Maximum connections from one address, and of its HTTP/2 requests in progress; more are closed, or answered 503;
+    /// 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) max_per_address: usize,
 
@@ -275,6 +278,7 @@ impl LimitFlags {
             write_timeout: self.write_timeout,
             min_rate: self.min_rate,
             requests: self.max_requests,
+            connections_per_address: self.max_per_address,
             ..Limits::default()
         }
     }
@@ -290,7 +294,7 @@ fn time_or_none(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory_bound::{Each, MemoryBound};
+    use super::super::memory_bound::Each;
     use super::*;
 
     #[test]
@@ -327,14 +331,15 @@ mod tests {
     #[test]
     fn defaults_are_the_library_s() {
         let flags = parse(&[]);
+        let bound = MemoryBound::new(None, flags.caching.cache, Each::default());
+        let own = flags.limits(&bound, 0);
         let limits = Limits {
             // It takes no bodies.
             #[cfg(feature = "http2")]
-            http2: flags.limits(0).http2,
+            http2: own.http2.clone(),
             ..Limits::default()
         };
-        assert_eq!(format!("{:?}", flags.limits(0)), format!("{limits:?}"));
-        let bound = MemoryBound::new(None, flags.caching.cache, Each::default());
+        assert_eq!(format!("{own:?}"), format!("{limits:?}"));
         assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }
 }

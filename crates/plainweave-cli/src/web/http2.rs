@@ -1,5 +1,6 @@
 //! HTTP/2: its flag, and what that means for the library.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -10,6 +11,8 @@ use super::in_progress::InProgress;
 
 /// What a client may send ahead of a request's body, which is dropped unread: no more than the protocol begins with.
 const WINDOW: u32 = 65_535;
+/// Of the requests at a time that there is memory for, one connection may have one in so many.
+const SHARE: usize = 4;
 
 /// Whether it is spoken.
 #[derive(Args, Debug)]
@@ -18,6 +21,11 @@ pub(super) struct Http2Flags {
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Where to listen")]
     http2: Switch,
+
+    /// Maximum requests in progress on one HTTP/2 connection; clients are told and wait; --max-per-address may allow
+    /// fewer [default: 100, or a quarter of the requests that the memory limit allows]
+    #[arg(long, value_name = "N", help_heading = "Timeouts and limits")]
+    http2_streams: Option<NonZeroU32>,
 }
 
 /// The value of a flag.
@@ -32,10 +40,13 @@ impl Http2Flags {
         self.http2 == Switch::On
     }
 
-    /// `idle`: connections that are kept without a request.
-    pub(super) fn apply(&self, limits: Limits, idle: usize) -> Limits {
+    /// `idle`: connections that are kept without a request; `requests`: as many may be in progress at a time, over all
+    /// connections.
+    pub(super) fn apply(&self, limits: Limits, idle: usize, requests: usize) -> Limits {
         let windows = Http2Limits { stream_window: WINDOW, connection_window: WINDOW, ..Http2Limits::default() };
-        let own = Http2Limits { idle, ..windows };
+        let share = u32::try_from(requests / SHARE).unwrap_or(u32::MAX).max(1);
+        let streams = self.http2_streams.map_or(windows.streams.min(share), NonZeroU32::get);
+        let own = Http2Limits { idle, streams, ..windows };
         Limits { http2: self.is_on().then_some(own), ..limits }
     }
 

@@ -17,7 +17,7 @@ impl Http2Flags {
         false
     }
 
-    pub(super) fn apply(&self, limits: Limits, _idle: usize) -> Limits {
+    pub(super) fn apply(&self, limits: Limits, _idle: usize, _requests: usize) -> Limits {
         limits
     }
 

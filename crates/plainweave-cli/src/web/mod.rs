@@ -72,7 +72,6 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
-    let connection_limit = ConnectionLimit::new(max_connections, flags.limits.max_per_address);
     let in_progress = Arc::new(InProgress::new(memory.requests));
     let handshakes = Arc::new(InProgress::new(memory.handshakes));
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
@@ -87,7 +86,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
     let listeners = Listeners::bind(&addresses)?;
     let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
-    let server = Server::new(site).with_limits(flags.limits(memory.http2_idle));
+    let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
+    let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Http2Flags::admit(server, &in_progress, &faults);

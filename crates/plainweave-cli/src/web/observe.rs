@@ -227,6 +227,8 @@ fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Op
     ] {
         figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count);
     }
+    let help = "HTTP/2 requests answered 503 because their address had its share in progress.";
+    figures.one("plainweave_requests_refused_total", "counter", help, counts.refused_requests);
     let help = format!("Connections that the kernel may hold until they are accepted; less than {MOST}: overload.");
     let backlogs =
         connection_limit.backlogs().into_iter().map(|(address, limit)| (format!("listener=\"{address}\""), limit));

@@ -18,6 +18,7 @@ pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission,
     let problems = problems.map(|(name, count)| (format!("connections ended: {}", name.replace('_', " ")), count));
     let more = [
         ("connections refused: their address had its share", clients.refused),
+        ("requests answered 503: their address had its share", clients.refused_requests),
         ("connections that could not be accepted", clients.failed),
         ("times that the connection limit was reached", clients.pauses),
         ("requests answered 503: there was memory for no more", admission.in_progress.shed()),

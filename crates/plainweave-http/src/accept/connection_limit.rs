@@ -2,11 +2,12 @@
 //!
 //! A connection holds a permit for as long as it lives. At the limit nothing more is accepted: new clients wait in the
 //! kernel's queue, and established connections are not affected. A client whose address is at its own limit is refused
-//! at once; in the queue it would hold up the others.
+//! at once; in the queue it would hold up the others. By one connection of HTTP/2 a client can have many requests in
+//! progress, so these are counted by address too.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use plainweave::Fiber;
 use plainweave::time::with_timeout;
 
+use super::per_address::{Counted, PerAddress};
 use crate::Address;
 
 /// Connections of a server, counted and limited.
@@ -23,9 +25,12 @@ pub struct ConnectionLimit {
     /// Accept loops that have not ended.
     loops: AtomicUsize,
     max: AtomicUsize,
-    /// For one address; 0: any number.
-    max_each: usize,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    /// Connections by address.
+    by_address: Arc<PerAddress>,
+    /// Requests in progress by address, of those that do not have a connection each.
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "a connection of HTTP/1 has one request at a time"))]
+    requests_by_address: Arc<PerAddress>,
+    refused_requests: AtomicU64,
     /// Fibers and threads that would accept, or that wait for the end.
     waiting: Mutex<Waiting>,
     accepted: AtomicU64,
@@ -69,25 +74,30 @@ pub struct ConnectionCounts {
     pub failed: u64,
     /// Times that the limit was reached.
     pub pauses: u64,
+    /// Requests of HTTP/2 that were answered 503 because their address had its share in progress.
+    pub refused_requests: u64,
 }
 
 /// The right of one connection to be open; returned on drop.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
-    address: Option<IpAddr>,
+    /// For its address.
+    counted: Option<Counted>,
 }
 
 impl ConnectionLimit {
-    /// Makes a limit of `max` connections, of which `max_each` may be from one address; 0: any number.
+    /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many requests in
+    /// progress by HTTP/2; 0: any number.
     pub fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
             open: AtomicUsize::new(0),
             loops: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
-            max_each,
-            by_address: Mutex::default(),
+            by_address: PerAddress::new(max_each),
+            requests_by_address: PerAddress::new(max_each),
+            refused_requests: zero(),
             waiting: Mutex::default(),
             accepted: zero(),
             refused: zero(),
@@ -116,7 +126,18 @@ impl ConnectionLimit {
     pub fn counts(&self) -> ConnectionCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (accepted, refused, failed) = (of(&self.accepted), of(&self.refused), of(&self.failed));
-        ConnectionCounts { open: self.connections(), accepted, refused, failed, pauses: of(&self.full) }
+        let (pauses, refused_requests) = (of(&self.full), of(&self.refused_requests));
+        ConnectionCounts { open: self.connections(), accepted, refused, failed, pauses, refused_requests }
+    }
+
+    /// Counts a request in progress for its client's address; `None`: that has its share.
+    #[cfg(feature = "http2")]
+    pub(crate) fn begin_request(&self, peer: Option<SocketAddr>) -> Option<Counted> {
+        let counted = self.requests_by_address.begin(peer);
+        if counted.is_none() {
+            self.refused_requests.fetch_add(1, Ordering::Relaxed);
+        }
+        counted
     }
 
     /// Returns, by listener, how many connections the kernel may hold until they are accepted. Less than
@@ -188,7 +209,7 @@ impl ConnectionLimit {
     pub(super) fn acquire(self: &Arc<Self>) -> ConnectionPermit {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit { limit: Arc::clone(self), address: None }
+        ConnectionPermit { limit: Arc::clone(self), counted: None }
     }
 }
 
@@ -206,34 +227,17 @@ impl Drop for LoopGuard {
 impl ConnectionPermit {
     /// Counts the connection for its address. Returns `false` if the address is at its limit.
     pub(super) fn charge(&mut self, peer: SocketAddr) -> bool {
-        if self.limit.max_each == 0 {
-            return true;
-        }
-        let address = peer.ip().to_canonical();
-        let mut by_address = lock(&self.limit.by_address);
-        let count = by_address.entry(address).or_default();
-        if *count >= self.limit.max_each {
+        self.counted = self.limit.by_address.begin(Some(peer));
+        if self.counted.is_none() {
             self.limit.refused.fetch_add(1, Ordering::Relaxed);
-            return false;
         }
-        *count += 1;
-        self.address = Some(address);
-        true
+        self.counted.is_some()
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let limit = &self.limit;
-        if let Some(address) = self.address {
-            let mut by_address = lock(&limit.by_address);
-            if let Some(count) = by_address.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    by_address.remove(&address);
-                }
-            }
-        }
         // Fibers wait only at the limit, and for the last one to go.
         let before = limit.open.fetch_sub(1, Ordering::SeqCst);
         if before >= limit.max() || before == 1 {
@@ -262,7 +266,7 @@ mod tests {
         assert_eq!((limit.connections(), limit.counts().refused), (4, 1));
         held.clear();
         assert_eq!(limit.connections(), 0);
-        assert!(lock(&limit.by_address).is_empty());
+        assert!(limit.by_address.is_empty());
     }
 
     #[test]

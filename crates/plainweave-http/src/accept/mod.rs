@@ -6,6 +6,7 @@
 
 mod backlog;
 mod connection_limit;
+mod per_address;
 
 use std::io;
 use std::net::SocketAddr;

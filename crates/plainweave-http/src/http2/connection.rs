@@ -268,7 +268,11 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                 Step::Failed(error) => return Err(failed(error, "the client breaks the rules of HTTP/2")),
             }
         }
-        for id in self.pipe.lock().meter.take_reset() {
+        let mut pipe = self.pipe.lock();
+        let reset = pipe.meter.take_reset();
+        self.shared.set_least_piece(pipe.meter.least_piece(self.streams.len()));
+        drop(pipe);
+        for id in reset {
             if let Some(fiber) = self.streams.get(&id) {
                 fiber.cancel();
             }
@@ -279,8 +283,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     fn start(&mut self, (request, mut respond): Request) {
         self.reap();
         let id = respond.stream_id().as_u32();
-        let most = self.server.limits().http2.as_ref().map_or(0, |limits| limits.streams as usize);
-        if self.streams.len() >= most {
+        if self.streams.len() >= self.server.limits().streams() as usize {
             // The client has reset others, whose handlers go on.
             return respond.send_reset(Reason::REFUSED_STREAM);
         }

@@ -50,7 +50,7 @@ impl Http2 {
     pub(super) fn new(limits: &Limits, own: &Http2Limits, shared: Shared) -> Self {
         let pipe = Pipe::new(own);
         let engine = server::Builder::new()
-            .max_concurrent_streams(own.streams)
+            .max_concurrent_streams(limits.streams())
             .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
             .initial_window_size(own.stream_window.min(MAX_WINDOW))
             .initial_connection_window_size(own.connection_window.min(MAX_WINDOW))

@@ -3,6 +3,7 @@
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -18,6 +19,9 @@ use crate::writer::{BodyWriter, Sink, Written};
 use crate::{Body, Error, RequestLimits, Response};
 
 const UNSENT: &str = "the answer could not be sent";
+/// For how long an answer waits for more room than there is. Most clients give their windows back before they are used
+/// up; this is for those that do not.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// One answer.
 pub(super) struct Outgoing<'a> {
@@ -140,25 +144,45 @@ impl<'a> Outgoing<'a> {
     fn piece(&mut self, mut bytes: Bytes, end: bool) -> Result<(), Error> {
         self.begin(false)?;
         while !bytes.is_empty() {
-            let room = self.room(bytes.len())?;
-            let part = bytes.split_to(room.min(bytes.len()));
+            let take = self.room(bytes.len())?;
+            let part = bytes.split_to(take);
             self.data(part, end && bytes.is_empty())?;
         }
         Ok(())
     }
 
-    /// Waits until the engine takes some of `wanted` bytes.
+    /// Waits until the engine takes some of `wanted` bytes, and returns how many it is to be given: all, or no small
+    /// part of them that leaves no small part; see `meter`.
     fn room(&mut self, wanted: usize) -> Result<usize, Error> {
-        let Self { stream: Some(stream), pace, .. } = self else { return Err(Error::closed(UNSENT)) };
+        let Self { stream: Some(stream), pace, shared, .. } = self else { return Err(Error::closed(UNSENT)) };
         stream.reserve_capacity(wanted);
-        while stream.capacity() == 0 {
-            let more = ready(|cx| stream.poll_capacity(cx), || pace.left(), slow_reader)?;
-            match more {
-                Some(more) => drop(more.map_err(|error| failed(error, UNSENT))?),
-                None => return Err(Error::closed(UNSENT)),
+        let mut waited_since = None;
+        loop {
+            let least = shared.least_piece();
+            let room = stream.capacity().min(wanted);
+            if room == wanted {
+                return Ok(room);
+            }
+            // Less than two pieces go together.
+            if room >= least && wanted >= 2 * least {
+                return Ok(room.min(wanted - least));
+            }
+
+            let patience = || {
+                let left = pace.left()?;
+                if room == 0 {
+                    return Some(left);
+                }
+                let since = *waited_since.get_or_insert_with(Instant::now);
+                Some(left.min(PATIENCE.saturating_sub(since.elapsed())))
+            };
+            match ready(|cx| stream.poll_capacity(cx), patience, slow_reader) {
+                Ok(Some(more)) => drop(more.map_err(|error| failed(error, UNSENT))?),
+                Ok(None) => return Err(Error::closed(UNSENT)),
+                Err(error) if room > 0 && error.is_timeout() && pace.left().is_some() => return Ok(room),
+                Err(error) => return Err(error),
             }
         }
-        Ok(stream.capacity())
     }
 
     fn data(&mut self, part: Bytes, end: bool) -> Result<(), Error> {
@@ -181,7 +205,7 @@ impl<'a> Outgoing<'a> {
             let take = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.begin(false)?;
             // Only what there is room for is copied.
-            let take = take.min(self.room(take)?);
+            let take = self.room(take)?;
             let part = Bytes::copy_from_slice(&piece[..take]);
             source.consume(take);
             left -= take as u64;

@@ -91,6 +91,7 @@ impl State {
 
     fn append(&mut self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(GATHERED.saturating_sub(self.out().len()));
+        self.meter.written(&bytes[..len]);
         self.out.extend_from_slice(&bytes[..len]);
         len
     }

@@ -26,6 +26,8 @@ pub(super) struct Shared {
     served: AtomicU32,
     /// An answer has asked for it to be the last.
     last: AtomicBool,
+    /// For how much room answers wait: see `meter`.
+    least_piece: AtomicUsize,
     /// Streams whose fibers have ended.
     ended: Mutex<Vec<u32>>,
     dates: Mutex<DateCache>,
@@ -40,6 +42,7 @@ impl Shared {
             permits: Mutex::default(),
             served: AtomicU32::new(0),
             last: AtomicBool::new(false),
+            least_piece: AtomicUsize::new(1),
             ended: Mutex::default(),
             dates: Mutex::default(),
         }
@@ -59,6 +62,15 @@ impl Shared {
 
     pub(super) fn ask_for_end(&self) {
         self.last.store(true, Relaxed);
+    }
+
+    /// Returns for how many bytes of room an answer waits that has more to send.
+    pub(super) fn least_piece(&self) -> usize {
+        self.least_piece.load(Relaxed)
+    }
+
+    pub(super) fn set_least_piece(&self, bytes: usize) {
+        self.least_piece.store(bytes, Relaxed);
     }
 
     /// Returns the streams that have ended since the last call.

@@ -33,8 +33,11 @@ pub(super) fn serve<H: Handler>(
         started,
     };
     let head = head(&parts, &fields, body.is_end_stream(), server.limits());
-    // Before anything that may wait for the client.
-    exchange.permit = shared.admit(|| server.admit());
+    // Before anything that may wait for the client. One address must not take all that there is.
+    let counted = server.connection_limit().begin_request(shared.peer);
+    if counted.is_some() {
+        exchange.permit = shared.admit(|| server.admit());
+    }
     match head {
         head if exchange.permit.is_none() => exchange.turn_away(head.as_ref().ok()),
         Ok(head) => exchange.run(&head, body),

@@ -9,3 +9,4 @@ mod raw;
 mod requests;
 mod splits;
 mod tls;
+mod windows;
