@@ -82,6 +82,8 @@ pub(crate) type Page = Result<(&'static str, String), Refusal>;
 pub(crate) enum Refusal {
     /// A status that says it all.
     Status(StatusCode),
+    /// The server cannot serve, for this reason.
+    Unavailable(&'static str),
     /// It is nothing but details, and they may not be shown.
     Details,
 }
@@ -147,6 +149,9 @@ fn answer(page: Page) -> Response {
         }
         Ok((kind, text)) => protected(Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)), ""),
         Err(Refusal::Status(status)) => protected(Response::plain(status), ""),
+        Err(Refusal::Unavailable(why)) => {
+            protected(Response::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")), "")
+        }
         Err(Refusal::Details) => protected(Response::text(StatusCode::FORBIDDEN, WITHHELD), ""),
     }
 }

@@ -22,7 +22,7 @@ macro_rules! help {
         "\
 Signals:
   TERM, INT   stop gracefully, see --grace; a second one stops at once
-  HUP         open log files anew; load the certificates of TLS again
+  HUP         open log files anew; web: the directory too, and the certificates of TLS
   USR1        open log files anew
   USR2        write the trace, see --trace
   QUIT        write counts and what each fiber does to standard error; the server goes on"

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Running, eventually, rest};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use common::{Running, admin, eventually, rest};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 const STYLES: [&[&str]; 10] = [
     &["--io", "epoll", "--workers", "2"],
@@ -201,5 +201,67 @@ fn a_directory_that_is_gone_is_said_and_answered() {
         let (code, said) = server.end();
         assert!(code == Some(0) && said.contains("\"/f\" is answered 503: the served directory is gone"), "{said}");
         assert_eq!(said.lines().count(), 1, "once a minute: {said}");
+    }
+}
+
+/// By a build that makes it anew, and by a link that is switched: within `--staleness`, without a signal and without an
+/// error once it is there; `/health` says when it is not.
+#[test]
+fn a_directory_that_is_replaced_is_served() {
+    for style in &STYLES[..2] {
+        let base = Scratch::new("replaced");
+        let (root, link) = (base.0.join("dist"), base.0.join("current"));
+        let build = |text: &str| {
+            std::fs::create_dir_all(&root).unwrap();
+            std::fs::write(root.join("f"), text).unwrap();
+        };
+        build("one");
+        let flags = [*style, &["--staleness", "100ms", "--admin", "127.0.0.1:0"]].concat();
+        let server = Running::start_in(&root, &flags);
+        let admin = admin(&server);
+        let serves = |text: &str| common::get(server.address, "/f").ends_with(text);
+        let health = |status: &str| common::get(admin, "/health").contains(status);
+        assert!(serves("one") && health("200 OK"));
+        for text in ["two", "three"] {
+            std::fs::remove_dir_all(&root).unwrap();
+            eventually("503", || serves("503 Service Unavailable\n") && health("503 "));
+            assert!(health("the served directory is gone"));
+            build(text);
+            eventually(text, || serves(text));
+            assert!(health("200 OK"));
+        }
+        drop(server);
+
+        std::os::unix::fs::symlink("dist", &link).unwrap();
+        let server = Running::start_in(&link, &[*style, &["--staleness", "1h"]].concat());
+        assert!(common::get(server.address, "/f").ends_with("three"));
+        std::fs::create_dir(base.0.join("next")).unwrap();
+        std::fs::write(base.0.join("next/f"), "four").unwrap();
+        std::os::unix::fs::symlink("next", base.0.join("new")).unwrap();
+        std::fs::rename(base.0.join("new"), &link).unwrap();
+        assert!(common::get(server.address, "/f").ends_with("three"), "believed for an hour");
+        kill_process(Pid::from_child(&server.child), Signal::HUP).unwrap();
+        eventually("the next release", || common::get(server.address, "/f").ends_with("four"));
+        server.signal();
+        let (code, said) = server.end();
+        assert!(code == Some(0) && said.contains("SIGHUP: the directory is opened anew"), "{said}");
+    }
+}
+
+/// A directory that goes away with the test.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("plainweave-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

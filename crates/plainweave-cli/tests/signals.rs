@@ -70,13 +70,13 @@ impl Server {
 #[test]
 fn no_signal_of_an_operator_ends_a_server() {
     let no_log = "there is no log to open anew";
-    for (mut server, name, counts) in [
-        (Server::web(&[]), "plainweave web", "1 accepted"),
-        (Server::cache(&[]), "plainweave cache", "1 accepted, 0 items of 0 bytes"),
+    for (mut server, name, hang_up, counts) in [
+        (Server::web(&[]), "plainweave web", "the directory is opened anew", "1 accepted"),
+        (Server::cache(&[]), "plainweave cache", no_log, "1 accepted, 0 items of 0 bytes"),
     ] {
         server.serves();
         for (signal, signal_name, effect) in [
-            (Signal::HUP, "SIGHUP", no_log),
+            (Signal::HUP, "SIGHUP", hang_up),
             (Signal::USR1, "SIGUSR1", no_log),
             (Signal::USR2, "SIGUSR2", "there is no trace: start the server with --trace FILE"),
             (Signal::QUIT, "SIGQUIT", counts),

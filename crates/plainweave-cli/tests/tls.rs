@@ -228,7 +228,10 @@ fn certificates_are_loaded_again() {
     assert_eq!(shown(&client), old);
 
     fs::write(&renewed[3], key).unwrap();
-    assert_eq!(hang_up(&server, &mut said), "plainweave web: SIGHUP: the certificates are loaded again\n");
+    assert_eq!(
+        hang_up(&server, &mut said),
+        "plainweave web: SIGHUP: the certificates are loaded again; the directory is opened anew\n"
+    );
     let mut client = connect(&authority, &server);
     ask(&mut client, "/Cargo.toml");
     assert_eq!(shown(&client), CertificateDer::from_pem_file(&file).unwrap());

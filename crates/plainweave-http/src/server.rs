@@ -203,7 +203,8 @@ impl<H: Handler> Server<H> {
         &self.limits
     }
 
-    pub(crate) fn handler(&self) -> &H {
+    /// Returns the handler.
+    pub fn handler(&self) -> &H {
         &self.handler
     }
 

@@ -34,7 +34,7 @@ use std::sync::{Arc, Weak};
 use anyhow::Context;
 use plainweave::net;
 use plainweave_http::accept::{ConnectionLimit, MOST};
-use plainweave_http::files::{DiskWaits, StaticFiles};
+use plainweave_http::files::{Caching, DiskWaits, ServedRoot, StaticFiles};
 use plainweave_http::{Address, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
@@ -66,7 +66,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let trace = flags.observation.trace.as_deref();
     let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref(), trace.is_some())?;
     let trace = trace.map(|path| TraceFile::open(path, engine.tracers())).transpose()?.map(Arc::new);
-    let (root, architecture) = (&flags.root, flags.runtime.architecture.architecture);
+    let architecture = flags.runtime.architecture.architecture;
     let limit = MemoryLimit::choose(flags.limits.max_memory);
     let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on(), http2: flags.http2.is_on() };
     let memory = MemoryBound::new(limit, flags.caching.cache, each);
@@ -74,17 +74,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
     let in_progress = Arc::new(InProgress::new(memory.requests));
     let handshakes = Arc::new(InProgress::new(memory.handshakes));
-    let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let faults = Arc::new(Faults::new());
-    let reporter = faults.clone();
-    let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
     let disk_waits = disk_waits(&faults);
-    let files = files.with_disk_waits(disk_waits.clone());
     let addresses = flags.addresses();
     flags.tls.check(&addresses.plain)?;
-    let files = flags.content.apply(files, &addresses.all())?;
+    let files = files(flags, caching, &faults)?.with_disk_waits(disk_waits.clone());
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
     let listeners = Listeners::bind(&addresses)?;
+    let served = files.root().clone();
     let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
     let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
     let connection_limit = server.connection_limit().clone();
@@ -92,15 +89,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = Http2Flags::admit(server, &in_progress, &faults);
     let server = Arc::new(observers.watch(server, faults.clone()));
-    for listener in listeners.all() {
-        // Accepted sockets inherit it.
-        SockRef::from(listener).set_tcp_nodelay(true)?;
-        if let Some(bytes) = memory.receive_buffer {
-            SockRef::from(listener).set_recv_buffer_size(bytes)?;
-        }
-        // Until it accepts, for whoever reads the metrics sooner.
-        connection_limit.set_backlog(Address::Tcp(listener.local_addr()?), MOST);
-    }
+    prepare(&listeners, &memory, &connection_limit)?;
     let stop = Stop::install().context("the signals could not be caught")?;
     if let Some(warning) = memory.warning() {
         say(io::stderr(), &format!("plainweave web: {warning}"));
@@ -112,14 +101,22 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         runtimes: engine.runtimes(),
         trace: trace.clone(),
         tls: tls.clone(),
+        root: served.clone(),
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
     let admission = Admission { connection_limit, in_progress, handshakes, send_buffers: memory.send_buffers, faults };
     let handles = listeners.all().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
-    let shown =
-        Shown { admission: admission.clone(), runtimes, listeners: handles, disk_waits, stalls, tls: tls.clone() };
+    let shown = Shown {
+        admission: admission.clone(),
+        runtimes,
+        listeners: handles,
+        disk_waits,
+        stalls,
+        tls: tls.clone(),
+        root: served,
+    };
     let observation = observers.open(&server, shown)?;
     let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
     drop(attention);
@@ -130,6 +127,28 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
     }
     Ok(())
+}
+
+/// Gives the listeners what the connections that they accept inherit.
+fn prepare(listeners: &Listeners, memory: &MemoryBound, connection_limit: &ConnectionLimit) -> io::Result<()> {
+    for listener in listeners.all() {
+        SockRef::from(listener).set_tcp_nodelay(true)?;
+        if let Some(bytes) = memory.receive_buffer {
+            SockRef::from(listener).set_recv_buffer_size(bytes)?;
+        }
+        // Until it accepts, for whoever reads the metrics sooner.
+        connection_limit.set_backlog(Address::Tcp(listener.local_addr()?), MOST);
+    }
+    Ok(())
+}
+
+/// Opens the directory, and returns the handler of its files.
+fn files(flags: &Flags, caching: Caching, faults: &Arc<Faults>) -> anyhow::Result<StaticFiles<serve::Pool>> {
+    let root = &flags.root;
+    let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
+    let reporter = faults.clone();
+    let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
+    flags.content.apply(files, &flags.addresses().all())
 }
 
 /// Returns the count of responses that wait for the disk, whose refusals are reported.
@@ -145,6 +164,7 @@ struct Operated {
     runtimes: Weak<Runtimes>,
     trace: Option<Arc<TraceFile>>,
     tls: Option<Tls>,
+    root: Arc<ServedRoot>,
 }
 
 impl signals::Operated for Operated {
@@ -159,7 +179,14 @@ impl signals::Operated for Operated {
     }
 
     fn reload(&self) -> Option<String> {
-        self.tls.as_ref().map(Tls::reload)
+        let served = match self.root.reopen() {
+            Ok(()) => "the directory is opened anew".to_owned(),
+            Err(error) => format!("{} cannot be opened: {error}", self.root.path().display()),
+        };
+        Some(match &self.tls {
+            Some(tls) => format!("{}; {served}", tls.reload()),
+            None => served,
+        })
     }
 
     fn counts(&self) -> String {

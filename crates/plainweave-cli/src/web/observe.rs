@@ -7,7 +7,7 @@ use std::time::Instant;
 use plainweave::Metrics;
 use plainweave::net;
 use plainweave_http::accept::{ConnectionLimit, MOST};
-use plainweave_http::files::DiskWaits;
+use plainweave_http::files::{DiskWaits, ServedRoot};
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ use super::in_progress::InProgress;
 use super::slowest::Slowest;
 use super::status::{own, queues};
 use super::tls::Tls;
-use crate::admin::{self, Admin, Asked, Figures, Page};
+use crate::admin::{self, Admin, Asked, Figures, Page, Refusal};
 use crate::architecture::Runtimes;
 use crate::fibers::FiberPages;
 use crate::stalls::Stalls;
@@ -57,6 +57,7 @@ pub(super) struct Shown {
     pub(super) disk_waits: Arc<DiskWaits>,
     pub(super) stalls: Option<Arc<Stalls>>,
     pub(super) tls: Option<Tls>,
+    pub(super) root: Arc<ServedRoot>,
 }
 
 /// Keeps log and admin address going until dropped.
@@ -142,6 +143,7 @@ impl<H: Handler> Pages<H> {
             "/status.json" => status::answer(&self.figures(asked.details)),
             "/metrics" => metrics(&self.record.counters, &self.shown, self.log.as_deref(), self.start),
             "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
+            "/health" if self.shown.root.is_missing() => Err(Refusal::Unavailable("the served directory is gone")),
             "/health" => Ok(("text/plain", "ok\n".to_owned())),
             _ => Err(StatusCode::NOT_FOUND.into()),
         }

@@ -1,8 +1,9 @@
 //! What was found behind recently asked paths: small files whole, larger ones open, and that there is nothing.
 //!
-//! An entry is believed for [`Caching::staleness`]; then the next request looks again, and all others that come
-//! meanwhile wait for what it finds (single flight). Looking again is three system calls that do not wait, as long
-//! as the kernel has the directory in memory; only what takes a disk goes to the pool.
+//! An entry is believed for [`Caching::staleness`], and as long as the root is the same (see `served_root`); then the
+//! next request looks again, and all others that come meanwhile wait for what it finds (single flight). Looking again
+//! is three system calls that do not wait, as long as the kernel has the directory in memory; only what takes a disk
+//! goes to the pool.
 //!
 //! Each shard is a map and a queue in which entries age: the oldest goes when there is no room, unless it was asked
 //! for since it was last looked over (second chance, F. J. Corbató, 1968). So a scan through many paths that are
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
+use http::StatusCode;
 
 use super::clock::coarse_millis;
 use super::coding::Coding;
@@ -30,6 +32,7 @@ use super::look::{Found, Job, Look};
 use super::open::Root;
 use super::path::FilePath;
 use super::pieces::Blocking;
+use super::served_root::ServedRoot;
 
 /// The file that stands for a directory.
 const INDEX: &[u8] = b"index.html";
@@ -135,23 +138,28 @@ impl Cache {
     pub(super) fn find<B: Blocking>(
         self: &Arc<Self>,
         wanted: Wanted<'_>,
-        root: &Arc<Root>,
+        root: &Arc<ServedRoot>,
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
         let (key, now) = (wanted.key(), coarse_millis());
+        root.check(now, self.caching.staleness, blocking)?;
         let hash = self.hasher.hash_one(&*key);
-        if let Some(entry) = self.fronts.find(hash, &key, |entry| self.is_fresh(entry, now)) {
+        let generation = root.generation();
+        if let Some(entry) = self.fronts.find(hash, &key, |entry| self.is_fresh(entry, generation, now)) {
             return Ok(entry);
         }
+
         loop {
-            match self.turn(hash, &key, now) {
+            let generation = root.generation();
+            match self.turn(hash, &key, generation, now) {
                 Ok(entry) => {
                     self.fronts.note(hash, &key, &entry);
                     return Ok(entry);
                 }
                 Err(Turn::Look(landing, old)) => return self.look(wanted, old, landing, root, blocking),
                 Err(Turn::Wait(flight)) => {
-                    if let Some(entry) = flight.wait()? {
+                    // One that began under an earlier root may have landed since.
+                    if let Some(entry) = flight.wait()?.filter(|entry| entry.generation == root.generation()) {
                         return Ok(entry);
                     }
                 }
@@ -159,16 +167,16 @@ impl Cache {
         }
     }
 
-    fn is_fresh(&self, entry: &Entry, now: u64) -> bool {
+    fn is_fresh(&self, entry: &Entry, generation: u64, now: u64) -> bool {
         let age = now.saturating_sub(entry.checked.load(Ordering::Relaxed));
-        u128::from(age) < self.caching.staleness.as_millis()
+        u128::from(age) < self.caching.staleness.as_millis() && entry.generation == generation
     }
 
-    fn turn(self: &Arc<Self>, hash: u64, key: &[u8], now: u64) -> Result<Arc<Entry>, Turn> {
+    fn turn(self: &Arc<Self>, hash: u64, key: &[u8], generation: u64, now: u64) -> Result<Arc<Entry>, Turn> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get(key);
         match entry {
-            Some(entry) if self.is_fresh(entry, now) => {
+            Some(entry) if self.is_fresh(entry, generation, now) => {
                 if !entry.used.load(Ordering::Relaxed) {
                     entry.used.store(true, Ordering::Relaxed);
                 }
@@ -187,44 +195,66 @@ impl Cache {
 
     fn look<B: Blocking>(
         &self,
-        Wanted { path, coding, with_twins }: Wanted<'_>,
+        wanted: Wanted<'_>,
         old: Option<Arc<Entry>>,
         mut landing: Landing,
-        root: &Arc<Root>,
+        root: &Arc<ServedRoot>,
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
+        loop {
+            // What is found is as old as the beginning of the look.
+            let start = coarse_millis();
+            let (directory, generation) = root.current();
+            let old = old.as_ref().filter(|old| old.generation == generation);
+            let look = match root.is_gone() {
+                true => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
+                false => self.look_beneath(wanted, old, directory, blocking)?,
+            };
+            // Perhaps it stands in a directory that has taken the place of this one.
+            if look.is_absence() && root.has_changed(generation, blocking)? {
+                continue;
+            }
+
+            let entry = match (look, old) {
+                (Look::Same, Some(old)) => {
+                    old.checked.store(start, Ordering::Relaxed);
+                    old.clone()
+                }
+                (Look::New(found), Some(old)) if found.is_same_absence(&old.found) => {
+                    old.checked.store(start, Ordering::Relaxed);
+                    old.clone()
+                }
+                (Look::New(found), _) => {
+                    let entry = Entry::new(found, generation, start);
+                    self.shard_of(&landing.key).insert(&landing.key, &entry, &self.caching);
+                    entry
+                }
+                (Look::Failed(status), _) => Entry::new(Found::Nothing(status), generation, start),
+                (Look::Same, None) => unreachable!("nothing was known"),
+            };
+            landing.found = Some(Arc::clone(&entry));
+            return Ok(entry);
+        }
+    }
+
+    fn look_beneath<B: Blocking>(
+        &self,
+        Wanted { path, coding, with_twins }: Wanted<'_>,
+        old: Option<&Arc<Entry>>,
+        root: Arc<Root>,
+        blocking: &B,
+    ) -> io::Result<Look> {
         let mut name = path.name().to_vec();
         if path.is_directory() {
             name.extend_from_slice(if name.is_empty() { b"" } else { b"/" });
             name.extend_from_slice(INDEX);
         }
-        let known = old.as_ref().and_then(|old| old.found.known());
-        let job = Job { root: Arc::clone(root), name, coding, with_twins, known, whole_up_to: self.whole_up_to() };
-        // What is found is as old as the beginning of the look.
-        let start = coarse_millis();
-        let look = match if B::TRY_FIRST { job.try_now() } else { None } {
-            Some(look) => look,
-            None => blocking.run(move || job.run())?,
-        };
-        let entry = match (look, old) {
-            (Look::Same, Some(old)) => {
-                old.checked.store(start, Ordering::Relaxed);
-                old
-            }
-            (Look::New(found), Some(old)) if found.is_same_absence(&old.found) => {
-                old.checked.store(start, Ordering::Relaxed);
-                old
-            }
-            (Look::New(found), _) => {
-                let entry = Entry::new(found, start);
-                self.shard_of(&landing.key).insert(&landing.key, &entry, &self.caching);
-                entry
-            }
-            (Look::Failed(status), _) => Entry::new(Found::Nothing(status), start),
-            (Look::Same, None) => unreachable!("nothing was known"),
-        };
-        landing.found = Some(Arc::clone(&entry));
-        Ok(entry)
+        let known = old.and_then(|old| old.found.known());
+        let job = Job { root, name, coding, with_twins, known, whole_up_to: self.whole_up_to() };
+        match if B::TRY_FIRST { job.try_now() } else { None } {
+            Some(look) => Ok(look),
+            None => blocking.run(move || job.run()),
+        }
     }
 
     /// Returns the size up to which files are read whole, so that one of them cannot drive out everything else. With
@@ -332,7 +362,7 @@ mod tests {
     use crate::files::Inline;
 
     /// Asks for this crate's manifest on one processor.
-    fn ask(cache: &Arc<Cache>, root: &Arc<Root>, processor: usize) -> Arc<Entry> {
+    fn ask(cache: &Arc<Cache>, root: &Arc<ServedRoot>, processor: usize) -> Arc<Entry> {
         let mut only = CpuSet::new();
         only.set(processor);
         sched_setaffinity(None, &only).expect("one of ours");
@@ -346,7 +376,7 @@ mod tests {
         let all = sched_getaffinity(None).expect("an affinity");
         let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).take(2).collect();
         let &[one, other] = &ours[..] else { return };
-        let root = Arc::new(Root::open(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
+        let root = Arc::new(ServedRoot::new(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
         let cache = Cache::new(Caching { staleness: Duration::from_secs(3600), ..Caching::default() });
         let (told, tell) = mpsc::channel();
         std::thread::scope(|scope| {

@@ -12,6 +12,8 @@ const OVERHEAD: usize = 320;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) found: Found,
+    /// Under which generation of the root.
+    pub(super) generation: u64,
     /// When it was last known to hold: milliseconds of the coarse monotonic clock.
     pub(super) checked: AtomicU64,
     /// Asked for since the queue last looked it over.
@@ -19,14 +21,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(found: Found, checked: u64) -> Arc<Self> {
-        Arc::new(Self { found, checked: AtomicU64::new(checked), used: AtomicBool::new(false) })
+    pub(super) fn new(found: Found, generation: u64, checked: u64) -> Arc<Self> {
+        Arc::new(Self { found, generation, checked: AtomicU64::new(checked), used: AtomicBool::new(false) })
     }
 
     /// Returns a copy that shares nothing with it; `None`: an open file.
     pub(super) fn copied(&self) -> Option<Self> {
         let checked = AtomicU64::new(self.checked.load(Ordering::Relaxed));
-        Some(Self { found: self.found.copied()?, checked, used: AtomicBool::new(false) })
+        Some(Self { found: self.found.copied()?, generation: self.generation, checked, used: AtomicBool::new(false) })
     }
 
     pub(super) fn weight(&self, key: &[u8]) -> usize {

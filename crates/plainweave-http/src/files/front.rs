@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn entry(checked: u64) -> Arc<Entry> {
-        Entry::new(Found::Nothing(StatusCode::NOT_FOUND), checked)
+        Entry::new(Found::Nothing(StatusCode::NOT_FOUND), 0, checked)
     }
 
     /// Of an entry that is found behind the front and recorded.

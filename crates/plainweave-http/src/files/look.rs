@@ -159,6 +159,17 @@ pub(super) enum Look {
     Failed(StatusCode),
 }
 
+impl Look {
+    /// Returns whether it says that nothing is there.
+    pub(super) fn is_absence(&self) -> bool {
+        match self {
+            Self::New(Found::Nothing(status)) => *status == StatusCode::NOT_FOUND,
+            Self::Failed(status) => *status == StatusCode::SERVICE_UNAVAILABLE,
+            _ => false,
+        }
+    }
+}
+
 /// The work of a look.
 #[derive(Clone, Debug)]
 pub(super) struct Job {

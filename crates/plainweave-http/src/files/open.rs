@@ -23,6 +23,8 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Root {
     directory: OwnedFd,
+    /// Device and inode.
+    identity: (u64, u64),
     openat2: bool,
 }
 
@@ -31,7 +33,26 @@ impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let directory = openat(CWD, path, WALK, Mode::empty())?;
         let probe = openat2(&directory, c".", WALK, Mode::empty(), ResolveFlags::BENEATH);
-        Ok(Self { directory, openat2: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)) })
+        Ok(Self::new(directory, !matches!(probe, Err(Errno::NOSYS | Errno::PERM)))?)
+    }
+
+    fn new(directory: OwnedFd, openat2: bool) -> Result<Self, Errno> {
+        let stat = fstat(&directory)?;
+        Ok(Self { directory, identity: (stat.st_dev, stat.st_ino), openat2 })
+    }
+
+    /// The same from what the kernel has in memory, without waiting. `None`: it may take the disk.
+    pub(super) fn open_cached(path: &Path) -> Option<io::Result<Self>> {
+        match openat2(CWD, path, WALK, Mode::empty(), ResolveFlags::CACHED) {
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => None,
+            Err(error) => Some(Err(error.into())),
+            Ok(directory) => Some(Self::new(directory, true).map_err(io::Error::from)),
+        }
+    }
+
+    /// Returns whether both are one directory, as long as neither is gone.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.identity == other.identity
     }
 
     /// Goes the way that does without `openat2`.

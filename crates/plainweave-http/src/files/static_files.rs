@@ -16,15 +16,18 @@ use super::entry::Entry;
 use super::fields::{Fields, single};
 use super::listing::Listings;
 use super::look::{Found, FoundFile};
-use super::open::Root;
 use super::pages::Pages;
 use super::path::{FilePath, Refusal};
 use super::pieces::{Blocking, Disk, Inline};
+use super::served_root::ServedRoot;
 use super::{condition, partial};
 use crate::{Body, Handler, Request, RequestHead, Response, Target};
 
 const VARY: HeaderValue = HeaderValue::from_static("Accept");
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// How often a request is answered again because the root was replaced meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// Told of a status and a path.
 type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
@@ -40,7 +43,7 @@ type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct StaticFiles<B = Inline> {
-    root: Arc<Root>,
+    root: Arc<ServedRoot>,
     disk: Disk<B>,
     cache: Arc<Cache>,
     precompressed: bool,
@@ -58,9 +61,10 @@ impl StaticFiles {
 
 impl<B: Blocking> StaticFiles<B> {
     /// Makes a handler for the files beneath `root`, read on a pool for blocking work. Fails if `root` is not a
-    /// directory.
+    /// directory. If another directory takes its place, by a rename, a link or being made anew, that one is served
+    /// within [`Caching::staleness`].
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
-        let root = Arc::new(Root::open(root.as_ref())?);
+        let root = Arc::new(ServedRoot::new(root.as_ref())?);
         let cache = Cache::new(Caching::default());
         Ok(Self {
             root,
@@ -86,8 +90,13 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Does without `openat2`, as where a container forbids it: then links are not followed.
     pub fn without_links(self) -> Self {
-        let open = Arc::try_unwrap(self.root).map(|root| Arc::new(root.walking()));
-        Self { root: open.unwrap_or_else(|shared| shared), ..self }
+        let root = Arc::try_unwrap(self.root).map(|root| Arc::new(root.walking()));
+        Self { root: root.unwrap_or_else(|shared| shared), ..self }
+    }
+
+    /// Returns the directory that is served, to have it opened anew or to ask whether it is there.
+    pub fn root(&self) -> &Arc<ServedRoot> {
+        &self.root
     }
 
     /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and the client accepts
@@ -105,7 +114,7 @@ impl<B: Blocking> StaticFiles<B> {
     /// Answers with the file at this path instead of 404, to requests that accept `text/html` by that name: for
     /// applications whose pages have paths but no files. Fails when there is no such file.
     pub fn with_fallback(mut self, path: &str) -> io::Result<Self> {
-        self.pages.set_fallback(&self.root, path)?;
+        self.pages.set_fallback(&self.root.current().0, path)?;
         Ok(self)
     }
 
@@ -113,7 +122,7 @@ impl<B: Blocking> StaticFiles<B> {
     /// such as a malformed request, stay plain: all but [`PAGED`](super::PAGED), and of these some 400, 500 and 501.
     /// Fails when there is no such file, or the status is not one of [`PAGED`](super::PAGED).
     pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
-        self.pages.set_error(&self.root, status, path)?;
+        self.pages.set_error(&self.root.current().0, status, path)?;
         Ok(self)
     }
 
@@ -144,7 +153,8 @@ impl<B: Blocking> StaticFiles<B> {
         }
         match &self.listings {
             Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
-                let listed = listings.respond(&self.root, &self.disk.blocking, &path, head, fields);
+                let (root, _) = self.root.current();
+                let listed = listings.respond(&root, &self.disk.blocking, &path, head, fields);
                 listed.unwrap_or_else(|status| self.absent(status, head, fields))
             }
             _ => self.absent(status, head, fields),
@@ -239,6 +249,21 @@ impl<B: Blocking> StaticFiles<B> {
     /// Answers a request by its head alone: no body means anything here. A handler of its own may call this on another
     /// fiber or thread than the connection's, as a head is `Sync` and a [`Request`] is not.
     pub fn respond(&self, head: &RequestHead<'_>) -> Response {
+        let mut generation = self.root.generation();
+        let mut response = self.respond_once(head);
+        for _ in 0..ATTEMPTS {
+            let now = self.root.generation();
+            if now == generation {
+                break;
+            }
+            // Another directory has taken the root's place meanwhile: no answer is made of both.
+            generation = now;
+            response = self.respond_once(head);
+        }
+        response
+    }
+
+    fn respond_once(&self, head: &RequestHead<'_>) -> Response {
         let response = match *head.method() {
             Method::GET | Method::HEAD if !matches!(head.target(), Target::Asterisk) => self.get(head),
             Method::OPTIONS => Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW),

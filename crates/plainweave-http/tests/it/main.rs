@@ -19,6 +19,7 @@ mod preconditions;
 mod proxy;
 mod races;
 mod ranges;
+mod roots;
 mod serve;
 mod site;
 mod socket;
