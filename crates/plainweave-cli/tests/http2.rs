@@ -228,6 +228,40 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
     }
 }
 
+/// A crowd that asks for much and takes nothing is forgotten: what was kept for it goes back to the kernel.
+#[test]
+fn memory_comes_back_after_a_crowd() {
+    const CROWD: usize = 20;
+    let scratch = Scratch::new();
+    fs::write(scratch.0.join("large"), vec![b'x'; 4 << 20]).unwrap();
+    fs::write(scratch.0.join("small"), "small").unwrap();
+    for io in IO {
+        let server = scratch.serve(&[io, "--admin", "127.0.0.1:0"]);
+        let admin = admin(&server);
+        common::get(server.address, "/small");
+        let before = server.resident();
+        let crowd: Vec<_> = (0..CROWD)
+            .map(|_| {
+                let mut client = server.connect();
+                let requests = (0..100).flat_map(|n| frame(HEADERS.0, HEADERS.1, 1 + 2 * n, LARGE));
+                // Windows that bound nothing.
+                let windows = [frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]), frame(8, 0, 0, &[0x7f, 0, 0, 0])];
+                client
+                    .write_all(&preface().into_iter().chain(windows.concat()).chain(requests).collect::<Vec<u8>>())
+                    .unwrap();
+                client
+            })
+            .collect();
+        let in_progress = || figure(admin, "plainweave_requests_in_progress") as usize;
+        eventually("the crowd", || in_progress() == CROWD * 100);
+        eventually("its memory", || server.resident() > before + (100 << 20));
+        drop(crowd);
+        eventually("its end", || in_progress() == 0);
+        eventually("less memory", || server.resident() < before + (40 << 20));
+        assert!(common::get(server.address, "/small").ends_with("small"));
+    }
+}
+
 /// Requests in progress are what takes memory: a connection counts as one while it waits for its client, once.
 #[test]
 fn whatever_waits_for_its_client_counts_once() {

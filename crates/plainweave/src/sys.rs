@@ -1,5 +1,5 @@
 //! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices (sched_setattr(2));
-//! and the processor's time stamp counter.
+//! the processor's time stamp counter; and the allocator's `malloc_trim`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -144,4 +144,20 @@ pub(crate) fn read_counter() -> u64 {
     return unsafe { std::arch::x86_64::_rdtsc() };
     #[cfg(not(target_arch = "x86_64"))]
     0
+}
+
+/// Has the C library's allocator give the memory that it keeps free back to the kernel; returns whether it gave any.
+///
+/// glibc keeps what was freed in the middle of its arenas, whatever its size in all: after a crowd of clients a server
+/// may hold a thousand times what it uses. This takes some tens of milliseconds for a gigabyte, during which calls of
+/// the allocator in the arena at hand wait, so it is for a program that has little to do. False, and nothing done,
+/// where the program has another C library; another allocator's memory is not touched.
+///
+/// Context: any thread or fiber; does not suspend.
+pub fn trim_heap() -> bool {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, by any thread, and takes no pointer.
+    return unsafe { libc::malloc_trim(0) } != 0;
+    #[cfg(not(target_env = "gnu"))]
+    false
 }

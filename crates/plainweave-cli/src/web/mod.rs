@@ -6,6 +6,7 @@ mod content;
 mod counters;
 mod faults;
 mod flags;
+mod heap;
 #[cfg(feature = "http2")]
 mod http2;
 #[cfg(not(feature = "http2"))]
@@ -50,6 +51,7 @@ use accept::Admission;
 use access::AccessLog;
 use faults::Faults;
 pub(crate) use flags::Flags;
+use heap::HeapKeeper;
 use http2::Http2Flags;
 use in_progress::InProgress;
 use listen::Listeners;
@@ -118,9 +120,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         root: served,
     };
     let observation = observers.open(&server, shown)?;
+    let heap = HeapKeeper::start(admission.in_progress.clone());
     let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
-    drop(attention);
-    drop(observation);
+    drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
     if !finished {

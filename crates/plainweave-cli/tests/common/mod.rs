@@ -64,6 +64,12 @@ impl Running {
         descriptors_of(self.child.id())
     }
 
+    /// Its resident memory in bytes.
+    pub(crate) fn resident(&self) -> usize {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+    }
+
     /// The processor time that it has had, to the kernel's hundredth of a second.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
