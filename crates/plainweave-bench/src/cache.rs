@@ -47,8 +47,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "15360")]
     connections: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 

@@ -80,7 +80,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     warm_up: Duration,
 
-    /// Rounds; in each, every system goes through all rates
+    /// Rounds that count; in each, every system goes through all rates, and another one begins. One more comes before
+    /// them, which does not count: the machine is warm after it
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
 
@@ -88,8 +89,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     resume: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -112,8 +114,8 @@ impl Flags {
     }
 }
 
-/// All points of a system: by updates, then by rounds, then by rates.
-type Curves = Vec<Vec<Vec<Point>>>;
+/// All points of a system: by updates, then by rounds, with their numbers, then by rates; none if a round failed.
+type Curves = Vec<Vec<(usize, Option<Vec<Point>>)>>;
 
 /// What was measured with a number of workers: the rates, and the curves of each system.
 struct Measured {
@@ -160,7 +162,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("load", format!("{} connections, open loop, arrivals as Facebook's (Pareto)", flags.connections)),
         ("keys", format!("{} keys; keys and values of the sizes that Facebook found", flags.keys)),
         ("memcached's peak", format!("{peaks}; {first} % updates, closed loop")),
-        ("rounds", format!("{}, {}", flags.runs, step(flags))),
+        ("rounds", format!("{} after one that does not count, in rotated order, {}", found.rounds(), step(flags))),
         ("placement", format!("{} of a CPU for each worker by quota; `plainweave load` on CPU 1", flags.share)),
         ("points that count", "the client was late by less than a tenth of the latency (p99)".to_owned()),
     ];
@@ -182,24 +184,29 @@ fn sweep(
     turns: &mut Turns,
     failures: &mut Failures,
 ) {
-    for round in 1..=flags.runs.get() {
+    // Round 0 is for warming up.
+    for round in 0..=flags.runs.get() {
         for Measured { workers, rates, curves, .. } in &mut *all {
             for (u, updates) in flags.updates.iter().enumerate() {
-                for (system, curves) in systems.iter().zip(&mut *curves) {
+                for nth in 0..systems.len() {
+                    let turn = (nth + round) % systems.len();
+                    let (system, curves) = (&systems[turn], &mut curves[turn]);
                     let key = format!("round {round}; {updates} % updates; {}; {workers} workers", system.name);
                     let measure = || {
                         let points = bench.sweep(system, *workers, *updates, rates)?;
                         Ok(points.iter().flat_map(Point::values).collect())
                     };
                     // If one fails, the others are measured all the same.
-                    curves[u].extend(
-                        failures
-                            .catch(&key, || turns.take(&key, measure)?.chunks(sweep::VALUES).map(Point::of).collect()),
-                    );
+                    let points = failures
+                        .catch(&key, || turns.take(&key, measure)?.chunks(sweep::VALUES).map(Point::of).collect());
+                    if round > 0 {
+                        curves[u].push((round, points));
+                    }
                 }
             }
         }
     }
+    all.iter_mut().for_each(Measured::keep_whole_rounds);
 }
 
 /// Begins with the turns, or goes on with those that there are.
@@ -209,7 +216,7 @@ fn begin(flags: &Flags, out: &Path, first: u8, systems: usize) -> anyhow::Result
         "{connections} connections, {keys} keys, {share} of a CPU, {steps} steps, {}, peak with {first} % updates",
         step(flags)
     );
-    let all = workers.len() * (1 + flags.runs.get() * flags.updates.len() * systems);
+    let all = workers.len() * (1 + (1 + flags.runs.get()) * flags.updates.len() * systems);
     let turns = Turns::begin("cache-sweep", out, &same, flags.resume, all)?;
     turns.estimate((flags.warm_up + flags.seconds + BETWEEN) * (*steps).into());
     Ok(turns)
@@ -238,6 +245,12 @@ const PANELS: [(&str, &str, bool, Metric); 2] =
     [("answers", "answers, more is better", false, METRICS[0]), ("p99", "p99, less is better", true, METRICS[2])];
 
 impl Found<'_> {
+    /// Returns how many rounds count, by numbers of workers.
+    fn rounds(&self) -> String {
+        let of = |measured: &Measured| measured.rounds(0, 0).count().to_string();
+        self.all.iter().map(of).collect::<Vec<_>>().join(" and ")
+    }
+
     fn rows(&self) -> Vec<Row> {
         let each = self
             .all
@@ -256,7 +269,7 @@ impl Found<'_> {
         let middle = |rate: &usize| ((self.shares[*rate] - COMPARED).abs() * 1e6) as u64;
         let middle = (0..self.shares.len()).min_by_key(middle).unwrap_or_default();
         for (u, updates) in self.flags.updates.iter().enumerate() {
-            let knees = measured.curves[system][u].iter().map(|points| knee(points)).collect();
+            let knees = measured.rounds(system, u).map(|points| knee(points)).collect();
             rows.push(row(&format!("{updates} %"), "knee_per_s", "1/s", knees));
             for (r, share) in self.shares.iter().enumerate() {
                 let case = format!("{updates} % at {share:.2}");
@@ -268,8 +281,11 @@ impl Found<'_> {
                 }
             }
         }
+        // With one share of updates there is nothing to compare.
         for (metric, of) in [("answers_apart", METRICS[0].2), ("p99_apart", METRICS[2].2)] {
-            rows.push(row("all updates", metric, "1", measured.apart(system, of)));
+            if self.flags.updates.len() > 1 {
+                rows.push(row("all updates", metric, "1", measured.apart(system, of)));
+            }
         }
         rows.retain(|row| !row.values.is_empty());
         rows
@@ -313,9 +329,25 @@ fn knee(points: &[Point]) -> f64 {
 }
 
 impl Measured {
+    /// Leaves out the rounds that not all systems have with all shares of updates: medians of unequal rounds compare
+    /// unequal seconds.
+    fn keep_whole_rounds(&mut self) {
+        let all = || self.curves.iter().flatten();
+        let is_whole =
+            |round: usize| all().all(|rounds| rounds.iter().any(|(of, points)| *of == round && points.is_some()));
+        let last = all().flatten().map(|(round, _)| *round).max().unwrap_or(0);
+        let whole: Vec<bool> = (0..=last).map(is_whole).collect();
+        self.curves.iter_mut().flatten().for_each(|rounds| rounds.retain(|(round, _)| whole[*round]));
+    }
+
+    /// Returns the points of a system's rounds.
+    fn rounds(&self, system: usize, updates: usize) -> impl Iterator<Item = &Vec<Point>> {
+        self.curves[system][updates].iter().filter_map(|(_, points)| points.as_ref())
+    }
+
     /// Returns the values of a metric at a rate, a round each.
     fn values(&self, system: usize, updates: usize, rate: usize, of: fn(&Point) -> Option<f64>) -> Vec<f64> {
-        self.curves[system][updates].iter().filter_map(|points| of(&points[rate])).collect()
+        self.rounds(system, updates).filter_map(|points| of(&points[rate])).collect()
     }
 
     /// Returns a metric's spread at each rate.
@@ -325,7 +357,7 @@ impl Measured {
     }
 
     fn p99_to_memcached(&self, system: usize, updates: usize, rate: usize) -> Vec<f64> {
-        let both = self.curves[system][updates].iter().zip(&self.curves[0][updates]);
+        let both = self.rounds(system, updates).zip(self.rounds(0, updates));
         let ratio = |(own, theirs): (&Vec<Point>, &Vec<Point>)| {
             let [own, theirs] = [own, theirs].map(|points| (METRICS[2].2)(&points[rate]));
             Some(own? / theirs?)
@@ -367,12 +399,24 @@ mod tests {
 
     #[test]
     fn curves_are_as_far_apart_as_their_medians() {
-        let few = vec![vec![point(100.0, 100.0, 10.0), point(200.0, 200.0, 0.0)]];
-        let many = vec![vec![point(100.0, 80.0, 15.0), point(200.0, 200.0, 20.0)]];
+        let few = vec![(1, Some(vec![point(100.0, 100.0, 10.0), point(200.0, 200.0, 0.0)]))];
+        let many = vec![(1, Some(vec![point(100.0, 80.0, 15.0), point(200.0, 200.0, 20.0)]))];
         let measured = Measured { workers: 1, peak: 1.0, rates: vec![100.0, 200.0], curves: vec![vec![few, many]] };
         assert_eq!(measured.apart(0, METRICS[0].2), [0.25, 0.0]);
         // At the second rate one of them does not count.
         assert_eq!(measured.apart(0, METRICS[2].2), [0.5]);
         assert_eq!(measured.p99_to_memcached(0, 1, 0), [1.0]);
+    }
+
+    #[test]
+    fn only_rounds_that_all_systems_have_count() {
+        let points = |rate| Some(vec![point(100.0, rate, 10.0)]);
+        let memcached = vec![(1, points(10.0)), (2, None), (3, points(30.0)), (4, points(40.0))];
+        let ours = vec![(1, points(11.0)), (2, points(21.0)), (3, points(31.0))];
+        let mut measured =
+            Measured { workers: 1, peak: 1.0, rates: vec![100.0], curves: vec![vec![memcached], vec![ours]] };
+        measured.keep_whole_rounds();
+        assert_eq!(measured.values(0, 0, 0, METRICS[0].2), [10.0, 30.0]);
+        assert_eq!(measured.values(1, 0, 0, METRICS[0].2), [11.0, 31.0]);
     }
 }

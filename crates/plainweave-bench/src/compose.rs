@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::ensure;
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
 use plainweave::policy::{Choice, PRESETS};
 
 use crate::child;
@@ -27,7 +27,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::mode::Mode;
 use crate::plot::scatter::{self, Panel, Point};
-use crate::report::{Failures, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use crate::turns::Turns;
 use workload::{Case, Size};
@@ -36,6 +36,10 @@ pub(crate) use workload::{ChildFlags, run_child};
 /// Two pools with two policies beside single policies: packets, and a slow side task.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
+    /// Print the cases and the systems, and run nothing
+    #[arg(long)]
+    list: bool,
+
     /// What the side task does while it is slow
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "compute,block")]
     cases: Vec<Case>,
@@ -79,8 +83,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     resume: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -136,6 +141,12 @@ impl System {
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Mode::parse(&flags.mode)?;
+    if flags.list {
+        Case::value_variants().iter().for_each(|case| report::say(&format!("case: {}", case.name())));
+        report::say(&format!("pools: {}", System::pair(flags).name));
+        report::say("single policies: the strongest of `plainweave policies`, which a round before the others finds");
+        return Ok(());
+    }
     let (one_in, packets) = (flags.size.one_in, flags.size.packets);
     ensure!(one_in <= packets, "--one-in: from 1 to {packets}, the number of packets, not {one_in}");
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);

@@ -19,7 +19,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::machine;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::{Row, ratios};
 pub(crate) use server::serve;
 
@@ -46,8 +46,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "60000")]
     iterations: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -148,15 +149,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    let pinned = machine::pin_to(1);
+    let (pinned, mut failures) = (machine::pin_to(1), Failures::begin()?);
     let mut costs: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
     for round in 0..=flags.runs.get() {
         report::progress(&format!("echo: round {round} of {}", flags.runs));
         for (server, costs) in servers.iter_mut().zip(&mut costs) {
-            let cost = server.turn(flags.iterations.get())?;
+            let cost = failures.catch(server.kind.name(), || server.turn(flags.iterations.get()));
             // The first round warms up.
             if round > 0 {
-                costs.push(cost);
+                costs.extend(cost);
             }
         }
     }
@@ -181,5 +182,5 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("placement", if pinned { "servers on CPU 0, client on CPU 1" } else { "not pinned" }.to_owned()),
         ("policy", "fifo, one worker, a fiber per connection".to_owned()),
     ];
-    Report { experiment: "echo", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "echo", parameters, rows, absent }, flags.out.as_deref(), None)
 }

@@ -71,8 +71,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     resume: bool,
 
-    /// Where CSV, report and plot go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where CSV, report and plot go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 

@@ -37,6 +37,10 @@ const DISK: u64 = 40 << 20;
 /// Ways to send a file, beside each other: in memory, and from a slow disk.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
+    /// Print the cases and the methods, and run nothing
+    #[arg(long)]
+    list: bool,
+
     /// Rounds; in each, every method gets its turn
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
@@ -53,8 +57,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "16")]
     streams: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -104,6 +109,11 @@ impl Drop for Files {
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        report::say("cases: memory, disk");
+        Method::value_variants().iter().for_each(|method| report::say(&format!("method: {}", method.name())));
+        return Ok(());
+    }
     ensure!(flags.seconds > 0.0, "--seconds: give more than 0");
     let count = flags.files.get();
     let files = Files::new(count)?;

@@ -50,6 +50,10 @@ pub(crate) struct Flags {
 /// A fixed answer through the HTTP library, beside its peers: the cases hello, hello-chunked and seed of `http`.
 #[derive(Args, Debug)]
 pub(crate) struct HelloFlags {
+    /// Print the cases and run nothing
+    #[arg(long)]
+    list: bool,
+
     #[command(flatten)]
     size: Size,
 }
@@ -81,8 +85,9 @@ struct Size {
     #[arg(long, value_name = "N", default_value = "60000")]
     messages: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -121,7 +126,7 @@ const CASES: [Case; 7] = [
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<14} {}", case.name, case.summary)));
+        list(|_| true);
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
@@ -129,7 +134,17 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run_hello(flags: &HelloFlags) -> anyhow::Result<()> {
-    measure("hello", &flags.size, |name| ["hello", "hello-chunked", "seed"].contains(&name))
+    let wanted = |name: &str| ["hello", "hello-chunked", "seed"].contains(&name);
+    if flags.list {
+        list(wanted);
+        return Ok(());
+    }
+    measure("hello", &flags.size, wanted)
+}
+
+fn list(wanted: impl Fn(&str) -> bool) {
+    let wanted = CASES.iter().filter(|case| wanted(case.name));
+    wanted.for_each(|case| report::say(&format!("{:<14} {}", case.name, case.summary)));
 }
 
 fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {

@@ -17,12 +17,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::serving::{nginx, seconds};
 use crate::web::server;
 use crate::web::site::Site;
@@ -52,8 +52,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     seconds: Duration,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -88,8 +89,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (site, facts, rows, absent) = (Site::new()?, Vec::new(), Vec::new(), Vec::new());
     let mut bench = Bench { connections, runs, turn, site, facts, rows, absent };
     let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(chosen) {
-        (case.run)(&mut bench).with_context(|| format!("the case {}", case.name))?;
+        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
     }
     let mut parameters = vec![
         ("rounds", format!("{runs}, the generators in turn, {} s for each", turn.as_secs_f64())),
@@ -102,5 +104,5 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let Bench { facts, rows, absent, .. } = bench;
     parameters.extend(facts);
-    Report { experiment: "load", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "load", parameters, rows, absent }, flags.out.as_deref(), None)
 }

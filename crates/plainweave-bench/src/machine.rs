@@ -22,7 +22,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("CPU", format!("{} x {cpu}", cpus())),
         ("memory", memory),
         ("date", output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
-        ("commit", commit()),
+        ("commit", commit().to_owned()),
     ]
 }
 
@@ -39,10 +39,36 @@ pub(crate) fn ticks() -> [u64; 2] {
     [all.iter().take(8).sum(), all.get(7).copied().unwrap_or_default()]
 }
 
-/// `results/<date>-<host>`.
+/// Returns where results go unless a flag says so: `results/<date>-<host>`, or, if this program's sources are no commit
+/// that others can look at, the same below `target`.
 pub(crate) fn results_dir() -> PathBuf {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    PathBuf::from("results").join(format!("{}-{host}", output("date", &["-u", "+%F"])))
+    let folder = if is_clean(commit()) { "results" } else { "target/results" };
+    PathBuf::from(folder).join(format!("{}-{host}", output("date", &["-u", "+%F"])))
+}
+
+/// Returns whether figures of this commit can be kept: others must be able to build it.
+fn is_clean(commit: &str) -> bool {
+    commit != "unknown" && !commit.contains(' ')
+}
+
+/// Checks a directory that a flag names for results: those that a checkout keeps come from a commit.
+pub(crate) fn out(text: &str) -> Result<PathBuf, String> {
+    out_of(commit(), text)
+}
+
+fn out_of(commit: &str, text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let absolute = std::path::absolute(&path).map_err(|error| error.to_string())?;
+    let kept =
+        absolute.ancestors().any(|at| at.ends_with("results") && at.with_file_name("crates/plainweave").is_dir());
+    if !kept || is_clean(commit) {
+        return Ok(path);
+    }
+    Err(format!(
+        "kept results come from a clean commit, and this program was built from '{commit}': commit, build again, and \
+         measure; or give a folder elsewhere"
+    ))
 }
 
 /// Binds the calling thread, and the threads that it starts, to one CPU. False where that is not allowed.
@@ -121,4 +147,22 @@ pub(crate) fn mappings() -> f64 {
 pub(crate) fn resident_bytes(pid: u32) -> f64 {
     let line = first_line_of(&format!("/proc/{pid}/status"), "VmRSS");
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_clean, out_of};
+
+    #[test]
+    fn kept_results_come_from_a_clean_commit() {
+        assert!(is_clean("2bb5abd12345") && !is_clean("2bb5abd12345 with changes") && !is_clean("unknown"));
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/2026-01-01-lab");
+        assert!(out_of("2bb5abd12345", kept).is_ok());
+        for commit in ["unknown", "2bb5abd12345 with changes"] {
+            let error = out_of(commit, kept).unwrap_err();
+            assert!(error.contains(commit) && error.contains("clean commit"), "{error}");
+            // Somebody's own folder.
+            assert!(out_of(commit, "/tmp/results/mine").is_ok() && out_of(commit, "elsewhere").is_ok());
+        }
+    }
 }

@@ -47,17 +47,20 @@ svg text.faint{fill:var(--faint)}\
 .median,.swatch{fill:var(--c)}\
 .k0{--c:var(--c0)}.k1{--c:var(--c1)}.k2{--c:var(--c2)}.k3{--c:var(--c3)}.k4{--c:var(--c4)}.k5{--c:var(--c5)}\
 .peer{--c:var(--p)}.bound{--c:var(--bound)}\
-.d1{stroke-dasharray:6 3}.d2{stroke-dasharray:2 2}.d3{stroke-dasharray:8 3 2 3}";
+.d1{stroke-dasharray:6 3}.d2{stroke-dasharray:2 2}.d3{stroke-dasharray:8 3 2 3}.d4{stroke-dasharray:12 3}\
+.d5{stroke-dasharray:1 4}.d6{stroke-dasharray:8 3 2 3 2 3}.d7{stroke-dasharray:4 6}";
 
 /// Number of colours in [`STYLE`].
 const COLOURS: usize = 6;
 /// Number of ways in which lines that have no colour are broken, with the unbroken one.
-const DASHES: usize = 4;
+const DASHES: usize = 8;
 
 /// Returns the class of the n-th of those that have a role.
 fn class(role: Role, n: usize) -> String {
     match role {
-        Role::Ours => format!("k{}", n % COLOURS),
+        // A second round of colours is broken.
+        Role::Ours if n >= COLOURS => format!("k{} d{}", n % COLOURS, n / COLOURS % DASHES),
+        Role::Ours => format!("k{n}"),
         Role::Peer => format!("peer d{}", n % DASHES),
         Role::Bound => "bound".to_owned(),
     }

@@ -28,6 +28,10 @@ use workloads::{Length, POLICIES, Throughput, WORKERS, WORKLOADS, Workload};
 /// What the simulator predicts for this machine beside what is measured: constants, throughput of 1 and 2 workers.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
+    /// Print the workloads, policies and numbers of workers, and run nothing
+    #[arg(long)]
+    list: bool,
+
     /// Simulate with the constants of this file, as an earlier run has written it, in place of measuring them
     #[arg(long, value_name = "FILE", conflicts_with = "calibrate_only")]
     costs: Option<PathBuf>,
@@ -52,8 +56,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     far: bool,
 
-    /// Where constants, CSV and report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where constants, CSV and report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -69,6 +74,11 @@ const GOALS: [(&str, f64); 2] = [("median_error", 20.0), ("worst_error", 50.0)];
 const COSTS: &str = "machine.toml";
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.list {
+        WORKLOADS.iter().for_each(|workload| report::say(workload.title));
+        report::say(&format!("policies: {}; workers: {WORKERS:?}", POLICIES.join(", ")));
+        return Ok(());
+    }
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let length = Length { scale: flags.scale, rounds: flags.runs.get(), seconds: flags.seconds, far: flags.far };

@@ -18,7 +18,7 @@ use clap::Args;
 use crate::c2c;
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use repetition::Job;
 
@@ -53,8 +53,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     far: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -188,10 +189,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     for case in CASES.iter().filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name)) {
         for threads in flags.threads(case) {
-            rows.extend(measure(case, threads, flags)?);
+            measure(case, threads, flags, &mut rows, &mut failures);
         }
     }
     let parameters = vec![
@@ -202,10 +203,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("time", "from the first push until all items are out, divided by the items".to_owned()),
         ("near", format!("with 2 threads: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
-    Report { experiment: "queues", parameters, rows, absent: Vec::new() }.publish(flags.out.as_deref())
+    let report = Report { experiment: "queues", parameters, rows, absent: Vec::new() };
+    failures.publish(report, flags.out.as_deref(), None)
 }
 
-fn measure(case: &Case, threads: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
+/// Adds the rows of a case: of a run that is interrupted, what was measured until then.
+fn measure(case: &Case, threads: usize, flags: &Flags, all: &mut Vec<Row>, failures: &mut Failures) {
     let row = |system: &str, metric, unit| Row {
         experiment: "queues",
         case: case.name.to_owned(),
@@ -220,13 +223,18 @@ fn measure(case: &Case, threads: usize, flags: &Flags) -> anyhow::Result<Vec<Row
     for run in 0..flags.runs() {
         report::progress(&format!("queues: {}, {threads} threads: {run} of {}", case.name, flags.runs()));
         for (system, row) in case.systems.iter().zip(&mut rows) {
-            let (ns, was_far) = c2c::near(threads, !flags.far, || repetition(case, system, threads, flags))?;
-            row.values.push(ns);
-            far += usize::from(was_far);
+            let what = format!("{} {system}, {threads} threads", case.name);
+            let measured =
+                failures.catch(&what, || c2c::near(threads, !flags.far, || repetition(case, system, threads, flags)));
+            if let Some((ns, was_far)) = measured {
+                row.values.push(ns);
+                far += usize::from(was_far);
+            }
         }
     }
     if threads > 1 {
         rows.push(Row { values: vec![far as f64], ..row("all", "far_repetitions", "count") });
     }
-    Ok(rows)
+    rows.retain(|row| !row.values.is_empty());
+    all.extend(rows);
 }

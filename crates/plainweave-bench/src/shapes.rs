@@ -21,7 +21,7 @@ use clap::Args;
 
 use crate::limit;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use crate::serving::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, Whose, seconds};
 use crate::web::descriptors;
@@ -66,8 +66,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -128,6 +129,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let wanted = |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
     let site = Site::new()?;
     let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
+    let mut failures = Failures::begin()?;
     for round in 1..=flags.runs.get() {
         for kind in [Kind::Web, Kind::Cache] {
             for case in cases.iter().filter(|case| wanted(&flags.cases, &case.name())) {
@@ -136,7 +138,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     report::progress(&format!("shapes: round {round} of {}, {place}, {name}", flags.runs));
                     let why = case.absence(kind, system).or_else(|| kind.absence(system));
                     match why {
-                        None => turns.entry((place, name)).or_default().push(turn(flags, &site, kind, *case, system)?),
+                        None => {
+                            let what = format!("{place}, {name}");
+                            let figures = failures.catch(&what, || turn(flags, &site, kind, *case, system));
+                            turns.entry((place, name)).or_default().extend(figures);
+                        }
                         Some(why) if round == 1 => absent.push((format!("{place}, {name}"), why.to_owned())),
                         Some(_) => {}
                     }
@@ -144,9 +150,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+    turns.retain(|_, turns| !turns.is_empty());
     let rows = rows(&turns, &cases, systems);
     ensure!(!rows.is_empty(), "nothing could be measured");
-    Report { experiment: "shapes", parameters: parameters(flags), rows, absent }.publish(flags.out.as_deref())
+    let report = Report { experiment: "shapes", parameters: parameters(flags), rows, absent };
+    failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {

@@ -26,7 +26,7 @@ use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use case::Case;
 use client::{Figures, Turn};
@@ -81,8 +81,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -151,6 +152,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         one_in,
     };
     let mut absent: Vec<(String, String)> = Vec::new();
+    let mut failures = Failures::begin()?;
     let mut turns: Vec<Turns> = wanted.iter().map(|_| Turns::default()).collect();
     for round in 1..=flags.runs.get() {
         for (system, turns) in wanted.iter().zip(&mut turns) {
@@ -166,12 +168,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 }
             };
             for (one_in, kept) in [(0, &mut turns.unloaded), (flags.one_in.get(), &mut turns.beside)] {
-                kept.push(quietest(|| turn(system.case, one_in).run(server.address, round as u64))?);
+                let run = || quietest(|| turn(system.case, one_in).run(server.address, round as u64));
+                kept.extend(failures.catch(system.name, run));
             }
         }
     }
     let rows = wanted.iter().zip(&turns).flat_map(|(system, turns)| rows(system, workers, turns)).collect();
-    Report { experiment: "stall", parameters: parameters(flags), rows, absent }.publish(flags.out.as_deref())
+    let report = Report { experiment: "stall", parameters: parameters(flags), rows, absent };
+    failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {

@@ -18,7 +18,7 @@ use plainweave_cli::cache::store::{Config, Store, Write};
 
 use crate::machine;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use caches::{Cache, Memcached, NOW, SegmentedLru};
 use trace::{Sizes, Trace};
@@ -50,8 +50,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "3")]
     runs: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -73,27 +74,31 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|(name, _)| *name))?;
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     let pinned = machine::pin_to(1);
     for (name, _) in CASES.iter().filter(|(name, _)| flags.cases.is_empty() || flags.cases.iter().any(|c| c == name)) {
         report::progress(&format!("store: {name}"));
-        rows.extend(match *name {
-            "get" => vec![timed(name, flags, || gets(flags, 10_000, 200))],
-            "get-many" => vec![timed(name, flags, || gets(flags, 300_000, 32))],
-            "set" => vec![timed(name, flags, || sets(flags))],
-            "set-evicting" => vec![timed(name, flags, || evicting_sets(flags))],
-            "held-20" => held(name, flags, 20)?,
-            "held-200" => held(name, flags, 200)?,
-            "zipf-fb" => hit_ratios(name, flags, Sizes::Fb)?,
-            _ => hit_ratios(name, flags, Sizes::Wide)?,
+        let measured = failures.catch(name, || {
+            Ok(match *name {
+                "get" => vec![timed(name, flags, || gets(flags, 10_000, 200))],
+                "get-many" => vec![timed(name, flags, || gets(flags, 300_000, 32))],
+                "set" => vec![timed(name, flags, || sets(flags))],
+                "set-evicting" => vec![timed(name, flags, || evicting_sets(flags))],
+                "held-20" => held(name, flags, 20)?,
+                "held-200" => held(name, flags, 200)?,
+                "zipf-fb" => hit_ratios(name, flags, Sizes::Fb)?,
+                _ => hit_ratios(name, flags, Sizes::Wide)?,
+            })
         });
+        rows.extend(measured.unwrap_or_default());
     }
     let parameters = vec![
         ("memory", format!("{} MB, items up to 1 MB, one shard", flags.memory)),
         ("traces", format!("{} requests, half of them to warm up, {} keys", flags.requests, flags.keys)),
         ("placement", if pinned { "store and clients on CPU 1, memcached on CPU 0" } else { "not pinned" }.to_owned()),
     ];
-    Report { experiment: "store", parameters, rows, absent: Vec::new() }.publish(flags.out.as_deref())
+    let report = Report { experiment: "store", parameters, rows, absent: Vec::new() };
+    failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn config(flags: &Flags) -> Config {

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use plainweave::policy::Choice;
 
 use crate::child;
+use crate::interrupt;
 use crate::mode::Mode;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use crate::web::descriptors;
 use workload::{Case, Size};
@@ -25,6 +26,10 @@ pub(crate) use workload::{ChildFlags, run_child};
 /// Fibers whose deadlines fall into one tick, beside others: throughput, CPU time, memory.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
+    /// Print the cases and run nothing
+    #[arg(long)]
+    list: bool,
+
     /// What the fibers wait for
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "sleep,channel,read-epoll,read-uring")]
     cases: Vec<Case>,
@@ -44,8 +49,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -68,7 +74,11 @@ const METRICS: [(&str, &str, Option<f64>); 10] = [
 ];
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let (mut rows, mut absent) = (Vec::new(), Vec::new());
+    if flags.list {
+        Case::value_variants().iter().for_each(|case| report::say(case.name()));
+        return Ok(());
+    }
+    let (mut rows, mut absent, mut failures) = (Vec::new(), Vec::new(), Failures::begin()?);
     for mode in &flags.modes {
         Mode::parse(mode)?;
     }
@@ -80,14 +90,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
         for (policy, mode) in flags.policy.iter().flat_map(|policy| flags.modes.iter().map(move |mode| (policy, mode)))
         {
-            match measure(case, policy, mode, flags) {
-                Ok(measured) => rows.extend(measured),
+            let what = format!("{} {policy} {mode}", case.name());
+            let measured = failures.catch(&what, || match measure(case, policy, mode, flags) {
                 // Where io_uring is forbidden.
-                Err(error) if case == Case::ReadUring => {
-                    absent.push((format!("{} {policy} {mode}", case.name()), format!("{error:#}")));
+                Err(error) if case == Case::ReadUring && interrupt::came().is_none() => {
+                    absent.push((what.clone(), format!("{error:#}")));
+                    Ok(Vec::new())
                 }
-                Err(error) => return Err(error.context(format!("{} {policy} {mode}", case.name()))),
-            }
+                measured => measured,
+            });
+            rows.extend(measured.unwrap_or_default());
         }
         let goals =
             METRICS.iter().filter_map(|&(metric, unit, goal)| Some(row(case, "goal", metric, unit, vec![goal?])));
@@ -104,7 +116,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("goals", "during_to_before at least, worker_cpu_ms at most, memory_returned about".to_owned()),
         ("repetitions", format!("{}, each a process of its own; {settle} ms to start all fibers", flags.runs)),
     ];
-    Report { experiment: "storm", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "storm", parameters, rows, absent }, flags.out.as_deref(), None)
 }
 
 fn row(case: Case, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {

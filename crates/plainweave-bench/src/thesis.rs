@@ -48,6 +48,7 @@ pub(crate) use options::Options as OptionPricing;
 pub(crate) use overload::OverloadStages;
 pub(crate) use packets::Packets;
 use parameters::{Options, Plan, Table};
+pub(crate) use systems::BOUNDS;
 use systems::{Length, SYSTEMS, System};
 
 /// What all of these experiments take.
@@ -103,8 +104,9 @@ pub(crate) struct Flags<T: Table> {
     #[arg(long)]
     resume: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The servers run at once, each in processes of its own on CPU 0, and serve the same files; clients on CPU 1 drive
 //! them in turn, those of closed loops in turns of 50 ms, so that all see the same machine in the same second. nginx is
-//! Debian's, tuned (`serving/nginx`): one worker, epoll, sendfile, an open-file cache, no access log. Where all bodies
+//! Debian's, tuned and with its defaults (`serving/nginx`), with one worker. Where all bodies
 //! have one length, up to 128 KiB, a raw epoll loop that sends a fixed answer of that length shows the limit of this
 //! machine. Ours is the program `plainweave` that stands beside this one, with `--workers 1` and otherwise its
 //! defaults, on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where
@@ -76,8 +76,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "400")]
     large: NonZeroUsize,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 

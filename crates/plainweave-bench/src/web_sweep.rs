@@ -89,8 +89,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     resume: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -112,10 +113,11 @@ impl Flags {
 
     /// Returns nginx, which all are compared with, and those systems that a part has.
     fn systems(&self, part: Part) -> Vec<System> {
-        let nginx = [Kind::Nginx].into_iter().chain((part == Part::Memory).then_some(Kind::NginxThreads));
+        let nginx = [Kind::Nginx, if part == Part::Memory { Kind::NginxThreads } else { Kind::NginxDefaults }];
         let ours = self.architectures.iter().flat_map(|name| self.drivers.iter().map(move |driver| (name, *driver)));
         let controls = Method::value_variants().iter().filter(|_| self.controls && part == Part::Memory);
         nginx
+            .into_iter()
             .map(System::of)
             .chain(ours.map(|(architecture, driver)| System::ours(driver, architecture)))
             .chain(controls.map(|method| System::of(Kind::Control(*method))))

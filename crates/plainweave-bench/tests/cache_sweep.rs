@@ -1,6 +1,8 @@
 //! `plainweave-bench cache-sweep`, tiny: every rate of every system gives its rows, and the page has the lines.
 
-use std::io::Write;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -32,8 +34,7 @@ fn every_rate_gives_its_rows() {
     let (code, text) = run(&[&size[..], &["--runs", "1", "--out", out.to_str().unwrap()]].concat());
     let lacks = ["cannot start memcached", "not beside", "no control group"];
     if let Some(what) = lacks.iter().find(|what| text.contains(**what)) {
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "skipped: {what}").unwrap();
+        skip::skip(&format!("cache-sweep: {what}"));
         assert_eq!(code, Some(1), "{text}");
         return;
     }

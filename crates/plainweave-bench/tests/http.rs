@@ -1,6 +1,8 @@
 //! `plainweave-bench http` and `hello`, tiny: every case gives its rows with the servers and clients that are here.
 
-use std::io::Write;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,8 +78,7 @@ fn skipped(needs: &[&str]) -> bool {
     let own = |name: &&&str| **name == "plainweave" && program().with_file_name("plainweave").exists();
     let lacking = needs.iter().find(|name| !own(name) && !installed(name));
     if let Some(name) = lacking {
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "skipped: what needs {name}, which is not here").unwrap();
+        skip::skip(&format!("what needs {name} is not installed"));
     }
     lacking.is_some()
 }

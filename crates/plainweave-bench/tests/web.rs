@@ -1,6 +1,8 @@
 //! `plainweave-bench web`, tiny: where nginx, wrk and our program are, every case gives its rows.
 
-use std::io::Write;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -77,7 +79,7 @@ fn every_case_gives_its_rows() {
     let (nginx, wrk) = (installed("nginx"), installed("wrk"));
     for (there, what) in [(nginx, "nginx"), (wrk, "wrk"), (ours, "plainweave")] {
         if !there {
-            writeln!(std::io::stderr(), "skipped: what needs {what}, which is not here").unwrap();
+            skip::skip(&format!("bench web: {what} is not installed"));
             assert!(text.contains("not measured"), "{text}");
         }
     }

@@ -1,6 +1,8 @@
 //! `plainweave-bench web-sweep`, tiny: every rate and every size of memory gives its rows, for the controls too.
 
-use std::io::Write;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -21,9 +23,7 @@ fn every_point_gives_its_rows() {
     let (code, text) = run(&[&size[..], &ours, &["--out", out.to_str().unwrap()]].concat());
     let lacks = ["is not installed", "not beside", "no control group"];
     if let Some(what) = lacks.iter().find(|what| code == Some(1) && text.contains(**what)) {
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "skipped: {what}").unwrap();
-        return;
+        return skip::skip(&format!("web-sweep: {what}"));
     }
     assert_eq!(code, Some(0), "{text}");
     let csv = std::fs::read_to_string(out.join("web-sweep.csv")).unwrap();
@@ -42,7 +42,7 @@ fn every_point_gives_its_rows() {
     }
     // Where there is no group for memory, or the files lie on no disk, all of the second part is missing, and is said.
     if csv.contains("no control group") || csv.contains("cannot throttle") {
-        return;
+        return skip::skip("web-sweep with less memory: no control group for memory, or no disk below it");
     }
     let controls = ["control: blocking sendfile", "control: spinning sendfile"];
     for system in ["nginx", "nginx aio threads", "plainweave epoll driver"].into_iter().chain(controls) {

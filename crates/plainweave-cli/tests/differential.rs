@@ -3,7 +3,7 @@
 //!
 //! A class that no request falls into any more fails the test too: then the explanation has become wrong.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "says what it compared, or why it skips")]
+#![expect(clippy::print_stdout, reason = "says what it compared")]
 
 #[path = "common/child.rs"]
 mod child;
@@ -11,6 +11,8 @@ mod child;
 mod peers;
 #[path = "differential/requests.rs"]
 mod requests;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::PathBuf;
@@ -239,7 +241,7 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
 fn beside_nginx() {
     let scratch = Scratch::new("nginx");
     let Some(mut theirs) = peers::nginx(&scratch.0.join("site"), &scratch.0) else {
-        eprintln!("skipped: nginx is not installed");
+        skip::skip("nginx is not installed");
         return;
     };
     compare("nginx", NGINX, &mut peers::plainweave(&scratch.0.join("site")), &mut theirs);
@@ -249,7 +251,7 @@ fn beside_nginx() {
 fn beside_go() {
     let scratch = Scratch::new("go");
     let Some(mut theirs) = peers::go(&scratch.0.join("site"), &scratch.0) else {
-        eprintln!("skipped: Go is not installed");
+        skip::skip("Go is not installed");
         return;
     };
     compare("Go", GO, &mut peers::plainweave(&scratch.0.join("site")), &mut theirs);

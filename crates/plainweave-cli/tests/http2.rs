@@ -1,9 +1,9 @@
 //! `plainweave web` by HTTP/2, with curl, h2load and h2spec as its clients.
 
 #![cfg(all(feature = "http2", feature = "tls"))]
-#![expect(clippy::print_stderr, reason = "says why it skips")]
-
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ fn by_tls(server: &Running) -> String {
 fn run(program: &str, args: &[&str]) -> Option<Output> {
     let found = child::output(Command::new(program).args(args)).ok();
     if found.is_none() {
-        eprintln!("skipped: {program} is not installed");
+        skip::skip(&format!("{program} is not installed"));
     }
     found
 }
@@ -65,7 +65,7 @@ fn run(program: &str, args: &[&str]) -> Option<Output> {
 /// curl's standard output, which includes heads; `None` if curl is not there, or not by HTTP/2.
 fn curl(args: &[&str]) -> Option<String> {
     if !String::from_utf8_lossy(&run("curl", &["--version"])?.stdout).contains("HTTP2") {
-        eprintln!("skipped: this curl has no HTTP/2");
+        skip::skip("this curl has no HTTP/2");
         return None;
     }
     let out = run("curl", &[&["-ksSi"], args].concat())?;

@@ -1,8 +1,8 @@
 //! The listing of a directory as a browser shows it. The pictures are kept in `target/listing`, to be looked at.
 
-#![expect(clippy::print_stderr, reason = "says why it skips")]
-
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn size(picture: &[u8]) -> (u32, u32) {
 #[test]
 fn in_a_browser() {
     let Some(program) = browser() else {
-        eprintln!("skipped: Chromium is not installed");
+        skip::skip("Chromium is not installed");
         return;
     };
     let scratch = site();

@@ -1,11 +1,11 @@
 //! `plainweave load --agents`: several processes make a load together; what happens when one of them fails.
 
-#![allow(clippy::print_stderr, reason = "says what is skipped")]
-
 #[allow(dead_code, reason = "each test program uses its part")]
 #[path = "cache/running.rs"]
 mod running;
 mod scripted;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -366,7 +366,7 @@ impl Drop for Namespaces {
 #[test]
 fn agents_on_hosts_of_their_own() {
     let Some(hosts) = Namespaces::make() else {
-        eprintln!("skipped: no network namespaces may be made here");
+        skip::skip("no network namespaces may be made here");
         return;
     };
     let secret = file("hosts-secret");

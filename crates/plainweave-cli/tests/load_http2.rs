@@ -1,13 +1,13 @@
 //! `plainweave load http --http2`: against `plainweave web`, nginx and nghttpd, and against servers that do it badly.
 
 #![cfg(all(feature = "http2", feature = "tls"))]
-#![allow(clippy::print_stderr, reason = "says what is skipped")]
-
 #[path = "common/authority.rs"]
 mod authority;
 #[path = "scripted/others.rs"]
 mod others;
 mod scripted;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -7,6 +7,8 @@ mod authority;
 #[path = "scripted/others.rs"]
 mod others;
 mod scripted;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,11 +3,13 @@
 mod common;
 #[path = "common/group.rs"]
 mod group;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::{fs, io};
 
 use common::{Running, admin, command, eventually, figure, get, output};
 use group::Group;
@@ -68,13 +70,13 @@ fn settled(server: &Running, crowd: usize) -> usize {
 fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
     const CROWD: usize = 3000;
     if let Err(why) = group::raise_descriptors(CROWD as u64 + 200) {
-        return note(&format!("skipped: {why}"));
+        return skip::skip(&why);
     }
     let site = Site::new("memory-crowd");
     for driver in DRIVERS {
         let group = match Group::new(&format!("web-{driver}"), 40 << 20) {
             Ok(group) => group,
-            Err(why) => return note(&format!("skipped: {why}")),
+            Err(why) => return skip::skip(&why),
         };
         let root = site.0.to_str().unwrap();
         let flags = [root, "--listen", "127.0.0.1:0", "--io", driver, "--admin", "127.0.0.1:0"];
@@ -148,9 +150,4 @@ fn a_limit_that_is_too_low_is_told() {
     assert!(code == Some(0) && said.contains("4 MiB (--max-memory) of memory is not enough"), "{said}");
     let (code, said) = output(&["--max-memory", "4x"]);
     assert!(code == Some(2) && said.contains("write a number of bytes"), "{said}");
-}
-
-/// A line for whoever reads the test's output.
-fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,9 +1,9 @@
 //! `--mode` and `--architecture` in both servers: when fibers move and whose thread-local storage they see; which fiber
 //! serves a connection, and on which runtime.
 
-#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -178,7 +178,7 @@ fn ten_thousand_connections_are_served_while_fibers_move() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: Some(11_000), maximum: limit.maximum.map(|most| most.max(11_000)) };
     if setrlimit(Resource::Nofile, raised).is_err() {
-        eprintln!("skipped: this user may not have 11,000 descriptors");
+        skip::skip("this user may not have 11,000 descriptors");
         return;
     }
     for asked in SERVERS {

@@ -3,7 +3,7 @@
 //!
 //!     PLAINWEAVE_SEED_LOAD=100 cargo test --release -p plainweave-cli --test seed_load -- --nocapture --test-threads 1
 
-#![expect(clippy::print_stderr, reason = "says how it goes")]
+#![expect(clippy::print_stderr, reason = "says how far it is")]
 
 mod common;
 #[path = "common/group.rs"]
@@ -11,6 +11,8 @@ mod group;
 #[path = "../../plainweave-http/examples/hello.rs"]
 #[allow(dead_code, reason = "its `main`")]
 mod hello;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -66,7 +68,7 @@ fn load(name: &str, address: SocketAddr, path: &str) {
 /// The same by the client that everybody has, if it is installed.
 fn ab(name: &str, url: &str, count: &str, at_once: &str) {
     let Ok(done) = Command::new("ab").args(["-q", "-n", count, "-c", at_once, url]).output() else {
-        return eprintln!("{name}: skipped: ab is not installed");
+        return skip::skip(&format!("{name}: ab is not installed"));
     };
     let said = String::from_utf8_lossy(&done.stdout);
     let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -1,8 +1,8 @@
 //! The page in the browser at the admin address of `plainweave web`, and its figures.
 
-#![expect(clippy::print_stderr, reason = "says why it skips")]
-
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -257,7 +257,7 @@ fn speechless(page: String) -> SocketAddr {
 #[test]
 fn in_a_browser() {
     let Some(browser) = Browser::find() else {
-        eprintln!("skipped: Chromium is not installed");
+        skip::skip("Chromium is not installed");
         return;
     };
     let server = Running::start(&["--admin", "127.0.0.1:0"]);

@@ -1,11 +1,11 @@
 //! `plainweave web` by TLS, with curl, openssl, Chromium and rustls as its clients.
 
 #![cfg(feature = "tls")]
-#![expect(clippy::print_stderr, reason = "says why it skips")]
-
 #[path = "common/authority.rs"]
 mod authority;
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -63,7 +63,7 @@ fn shown(client: &Client) -> CertificateDer<'static> {
 fn run(program: &str, args: &[&str]) -> Option<Output> {
     let found = child::output(Command::new(program).args(args)).ok();
     if found.is_none() {
-        eprintln!("skipped: {program} is not installed");
+        skip::skip(&format!("{program} is not installed"));
     }
     found
 }
@@ -360,7 +360,7 @@ fn chromium_loads_a_page() {
         .into_iter()
         .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))
     else {
-        eprintln!("skipped: Chromium is not installed");
+        skip::skip("Chromium is not installed");
         return;
     };
     let authority = Authority::new();

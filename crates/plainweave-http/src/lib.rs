@@ -62,7 +62,8 @@
 //! # Movement and storage
 //! [`Server::run`] uses the default runtime: a fiber may change its worker whenever it waits, and has thread-local
 //! variables of its own. So a handler may use any crate that works on threads, and a handler that computes or blocks
-//! its thread holds up its own connection only. To choose otherwise, build a [`plainweave::Runtime`] and serve in it.
+//! its thread holds up others for some 10 ms, until the watchdog notices, and for no longer. To choose otherwise, build
+//! a [`plainweave::Runtime`] and serve in it.
 //!
 //! # Stopping
 //! [`Server::shutdown`] closes the listeners and idle connections, makes the next answer of each other connection its

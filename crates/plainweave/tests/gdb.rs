@@ -2,6 +2,9 @@
 
 mod common;
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -107,7 +110,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
         return be_debugged();
     }
     if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return skip("there is no gdb; apt-get install gdb");
+        return skip::skip("there is no gdb; apt-get install gdb");
     }
     let (program, dir) = (std::env::current_exe().expect("this binary"), Scratch::new());
     // The kernel writes a core file to the working directory, if it is not told to do something else.
@@ -124,7 +127,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     let show = [&source[..], "info fibers", "echo APPLY ALL\\n", "fiber apply all bt"];
     let live = gdb(&["-p", &debugged.0.id().to_string()], &[&show[..], &["fiber 999999 bt"]].concat());
     if stderr_of(&live).contains("ptrace: Operation not permitted") {
-        return skip("gdb may not attach to a process here (ptrace)");
+        return skip::skip("gdb may not attach to a process here (ptrace)");
     }
     check("the process", &live);
     assert!(stderr_of(&live).contains("there is no fiber 999999"), "{}", stderr_of(&live));
@@ -137,12 +140,8 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     debugged.0.wait().expect("it ends");
     let mut files = std::fs::read_dir(&dir.0).expect("its directory").filter_map(Result::ok);
     let Some(core) = files.find(|file| file.file_name().to_string_lossy().starts_with("core")) else {
-        return skip("the kernel writes no core file here (/proc/sys/kernel/core_pattern)");
+        return skip::skip("the kernel writes no core file here (/proc/sys/kernel/core_pattern)");
     };
     let later = gdb(&[program.to_str().expect("a path"), core.path().to_str().expect("a path")], &show);
     check("the core file", &later);
-}
-
-fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }

@@ -16,9 +16,10 @@ use std::process::Command;
 use clap::Args;
 
 use crate::c2c;
+use crate::interrupt;
 use crate::mode::Mode;
 use crate::names;
-use crate::report::{self, Report};
+use crate::report::{self, Failures, Report};
 use crate::sample::Row;
 use cases::{CASES, Case};
 pub(crate) use child::{ChildFlags, run as run_child};
@@ -93,8 +94,9 @@ pub(crate) struct Flags {
     #[arg(long)]
     full: bool,
 
-    /// Where the CSV and the report go [default: results/<date>-<host>]
-    #[arg(long, value_name = "DIR")]
+    /// Where the CSV and the report go [default: results/<date>-<host>; below target if
+    /// this program was built with changes]
+    #[arg(long, value_name = "DIR", value_parser = crate::machine::out)]
     out: Option<PathBuf>,
 }
 
@@ -151,16 +153,23 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let shapes = shapes(&chosen, flags)?;
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
             for system in systems.iter().filter(|system| system.has(case, workers)) {
-                match measure(system, case, workers, flags) {
-                    Ok(measured) => rows.extend(measured),
-                    Err(error) if system.is_ours() => {
-                        return Err(error.context(format!("{} {}", case.name, system.name)));
+                let mut lacks = None;
+                let what = format!("{} {}", case.name, system.name);
+                let measured = failures.catch(&what, || match measure(system, case, workers, flags) {
+                    Err(error) if !system.is_ours() && interrupt::came().is_none() => {
+                        lacks = Some(error);
+                        Ok(Vec::new())
                     }
-                    Err(error) => {
+                    measured => measured,
+                });
+                rows.extend(measured.unwrap_or_default());
+                match lacks {
+                    None => {}
+                    Some(error) => {
                         // What a system lacks, it lacks with any number of workers: once is enough.
                         let why = (format!("{} {}", system.name, case.name), format!("{error:#}"));
                         absent.extend((!absent.contains(&why)).then_some(why));
@@ -179,7 +188,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
     ];
     parameters.extend(shapes.into_iter().map(|shape| ("case", shape)));
-    Report { experiment: "micro", parameters, rows, absent }.publish(flags.out.as_deref())
+    failures.publish(Report { experiment: "micro", parameters, rows, absent }, flags.out.as_deref(), None)
 }
 
 /// Returns what each case is measured with, before anything is.

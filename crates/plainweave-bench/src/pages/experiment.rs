@@ -42,7 +42,11 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
         let html = pictures(table, &figures, way);
         match html {
             None => left.push(metric),
-            Some(html) if way != Better::Neither && !is_ratio(figures[0]) && open.len() < OPEN => open.push(html),
+            Some(html)
+                if way != Better::Neither && !is_ratio(figures[0]) && (open.len() < OPEN || is_tail(&metric)) =>
+            {
+                open.push(html);
+            }
             Some(html) => folded.push((metric, html)),
         }
     }
@@ -57,6 +61,11 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
         let _ = write!(html, "<p>In the CSV alone: {}.</p>", escape(&left.join(", ")));
     }
     html + "</section>"
+}
+
+/// Returns whether a metric is what published figures of latency show, which must not be looked for.
+fn is_tail(metric: &str) -> bool {
+    metric.starts_with("p99_")
 }
 
 fn head(table: &Table, dir: &str) -> String {

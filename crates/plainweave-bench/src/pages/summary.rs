@@ -6,6 +6,7 @@ use super::compare::{Comparison, Verdict, all, place};
 use super::meaning::words;
 use super::source::Table;
 use crate::plot::text::{attribute, escape, humane, times};
+use crate::thesis;
 
 /// Metrics of a table that have a column.
 const COLUMNS: usize = 6;
@@ -111,7 +112,15 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
         tables.iter().find_map(|table| table.fact("CPU")).map_or(String::new(), |cpu| format!(" on {cpu}")),
         score.all()
     );
-    let list = |verdict| listed(&found, verdict);
+    // A peer that is offered a bounded amount of work at a time, where ours is offered all of it, is no headline.
+    let fair: Vec<_> = tables
+        .iter()
+        .flat_map(|table| {
+            let found = all(table).into_iter().filter(|found| !is_bounded(table, found));
+            found.map(|found| (table.name.as_str(), found))
+        })
+        .collect();
+    let list = |verdict| listed(&fair, verdict);
     let wins = match score.better {
         0 => "Ours is better than the best of the others in none of them.".to_owned(),
         n => format!("Ours is better than the best of the others in {n}, most of all in {}.", list(Verdict::Better)),
@@ -121,6 +130,15 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
         n => format!("It is even in {} and worse in {n}, most of all in {}.", score.even, list(Verdict::Worse)),
     };
     [what, wins, loses]
+}
+
+/// Returns whether the peer of a comparison has a bound on its work in flight which ours does not have: the plan of the
+/// case says so (`in-flight=0`), and what a peer can bear (`thesis::BOUNDS`).
+fn is_bounded(table: &Table, found: &Comparison) -> bool {
+    let peer = found.peer.system.split(' ').next().unwrap_or_default();
+    let plan = |fact: &&(String, String)| fact.0 == "case" && fact.1.starts_with(&format!("{}:", found.ours.case));
+    let unbounded = table.facts.iter().filter(plan).any(|(_, plan)| plan.split(' ').any(|word| word == "in-flight=0"));
+    unbounded && thesis::BOUNDS.iter().any(|(kind, _)| *kind == peer)
 }
 
 fn count(number: usize, what: &str) -> String {
@@ -185,5 +203,23 @@ mod tests {
         let table = table("micro", vec![figure("a", "plainweave", "ns_per_op", "ns", 5.0)]);
         assert_eq!(matrix(&table), "");
         assert!(sentences(&[table])[2].contains("worse in none"));
+    }
+
+    /// Ours is offered everything at once, and this peer 128 at a time.
+    #[test]
+    fn a_peer_with_a_bound_is_no_headline() {
+        let rows = |peer| {
+            vec![figure("base", "plainweave fifo", "p99_us", "us", 1000.0), figure("base", peer, "p99_us", "us", 1.0)]
+        };
+        for (plan, peer, named) in [
+            ("base: packets=50000 in-flight=0", "threads", false),
+            ("base: packets=50000 in-flight=128", "threads", true),
+            ("base: packets=50000 in-flight=0", "tokio", true),
+        ] {
+            let mut table = table("packets", rows(peer));
+            table.facts.push(("case".to_owned(), plan.to_owned()));
+            let [_, _, loses] = sentences(&[table]);
+            assert_eq!(loses.contains(&format!("than {peer}")), named, "{plan}, {peer}: {loses}");
+        }
     }
 }

@@ -25,7 +25,7 @@ const GO: [(&str, &str); 3] = [
 
 /// Packets and the like that are under way at once where no bound is set, on systems that cannot have 50,000: each is a
 /// thread of the kernel, or has a stack from the beginning, which is two mappings of 65,530.
-const BOUNDS: [(&str, &str); 2] = [("threads", "128"), ("may", "10000")];
+pub(crate) const BOUNDS: [(&str, &str); 2] = [("threads", "128"), ("may", "10000")];
 
 /// How much of it a repetition does.
 #[derive(Clone, Copy, Debug)]

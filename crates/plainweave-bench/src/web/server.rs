@@ -17,8 +17,11 @@ use crate::serving::process::Process;
 /// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// Tuned.
     Nginx,
-    /// With `aio threads`: a pool of threads waits for the disk.
+    /// With its defaults.
+    NginxDefaults,
+    /// Tuned, with `aio threads`: a pool of threads waits for the disk.
     NginxThreads,
     Epoll,
     Uring,
@@ -32,11 +35,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 3] = [Kind::Nginx, Kind::Epoll, Kind::Uring];
+    pub(super) const ALL: [Kind; 4] = [Kind::Nginx, Kind::NginxDefaults, Kind::Epoll, Kind::Uring];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Nginx => "nginx",
+            Kind::NginxDefaults => "nginx defaults",
             Kind::NginxThreads => "nginx aio threads",
             Kind::Epoll => "plainweave epoll",
             Kind::Uring => "plainweave uring",
@@ -57,7 +61,7 @@ impl Kind {
     /// Returns why it cannot be measured here.
     pub(crate) fn absence(self) -> Option<&'static str> {
         match self {
-            Kind::Nginx | Kind::NginxThreads => nginx::absence(),
+            Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads => nginx::absence(),
             Kind::Limit | Kind::Control(Method::Blocking | Method::Spinning) => None,
             _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
             Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
@@ -69,10 +73,11 @@ impl Kind {
     }
 
     fn command(self, site: &Site, workers: usize, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
-        if matches!(self, Kind::Nginx | Kind::NginxThreads) {
+        if matches!(self, Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads) {
+            let defaults = self == Kind::NginxDefaults;
             let http = if self == Kind::NginxThreads { "aio threads;" } else { "" };
             let root = format!("root {};", site.root().display());
-            let settings = nginx::Settings { workers, http, server: &root, ..Default::default() };
+            let settings = nginx::Settings { workers, http, server: &root, defaults, ..Default::default() };
             let (command, address) = nginx::command(site.dir(), &settings)?;
             return Ok((command, Some(address)));
         }

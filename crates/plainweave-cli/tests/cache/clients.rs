@@ -4,7 +4,8 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use super::child::{self, Kept};
-use super::running::{Client, Running, eventually, note};
+use super::running::{Client, Running, eventually};
+use super::skip::skip;
 
 /// Runs a client; `None` if there is none.
 fn client(program: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
@@ -13,7 +14,7 @@ fn client(program: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
             Some((status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()))
         }
         Err(_) => {
-            note(&format!("skipped: {program} is not installed"));
+            skip(&format!("{program} is not installed"));
             None
         }
     }
@@ -25,7 +26,7 @@ fn pymemcache() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache/clients/pymemcache_commands.py");
     let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
     match client("python3", &[script, &host, &port]) {
-        Some((Some(77), _)) => note("skipped: pymemcache is not installed (pip install pymemcache)"),
+        Some((Some(77), _)) => skip("pymemcache is not installed (pip install pymemcache)"),
         Some((code, said)) => assert_eq!(code, Some(0), "{said}"),
         None => {}
     }
@@ -38,14 +39,14 @@ fn gomemcache() {
     let program = std::env::temp_dir().join(format!("plainweave-gomemcache-{}", std::process::id()));
     let known = ["go", "/usr/local/go/bin/go"];
     let Some(go) = known.into_iter().find(|go| Command::new(go).arg("version").output().is_ok()) else {
-        return note("skipped: there is no go");
+        return skip("there is no go");
     };
     let mut build = Command::new(go);
     build.current_dir(source).args(["build", "-mod=readonly", "-o"]).arg(&program);
     let built = child::output(&mut build).unwrap();
     let said = String::from_utf8_lossy(&built.stderr);
     if !built.status.success() && (said.contains("dial tcp") || said.contains("disabled by GOPROXY")) {
-        return note(&format!("skipped: go cannot fetch the module: {said}"));
+        return skip(&format!("go cannot fetch the module: {said}"));
     }
     assert!(built.status.success(), "{said}");
     let server = Running::start(&[]);
@@ -86,7 +87,7 @@ fn memcapable_judges_as_it_judges_memcached() {
     let Some(verdicts) = capable(server.address) else { return };
     assert!(verdicts.len() > 10, "{verdicts:?}");
     let Some(reference) = super::differential::Reference::start() else {
-        return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        return skip("there is no memcached to compare with (apt-get install memcached)");
     };
     assert_eq!(Some(verdicts), capable(reference.address()));
 }
@@ -107,7 +108,7 @@ fn twemproxy_survives_a_node() {
     let stats = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let args = ["-c", file.to_str().unwrap(), "-s", &stats, "-a", "127.0.0.1"];
     let proxy = Kept::spawn(Command::new("nutcracker").args(args).stdout(Stdio::null()).stderr(Stdio::null()));
-    let Ok(proxy) = proxy else { return note("skipped: nutcracker is not installed") };
+    let Ok(proxy) = proxy else { return skip("nutcracker is not installed") };
     eventually("the proxy serves", || std::net::TcpStream::connect(port).is_ok());
     let mut client = Client::to(port);
     let fill = |client: &mut Client| {

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use super::child::Kept;
 use super::files::Directory;
-use super::running::{Client, Running, eventually, note};
+use super::running::{Client, Running, eventually};
+use super::skip::skip;
 
 /// memcached in its process; ends with this value.
 pub(crate) struct Reference {
@@ -140,7 +141,7 @@ fn replies_are_those_of_memcached() {
     for seed in 1..=sequences {
         // Afresh each time, so that CAS numbers begin alike.
         let Some(reference) = Reference::start() else {
-            return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+            return skip("there is no memcached to compare with (apt-get install memcached)");
         };
         let ours = Running::start(&["-t", "1"]);
         let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());
@@ -175,7 +176,7 @@ fn conversations_go_alike() {
             rounded(&client.rest())
         };
         let Some(reference) = Reference::start_undisturbed() else {
-            return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+            return skip("there is no memcached to compare with (apt-get install memcached)");
         };
         assert_eq!(play(Client::to(reference.address)), received, "memcached on {sent:?}");
         let ours = Running::start(&["-t", "1"]);
@@ -186,7 +187,7 @@ fn conversations_go_alike() {
 #[test]
 fn limits_of_whole_and_joined_values_are_those_of_memcached() {
     let Some(reference) = Reference::start() else {
-        return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        return skip("there is no memcached to compare with (apt-get install memcached)");
     };
     let ours = Running::start(&["-t", "1"]);
     let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());

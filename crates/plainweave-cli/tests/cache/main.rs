@@ -13,5 +13,7 @@ mod memory_limit;
 mod monitoring;
 mod privileges;
 mod running;
+#[path = "../../../plainweave/tests/common/skip.rs"]
+mod skip;
 mod status;
 mod telling;

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::group::{self, Group};
-use super::running::{Client, Running, command, eventually, note};
+use super::running::{Client, Running, command, eventually};
+use super::skip::skip;
 
 /// The store is full, and the last value is large.
 fn fill(server: &Running) {
@@ -40,12 +41,12 @@ fn serves(address: SocketAddr) -> bool {
 fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
     const CROWD: usize = 900;
     if let Err(why) = group::raise_descriptors(CROWD as u64 + 100) {
-        return note(&format!("skipped: {why}"));
+        return skip(&why);
     }
     for driver in ["epoll", "uring"] {
         let group = match Group::new(&format!("cache-{driver}"), 48 << 20) {
             Ok(group) => group,
-            Err(why) => return note(&format!("skipped: {why}")),
+            Err(why) => return skip(&why),
         };
         let flags = ["-p", "-1", "-l", "127.0.0.1", "-m", "24", "-I", "16m", "-t", "2", "--io", driver];
         let server = Running::spawn(group.around(&command(&flags)));
@@ -87,7 +88,7 @@ fn values_that_are_begun_do_not_get_the_server_killed() {
     for driver in ["epoll", "uring"] {
         let group = match Group::new(&format!("cache-values-{driver}"), 48 << 20) {
             Ok(group) => group,
-            Err(why) => return note(&format!("skipped: {why}")),
+            Err(why) => return skip(&why),
         };
         let flags = ["-p", "-1", "-l", "127.0.0.1", "-m", "24", "-I", "16m", "-t", "2", "--io", driver];
         let server = Running::spawn(group.around(&command(&flags)));

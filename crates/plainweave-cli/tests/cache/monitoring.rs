@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use super::child::{self, Kept};
 use super::differential::Reference;
-use super::running::{Client, PATIENCE, Running, eventually, note};
+use super::running::{Client, PATIENCE, Running, eventually};
+use super::skip::skip;
 
 /// Items of two classes, and at least one of each command that the figures tell apart.
 const COMMANDS: &str = "set a 0 100 1\r\n1\r\nget a\r\nget b\r\nincr a 1\r\ndecr a 1\r\ntouch a 50\r\ndelete b\r\n\
@@ -134,7 +135,7 @@ fn memcached_exporter() {
     let mut command = Command::new("memcached_exporter");
     command.arg(format!("--memcached.address={}", server.address)).arg(format!("--web.listen-address={web}"));
     let Ok(_exporter) = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null())) else {
-        return note("skipped: memcached_exporter is not installed");
+        return skip("memcached_exporter is not installed");
     };
     eventually("the exporter serves", || TcpStream::connect(web).is_ok());
     for _ in 0..2 {
@@ -164,7 +165,7 @@ fn memcached_tool() {
         let tool = |program| child::output(Command::new(program).arg(server.address.to_string()).arg(mode)).ok();
         known.into_iter().find_map(tool).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let Some(table) = run("display") else { return note("skipped: there is no memcached-tool") };
+    let Some(table) = run("display") else { return skip("there is no memcached-tool") };
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     let sizes: Vec<_> = rows.iter().skip(1).map(|row| (row[0], row[1], row[3], row[4], row[5])).collect();
     assert_eq!(sizes, [("1", "64B", "1", "1", "no"), ("7", "4.0K", "1", "1", "no")], "{table}");
@@ -192,14 +193,14 @@ fn absent(command: &str) -> BTreeSet<&'static str> {
 #[test]
 fn figures_have_memcached_s_names() {
     let Some(reference) = Reference::start() else {
-        return note("skipped: there is no memcached to compare with (apt-get install memcached)");
+        return skip("there is no memcached to compare with (apt-get install memcached)");
     };
     let server = Running::start(&["-t", "1"]);
     let (mut theirs, mut ours) = (Client::to(reference.address()), server.connect());
     fill(&mut theirs);
     fill(&mut ours);
     if figures(&mut theirs, "stats")["version"] != "1.6.18" {
-        return note("skipped: memcached has other figures in other versions than 1.6.18");
+        return skip("memcached has other figures in other versions than 1.6.18");
     }
     for (command, own) in [
         ("stats", &["idle_kicks", "memory_budget_used", "memory_used", "shed_connections", "slow_readers"][..]),

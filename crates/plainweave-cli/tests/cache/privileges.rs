@@ -10,7 +10,8 @@ use std::process::Command;
 use rustix::process::geteuid;
 
 use super::files::{Directory, refused};
-use super::running::{Running, command, note};
+use super::running::{Running, command};
+use super::skip::skip;
 
 /// A user that every system has, and its number.
 fn nobody() -> (&'static str, u32) {
@@ -59,7 +60,7 @@ fn others_keep_their_own() {
         command.uid(number);
         // The program may be where only root may look.
         if command.get_program().to_str().is_some_and(|program| !readable_by_all(Path::new(program))) {
-            return note("skipped: the program is in a directory of root's alone");
+            return skip("the program is in a directory of root's alone");
         }
     }
     let server = Running::spawn(command);
@@ -75,7 +76,7 @@ fn readable_by_all(path: &Path) -> bool {
 #[test]
 fn a_user_that_is_not_there_is_an_error() {
     if !geteuid().is_root() {
-        return note("skipped: only root changes the user");
+        return skip("only root changes the user");
     }
     let said = refused(&["-p", "-1", "-l", "127.0.0.1", "-u", "no-such-user"]);
     assert!(said.contains("there is no user no-such-user") && said.contains("-u"), "{said}");

@@ -144,8 +144,3 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
-
-/// A line for whoever reads the test's output.
-pub(crate) fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}

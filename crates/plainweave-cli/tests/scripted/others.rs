@@ -1,8 +1,6 @@
 //! Servers of others, where they are installed.
 
 #![allow(dead_code, reason = "each test program uses its part")]
-#![allow(clippy::print_stderr, reason = "says what is skipped")]
-
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +20,7 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn started(mut command: Command, port: u16) -> Option<Kept> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Ok(mut child) = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null())) else {
-        eprintln!("skipped: {name} is not installed");
+        super::skip::skip(&format!("{name} is not installed"));
         return None;
     };
     let start = Instant::now();

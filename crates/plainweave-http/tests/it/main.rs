@@ -22,6 +22,8 @@ mod ranges;
 mod roots;
 mod serve;
 mod site;
+#[path = "../../../plainweave/tests/common/skip.rs"]
+mod skip;
 mod socket;
 mod stop;
 mod support;

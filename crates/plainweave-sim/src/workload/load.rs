@@ -3,7 +3,7 @@
 use super::Workload;
 use super::bimodal::{self, Bimodal};
 use super::fib::Fib;
-use super::micro::Micro;
+use super::micro::{self, Micro};
 use super::mixer::{self, Mixer};
 use super::open::Open;
 use super::options::{self, Options};
@@ -32,6 +32,8 @@ enum Parts {
 pub struct Load {
     row: &'static Row,
     size: u64,
+    /// The size is the row's own: nobody has asked for it.
+    own_size: bool,
     /// Of its case.
     policies: &'static [&'static str],
     /// In the order of the row's parameters.
@@ -50,7 +52,8 @@ impl Load {
             return Err(format!("no simulated workload is called '{name}'; there are: {}", names.join(", ")));
         };
         let values = row.parameters.iter().map(|key| key.own()).collect();
-        let load = Self { row, size: row.size.own() as u64, policies: &[], values, percent: 80 };
+        let size_of_row = row.size.own() as u64;
+        let load = Self { row, size: size_of_row, own_size: true, policies: &[], values, percent: 80 };
         size.map_or(Ok(load.clone()), |size| load.sized(size))
     }
 
@@ -60,7 +63,7 @@ impl Load {
     /// The size makes no sense: a message that says what is allowed.
     pub(crate) fn sized(self, size: u64) -> Result<Self, String> {
         self.row.size.check("size", &Value::Number(size as f64))?;
-        Ok(Self { size, ..self })
+        Ok(Self { size, own_size: false, ..self })
     }
 
     /// Gives a parameter a value in place of its own.
@@ -255,7 +258,10 @@ impl Load {
             Kind::Open => Box::new(Open::steady(size, percent, workers, seed)),
             Kind::Stuck => Box::new(Open::steady(size, percent, workers, seed).beside_stuck()),
             Kind::Burst => Box::new(Open::burst(size, seed)),
-            Kind::Micro(case) => Box::new(Micro::new(case, size, workers, seed)),
+            Kind::Micro(case) => {
+                let operations = if self.own_size { size.max(micro::steady(workers)) } else { size };
+                Box::new(Micro::new(case, operations, workers, seed))
+            }
         }
     }
 }

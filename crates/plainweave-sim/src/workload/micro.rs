@@ -36,6 +36,16 @@ const PATIENCE: Picos = 2 * MILLI;
 /// The first line of the shared data, beyond those of fibers.
 const DATA: u64 = 1 << 40;
 
+/// Fibers of a worker.
+const FIBERS: usize = 100;
+/// Operations of a fiber after which its start no longer shows in the rate.
+const STEADY: u64 = 240;
+
+/// Returns how many operations a run takes that is in its steady state for nearly all of its time.
+pub(super) fn steady(workers: usize) -> u64 {
+    (FIBERS * workers) as u64 * STEADY
+}
+
 /// What fibers wait for: a semaphore, or a place for one fiber.
 #[derive(Clone, Debug, Default)]
 struct Spot {
@@ -61,7 +71,7 @@ pub(super) struct Micro {
 
 impl Micro {
     pub(super) fn new(case: Case, operations: u64, workers: usize, seed: u64) -> Self {
-        let fibers = 100 * workers;
+        let fibers = FIBERS * workers;
         let spots = vec![Spot::default(); fibers / 2];
         Self {
             case,

@@ -173,6 +173,7 @@ impl Row {
     }
 }
 
+/// Its own size is the least: each fiber has some hundred operations ([`micro::steady`]).
 const fn micro(name: &'static str, case: micro::Case, what: &'static str) -> Row {
     row(name, Kind::Micro(case), size("operations", "100000"), &[], what)
 }

@@ -39,7 +39,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets fibers share their worker's thread-local storage. This saves a register write per switch and 5 KiB per
+    /// Lets fibers share their worker's thread-local storage. This saves two register writes per switch and 5 KiB per
     /// fiber; on some platforms it is the only possibility.
     ///
     /// # Safety

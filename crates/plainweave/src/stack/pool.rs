@@ -10,7 +10,7 @@
 //!
 //! *Bounds.* At most `max_stacks` slots are carved; of the free ones `max_free` are hot or warm, the rest cold. So the
 //! memory kept in unused stacks is at most `max_free` stacks as their fibers left them; after 200 ms without use at
-//! most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES` (160 MiB by default, a quarter of that when fibers are
+//! most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES` (128 MiB by default, a quarter of that when fibers are
 //! shallow); after 2.4 s without use only the `ALWAYS_HOT`.
 
 use std::io;

@@ -8,6 +8,9 @@ use crate::pages::meaning::Better;
 use crate::pages::source::Figure;
 use crate::plot::text::humane;
 
+/// A peak's neighbours differ from it by at most this part of its workers: a quarter.
+const NEAR: usize = 4;
+
 /// What becomes of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -230,26 +233,35 @@ impl<'a> Rows<'a> {
         if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
     }
 
-    /// Judges that a line is highest with this many workers.
+    /// Judges that a line is highest with this many workers. A grid that goes past a peak in large steps has its
+    /// greatest value at one of them, wherever the peak is: so its neighbours must have been measured.
     pub(super) fn peaks(&self, measure: Measure, line: Line, at: usize) -> Vec<Finding> {
         let figures = self.judged(line, measure);
         if figures.last().is_none_or(|most| most.workers <= at) {
             return left(self);
         }
-        let Some(top) = figures.into_iter().max_by(|a, b| a.spread.median.total_cmp(&b.spread.median)) else {
-            return left(self);
+        let beside = |workers: usize| workers != at && workers.abs_diff(at) <= at / NEAR;
+        let is_surrounded = [
+            figures.iter().any(|figure| beside(figure.workers) && figure.workers < at),
+            figures.iter().any(|figure| beside(figure.workers) && figure.workers > at),
+        ];
+        let there = figures.iter().find(|figure| figure.workers == at);
+        let (Some(there), [true, true]) = (there, is_surrounded) else {
+            return vec![Finding::open(format!("the grid has no neighbours of {at}"))];
         };
-        let outcome = if top.workers == at { Outcome::Holds } else { Outcome::Fails };
-        vec![Finding { outcome, words: format!("with {}: {}", count(top.workers), said(line, top)) }]
-    }
-
-    /// Judges that a line's figure is not zero.
-    pub(super) fn occurs(&self, measure: Measure, line: Line) -> Vec<Finding> {
-        self.each(line, measure, |workers| {
-            let figure = self.get(line, measure.metric, workers)?;
-            let outcome = if figure.spread.median > 0.0 { Outcome::Holds } else { Outcome::Fails };
-            Some(Finding { outcome, words: format!("with {}: {}", count(workers), said(line, figure)) })
-        })
+        let top = figures.iter().fold(
+            there,
+            |top, figure| {
+                if figure.spread.median > top.spread.median { figure } else { top }
+            },
+        );
+        let outcome = match Comparison::new(there, top, measure.ahead).verdict {
+            _ if top.workers == at => Outcome::Holds,
+            Verdict::Worse => Outcome::Fails,
+            _ => Outcome::Open,
+        };
+        let words = format!("highest with {}: {}", count(top.workers), said(line, top));
+        vec![Finding { outcome, words }]
     }
 }
 
