@@ -68,12 +68,12 @@ fn micro() {
     ];
     // What a policy may starve is left out: it takes five seconds each.
     let cases = "yield,yield-1,cycle,cycle-1,churn,churn-2,locality,locality-share,spawn-join,spawn-join-1,ping-pong,\
-                 select,select-1,broadcast,mutex,rwlock,parked-fibers,wake-sleeper,idle,resume-suspend";
+                 select,select-1,broadcast,mutex,rwlock,parked-fibers,wake-sleeper,select-beside,idle,resume-suspend";
     let rows = rows("micro", &[&args[..], &["--cases", cases]].concat());
     let ours = ["plainweave", "plainweave lifo-slot anytime/shared"];
     for case in cases.split(',') {
         for workers in ["1", "2"] {
-            let own = matches!(case, "wake-sleeper" | "idle" | "resume-suspend");
+            let own = matches!(case, "wake-sleeper" | "select-beside" | "idle" | "resume-suspend");
             let peers: &[&str] = match case {
                 _ if own => &[],
                 "parked-fibers" | "select" | "select-1" => &["threads", "tokio"],

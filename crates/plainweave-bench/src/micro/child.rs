@@ -73,6 +73,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
             let runtime = Arc::new(runtime(flags, observer.as_ref())?);
             let figures = match case {
                 "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
+                "select-beside" => cases::selects_beside(&runtime, &size),
                 "idle" => cases::idle(&runtime, &size),
                 _ => on(Fibers::from(runtime.clone()), case, size),
             };

@@ -19,7 +19,7 @@ enum Switch {
 pub(super) struct Options {
     /// Operations of each thread, in place of a time: a repetition ends when every thread has done as many, at most ten
     /// minutes. In transfer, spawn-join, ping-pong, select, broadcast and resume-suspend: in all. Not in parked-fibers,
-    /// wake-sleeper, idle
+    /// wake-sleeper, select-beside, idle
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..=100_000_000))]
     pub(super) iterations: Option<u64>,
 
@@ -189,7 +189,7 @@ fn has(case: &str, option: &str) -> bool {
         "spots" => shape.spots > 0,
         "words" | "writes" => shape.words > 0,
         "share" => case == "locality",
-        "iterations" => !matches!(case, "parked-fibers" | "wake-sleeper" | "idle"),
+        "iterations" => !matches!(case, "parked-fibers" | "wake-sleeper" | "select-beside" | "idle"),
         other => unreachable!("no option is called {other}"),
     }
 }

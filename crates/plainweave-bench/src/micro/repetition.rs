@@ -33,7 +33,7 @@ impl Size {
 }
 
 /// Units by metric: what a child may report.
-const METRICS: [(&str, &str); 36] = [
+const METRICS: [(&str, &str); 39] = [
     ("ns_per_op", "ns"),
     ("ns_per_op_per_worker", "ns"),
     ("ops", "count"),
@@ -54,6 +54,9 @@ const METRICS: [(&str, &str); 36] = [
     ("new_mappings", "count"),
     ("ns_to_park", "ns"),
     ("ns_to_wake_and_join", "ns"),
+    ("ns_alone", "ns"),
+    ("ns_beside_10000", "ns"),
+    ("ns_beside_50000", "ns"),
     ("wake_ns", "ns"),
     ("futex_wake_ns", "ns"),
     ("ratio_to_futex", "1"),

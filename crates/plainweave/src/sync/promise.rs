@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[cfg(all(test, loom))]
 use super::models::OnceCell as OnceLock;
-use super::select::{Case, Selector, Source, Watchers};
+use super::select::{Case, Place, Selector, Source, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
@@ -195,7 +195,7 @@ impl<T> Promise<T> {
     /// Returns the promise as a branch of a select.
     #[doc(hidden)]
     pub fn select_branch(&self) -> PromiseBranch<'_, T> {
-        PromiseBranch { promise: self, chosen: false }
+        PromiseBranch { promise: self, chosen: false, place: Place::default() }
     }
 }
 
@@ -269,6 +269,8 @@ impl<T> fmt::Debug for Resolver<T> {
 pub struct PromiseBranch<'a, T> {
     promise: &'a Promise<T>,
     chosen: bool,
+    /// Among the promise's watchers.
+    place: Place,
 }
 
 impl<'a, T> PromiseBranch<'a, T> {
@@ -292,14 +294,15 @@ impl<T> Source for PromiseBranch<'_, T> {
     fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
         self.promise.0.queue.with(|locked| {
             if !locked.state.ended {
-                locked.state.watchers.enter(selector, branch, None);
+                self.place = locked.state.watchers.enter(selector, branch, None);
             }
             locked.state.ended
         })
     }
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, _: bool) {
-        self.promise.0.queue.with(|locked| locked.state.watchers.leave(selector, branch));
+        let place = std::mem::take(&mut self.place);
+        self.promise.0.queue.with(|locked| locked.state.watchers.leave(selector, branch, place));
     }
 }
 

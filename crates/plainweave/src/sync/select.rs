@@ -61,7 +61,7 @@ use std::time::{Duration, Instant};
 pub use self::join::JoinBranch;
 pub use self::readiness::ReadinessBranch;
 pub use self::timer::TimerBranch;
-pub(crate) use self::watchers::{Notices, Selector, Watchers};
+pub(crate) use self::watchers::{Notices, Place, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
 pub use super::semaphore::AcquireBranch;
 use crate::atomics::claim::Ended;

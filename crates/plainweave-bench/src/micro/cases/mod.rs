@@ -1,6 +1,7 @@
 //! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not what it set out to
 //! do.
 
+mod beside;
 mod broadcast;
 mod meet;
 mod select;
@@ -14,6 +15,7 @@ use anyhow::bail;
 
 use super::repetition::{Figure, Size};
 use crate::shim::{CHOICES, Shim};
+pub(super) use beside::selects as selects_beside;
 pub(super) use sleep::{idle, wake_sleeper};
 
 /// A workload by name.
@@ -45,7 +47,7 @@ const fn own(name: &'static str, summary: &'static str) -> Case {
     Case { own: true, ..case(name, summary) }
 }
 
-pub(super) const CASES: [Case; 22] = [
+pub(super) const CASES: [Case; 23] = [
     clocked("yield", "100 threads a worker that yield; ns a switch"),
     clocked("yield-1", "one thread a worker that yields: out of it, through the scheduler, back into it"),
     clocked("cycle", "100 rings of five threads a worker, one token a ring: wait for mine, pass it on"),
@@ -69,6 +71,10 @@ pub(super) const CASES: [Case; 22] = [
     clocked("rwlock", "the same with a readers-writer lock; 19 of 20 operations read"),
     case("parked-fibers", "many threads parked at once: memory, mappings, time to park and to wake and join"),
     own("wake-sleeper", "a thread wakes a fiber whose worker sleeps, beside a bare futex; ns until it runs"),
+    own(
+        "select-beside",
+        "a round trip of two selects, beside 0, 10,000 and 50,000 others that wait for the same stop; ns",
+    ),
     own("idle", "CPU time of a runtime with nothing to do, us a second"),
     own("resume-suspend", "one fiber that yields a million times, counted and not timed from outside"),
 ];

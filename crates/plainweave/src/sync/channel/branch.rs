@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::error::Why;
 use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, Wakes, try_recv, try_send};
 use crate::fiber::cancel::Interrupt;
-use crate::sync::select::{Case, Selector, Source, perform};
+use crate::sync::select::{Case, Place, Selector, Source, Watchers, perform};
 
 /// The value of a send in a select.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct SendBranch<'a, T> {
     sender: &'a Sender<T>,
     slot: Slot<'a, T>,
     sent: Option<Result<(), SendError<T>>>,
+    /// Among the channel's watchers.
+    place: Place,
 }
 
 /// A receive that waits beside others.
@@ -42,17 +44,19 @@ pub struct RecvBranch<'a, T> {
     receiver: &'a Receiver<T>,
     value: Option<T>,
     failed: Option<RecvError>,
+    /// Among the channel's watchers.
+    place: Place,
 }
 
 impl<'a, T> SendBranch<'a, T> {
     /// Creates one that has not begun, of a value that is dropped if it is not sent.
     pub fn new(sender: &'a Sender<T>, value: T) -> Self {
-        Self { sender, slot: Slot::Own(Some(value)), sent: None }
+        Self { sender, slot: Slot::Own(Some(value)), sent: None, place: Place::default() }
     }
 
     /// Creates one that has not begun, of a value that stays where it is if it is not sent.
     pub fn lent(sender: &'a Sender<T>, slot: &'a mut Option<T>) -> Self {
-        Self { sender, slot: Slot::Lent(slot), sent: None }
+        Self { sender, slot: Slot::Lent(slot), sent: None, place: Place::default() }
     }
 
     /// Returns it as one of the select's cases.
@@ -107,13 +111,14 @@ impl<T> Source for SendBranch<'_, T> {
                 return true;
             }
             let lent = if state.bound == 0 { value.take() } else { None };
-            state.watchers[SENDERS].enter(selector, branch, lent);
+            self.place = state.watchers[SENDERS].enter(selector, branch, lent);
             state.bound == 0 && state.watchers[RECEIVERS].any_other(selector)
         })
     }
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
-        let back = self.sender.0.queue.with(|locked| locked.state.watchers[SENDERS].leave(selector, branch));
+        let place = std::mem::take(&mut self.place);
+        let back = self.sender.0.queue.with(|locked| locked.state.watchers[SENDERS].leave(selector, branch, place));
         if claimed {
             self.sent = Some(Ok(()));
         } else if back.is_some() {
@@ -125,7 +130,7 @@ impl<T> Source for SendBranch<'_, T> {
 impl<'a, T> RecvBranch<'a, T> {
     /// Creates one that has not begun.
     pub fn new(receiver: &'a Receiver<T>) -> Self {
-        Self { receiver, value: None, failed: None }
+        Self { receiver, value: None, failed: None, place: Place::default() }
     }
 
     /// Returns it as one of the select's cases.
@@ -164,13 +169,15 @@ impl<T> Source for RecvBranch<'_, T> {
             if state.senders == 0 || !state.queue.is_empty() {
                 return true;
             }
-            state.watchers[RECEIVERS].enter(selector, branch, None);
+            self.place = state.watchers[RECEIVERS].enter(selector, branch, None);
             state.bound == 0 && state.watchers[SENDERS].any_other(selector)
         })
     }
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
-        let given = self.receiver.0.queue.with(|locked| locked.state.watchers[RECEIVERS].leave(selector, branch));
+        let place = std::mem::take(&mut self.place);
+        let leave = |watchers: &mut Watchers<T>| watchers.leave(selector, branch, place);
+        let given = self.receiver.0.queue.with(|locked| leave(&mut locked.state.watchers[RECEIVERS]));
         if claimed {
             self.value = given;
         }

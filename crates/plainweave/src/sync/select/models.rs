@@ -3,7 +3,7 @@
 use loom::sync::{Arc, Mutex, MutexGuard};
 use loom::thread::{self, Thread};
 
-use super::watchers::{Selector, Watchers};
+use super::watchers::{Place, Selector, Watchers};
 use crate::atomics::claim::Ended;
 
 type Waiter = std::sync::Arc<Selector<Thread>>;
@@ -48,10 +48,10 @@ fn send(source: &Shared, value: u32) {
 }
 
 /// Enters operation `branch` to receive from a channel with room; true if an attempt may succeed.
-fn watch(source: &Shared, me: &Waiter, branch: usize) -> bool {
+fn watch(source: &Shared, me: &Waiter, branch: usize, place: &mut Place) -> bool {
     let mut locked = lock(source);
     if locked.values.is_empty() {
-        locked.receivers.enter(me, branch, None);
+        *place = locked.receivers.enter(me, branch, None);
     }
     !locked.values.is_empty()
 }
@@ -76,12 +76,13 @@ fn loom_two_sources_and_a_giving_up() {
             }
             let me = waiter();
             me.claim.open();
-            let ready = (0..2).any(|n| watch(&sources[n], &me, n));
+            let mut places = [Place::default(); 2];
+            let ready = (0..2).any(|n| watch(&sources[n], &me, n, &mut places[n]));
             while patient && !ready && me.claim.is_open() {
                 thread::park();
             }
             assert!(claimed(&me).is_none(), "nobody claims on a channel with room");
-            (0..2).for_each(|n| assert_eq!(lock(&sources[n]).receivers.leave(&me, n), None));
+            (0..2).for_each(|n| assert_eq!(lock(&sources[n]).receivers.leave(&me, n, places[n]), None));
             patient = true;
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());
@@ -113,13 +114,14 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
         }
         let me = waiter();
         me.claim.open();
+        let mut places = [Place::default(); 2];
         let ready = (0..2).any(|n| {
             let mut locked = lock(&sources[n]);
             let (mine, others) = match &mut *locked {
                 Source { senders, receivers, .. } if sends[n] => (senders, receivers),
                 Source { senders, receivers, .. } => (receivers, senders),
             };
-            mine.enter(&me, n, values[n].take());
+            places[n] = mine.enter(&me, n, values[n].take());
             others.any_other(&me)
         });
         while !ready && !cancelled && me.claim.is_open() {
@@ -128,7 +130,11 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
         let claimed = claimed(&me);
         for n in 0..2 {
             let mut locked = lock(&sources[n]);
-            values[n] = if sends[n] { locked.senders.leave(&me, n) } else { locked.receivers.leave(&me, n) };
+            let list = match &mut *locked {
+                Source { senders, .. } if sends[n] => senders,
+                Source { receivers, .. } => receivers,
+            };
+            values[n] = list.leave(&me, n, places[n]);
         }
         if let Some(n) = claimed {
             return values[n];
@@ -214,10 +220,11 @@ fn loom_permits_and_a_giving_up() {
             }
             let me = waiter();
             me.claim.open();
+            let mut places = [Place::default(); 2];
             let ready = (0..2).any(|n| {
                 let mut locked = permits[n].lock().unwrap();
                 if locked.available == 0 {
-                    locked.watchers.enter(&me, n, None);
+                    places[n] = locked.watchers.enter(&me, n, None);
                 }
                 locked.available > 0
             });
@@ -226,7 +233,7 @@ fn loom_permits_and_a_giving_up() {
             }
             let claimed = claimed(&me);
             (0..2).for_each(|n| {
-                permits[n].lock().unwrap().watchers.leave(&me, n);
+                permits[n].lock().unwrap().watchers.leave(&me, n, places[n]);
             });
             if let Some(n) = claimed {
                 taken[n] += 1;

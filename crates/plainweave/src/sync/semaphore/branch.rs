@@ -4,19 +4,21 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Closed, Permit, Semaphore, Watchers, closed, try_take};
-use crate::sync::select::{Case, Selector, Source};
+use crate::sync::select::{Case, Place, Selector, Source};
 
 /// A permit that is waited for beside others.
 #[derive(Debug)]
 pub struct AcquireBranch<'a> {
     semaphore: &'a Semaphore,
     taken: Option<io::Result<Permit<'a>>>,
+    /// Among the semaphore's watchers.
+    place: Place,
 }
 
 impl<'a> AcquireBranch<'a> {
     /// Creates one that has not begun.
     pub fn new(semaphore: &'a Semaphore) -> Self {
-        Self { semaphore, taken: None }
+        Self { semaphore, taken: None, place: Place::default() }
     }
 
     /// Returns it as one of the select's cases.
@@ -51,16 +53,17 @@ impl Source for AcquireBranch<'_> {
             let may_succeed = state.closed || (state.permits > 0 && !queued);
             if !may_succeed {
                 let watchers = state.watchers.get_or_insert_with(|| Box::new(Watchers::new()));
-                watchers.enter(selector, branch, None);
+                self.place = watchers.enter(selector, branch, None);
             }
             may_succeed
         })
     }
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+        let place = std::mem::take(&mut self.place);
         self.semaphore.0.with(|locked| {
             let watchers = locked.state.watchers.as_mut();
-            watchers.and_then(|watchers| watchers.leave(selector, branch))
+            watchers.and_then(|watchers| watchers.leave(selector, branch, place))
         });
         if claimed {
             self.taken = Some(Ok(self.permit()));
