@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// A non-blocking descriptor with the state that outlives one call.
 ///
@@ -17,6 +17,8 @@ pub(crate) struct Source {
     /// Set when a poll has found it readable and nothing was received since: a hint that lets a driver receive
     /// directly.
     readable: AtomicBool,
+    /// Of a listener: how many accepts in a row have failed because something has run out.
+    exhausted: AtomicU8,
     /// One bit per driver (its tag modulo 64) that keeps a registration, to be forgotten when the source goes.
     registered: AtomicU64,
     /// Where the driver that registered it last keeps it, for that driver to check: saves a lookup in each call.
@@ -29,8 +31,15 @@ impl Source {
     /// Takes over a descriptor that is already in non-blocking mode.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let (closed, readable) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { fd, id, closed, readable, registered: AtomicU64::new(0), hint: AtomicU64::new(0) }
+        Self {
+            fd,
+            id,
+            closed: AtomicBool::new(false),
+            readable: AtomicBool::new(false),
+            exhausted: AtomicU8::new(0),
+            registered: AtomicU64::new(0),
+            hint: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -54,6 +63,21 @@ impl Source {
             self.readable.store(false, Ordering::Relaxed);
         }
         noted
+    }
+
+    /// Notes an accept that has failed because something has run out. Returns how many have in a row, before this one.
+    pub(crate) fn note_exhausted(&self) -> u8 {
+        let before = self.exhausted.load(Ordering::Relaxed);
+        // No exchange: accepts beside each other may be counted as one.
+        self.exhausted.store(before.saturating_add(1), Ordering::Relaxed);
+        before
+    }
+
+    /// Notes an accept that has succeeded.
+    pub(crate) fn note_accepted(&self) {
+        if self.exhausted.load(Ordering::Relaxed) != 0 {
+            self.exhausted.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Records that a driver keeps state for this source. Called by drivers.

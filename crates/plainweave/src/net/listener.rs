@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
 
@@ -13,9 +14,15 @@ use super::connection::descriptor;
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sync::select::ReadinessBranch;
+use crate::time::sleep;
 
 /// The most connections that the kernel may hold until they are accepted (it caps this at `net.core.somaxconn`).
 pub(super) const BACKLOG: i32 = 4096;
+
+/// The pause after an accept that fails for lack of descriptors or memory, and how often it doubles, up to 64 ms, while
+/// all fail.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const DOUBLINGS: u8 = 6;
 
 /// Gives a public listener, which has a `source`, what listeners of all families have.
 macro_rules! listener {
@@ -122,8 +129,11 @@ impl TcpListener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// The system call fails (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
-    /// listener was closed. A connection that was accepted before a cancellation took effect is delivered.
+    /// The system call fails; the caller was cancelled or ran into its deadline; the listener was closed. A connection
+    /// that was accepted before a cancellation took effect is delivered. After an error for lack of descriptors or
+    /// memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), which the next accept would meet again, the caller has been
+    /// suspended for 1 ms, and up to 64 ms while all fail: it may simply go on, and others can give back what is
+    /// missing.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
@@ -169,11 +179,26 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
     // SAFETY: a sockaddr_storage by another name.
     let addr = unsafe { storage.view_as::<libc::sockaddr_storage>() } as *mut _;
     // SAFETY: `perform` does not return while the kernel may write the address.
-    let fd = unsafe { perform(source, Op::Accept { addr, len: &raw mut len }, None) }?;
+    let accepted = unsafe { perform(source, Op::Accept { addr, len: &raw mut len }, None) };
+    let fd = accepted.inspect_err(|error| pause_if_exhausted(source, error))?;
+    source.note_accepted();
     // SAFETY: a new descriptor, and ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     // SAFETY: written by the kernel, with that length.
     Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
+}
+
+/// Pauses after an accept that has failed for lack of descriptors or memory. The connection stays in the kernel's
+/// queue, so the next accept fails at once, and a loop that goes on after errors would keep its worker from the very
+/// fibers that could give descriptors back.
+#[cold]
+fn pause_if_exhausted(source: &Descriptor, error: &io::Error) {
+    let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
+        let pause = SHORTEST_PAUSE * (1 << source.note_exhausted().min(DOUBLINGS));
+        // An interrupt is for the next call to report.
+        let _ = sleep(pause);
+    }
 }
 
 /// An endless iterator over accepted connections; see [`TcpListener::incoming`].

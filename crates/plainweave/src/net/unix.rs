@@ -17,7 +17,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::connection::{Connection, descriptor, stream};
 use super::listener::{BACKLOG, accept, listener};
 use crate::io::op::Interest;
-use crate::sched::io_call::Descriptor;
+use crate::sched::io_call::{Descriptor, failed_at_once};
 use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 use crate::time::sleep;
@@ -113,8 +113,7 @@ impl UnixListener {
     /// bytes, for which `std` has no address.
     ///
     /// # Errors
-    /// The system call fails (out of descriptors: `EMFILE`); the caller was cancelled or ran into its deadline; the
-    /// listener was closed. A connection that was accepted before a cancellation took effect is delivered.
+    /// As for [`TcpListener::accept`](super::TcpListener::accept).
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
@@ -200,7 +199,7 @@ impl UnixStream {
         if let Some(interrupt) = wait::interrupted() {
             return Err(interrupt.into());
         }
-        let socket = socket()?;
+        let socket = socket().map_err(failed_at_once)?;
         let (mut pause, longest) = PAUSE;
         // Such a connection exists at once or not at all, so no driver waits for it. When there is room in a queue that
         // was full no event says so: ask again.
@@ -208,7 +207,7 @@ impl UnixStream {
             match error.kind() {
                 io::ErrorKind::WouldBlock => sleep(pause)?,
                 io::ErrorKind::Interrupted => {}
-                _ => return Err(error),
+                _ => return Err(failed_at_once(error)),
             }
             pause = longest.min(pause * 2);
         }

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::{Header, NEVER, Reason};
+use crate::fiber::{Header, NEVER, Reason, Switch};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
@@ -81,7 +81,7 @@ impl Drop for Descriptor {
 /// # Safety
 /// The pointers in `op` are valid until this returns.
 pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -> io::Result<u32> {
-    source.check_open()?;
+    source.check_open().map_err(failed_at_once)?;
     let operation = Operation::new(op, source);
     let result = match wait::suspendable() {
         // SAFETY: the caller's promise.
@@ -124,17 +124,20 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
         // SAFETY: the caller's promise.
         let result = unsafe { operation.attempt() };
         if result != -libc::EAGAIN {
-            return outcome(result, None);
+            return at_once(header, result);
         }
     }
-    let _pin = Pin::new(header);
+    let pin = Pin::new(header);
     let op = NonNull::from(operation);
     operation.owner.set(OpOwner::Fiber(NonNull::from(header).cast()));
     // SAFETY: this frame does not end before the completion has been seen.
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
         Submitted::Done(result) if result == -libc::ENOSYS => Err(not_there(ctx.io().driver.borrow().name())),
-        Submitted::Done(result) => outcome(result, None),
+        Submitted::Done(result) => {
+            drop(pin);
+            at_once(header, result)
+        }
         Submitted::Pending => {
             // Read the clock only now, because most calls are done at once.
             let own = limit.map_or(NEVER, |l| ctx.now().saturating_add(wait::nanos(l)));
@@ -142,6 +145,32 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
             unsafe { wait(header, operation, deadline.min(own)) }
         }
     }
+}
+
+/// Returns the outcome of a call that was made without a wait.
+#[inline]
+fn at_once(header: &Header, result: RawResult) -> io::Result<u32> {
+    if result < 0 {
+        give_way(header);
+    }
+    outcome(result, None)
+}
+
+/// Lets others run before a call fails that has not waited. A loop that goes on after each error would otherwise have
+/// the worker to itself.
+///
+/// Context: any thread or fiber.
+#[cold]
+pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
+    if let Some(header) = wait::suspendable() {
+        give_way(header);
+    }
+    error
+}
+
+#[cold]
+fn give_way(header: &Header) {
+    header.switch(Switch::Yield);
 }
 
 /// Waits for the completion; on cancellation or at the deadline asks the driver to cancel.
