@@ -50,6 +50,11 @@ enum State {
         digits: u8,
         size: u64,
     },
+    /// After a blank behind the size: the semicolon of an extension is to come.
+    Blank {
+        size: u64,
+        len: usize,
+    },
     Extension {
         size: u64,
         len: usize,
@@ -170,6 +175,9 @@ impl Decoder {
             (State::Size { digits, size }, _) if byte.is_ascii_hexdigit() => add_digit(digits, size, byte)?,
             (State::Size { digits: 1.., size }, b';') => State::Extension { size, len: 0 },
             (State::Size { digits: 1.., size }, b'\r') => State::SizeLf { size },
+            (State::Size { digits: 1.., size }, b' ' | b'\t') => State::Blank { size, len: 1 },
+            (State::Blank { size, len }, b' ' | b'\t') if len < MAX_EXTENSION => State::Blank { size, len: len + 1 },
+            (State::Blank { size, len }, b';') => State::Extension { size, len },
             (State::Extension { size, .. }, b'\r') => State::SizeLf { size },
             (State::Extension { size, len }, _) if is_text(byte) && len < MAX_EXTENSION => {
                 State::Extension { size, len: len + 1 }

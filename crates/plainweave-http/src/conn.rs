@@ -7,10 +7,11 @@
 //! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
 
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header};
 
 use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
@@ -18,7 +19,7 @@ use crate::idle::Added;
 use crate::incoming::{Incoming, Rest};
 use crate::link::{ConnState, Link, Next, Pace, millis};
 use crate::outgoing::Terms;
-use crate::parse::{HeadScanner, Scan, header_slots, parse_head};
+use crate::parse::{HeadScanner, Scan, header_slots, list, parse_head};
 use crate::proxy::{self, Proxied};
 use crate::response::TakeOver;
 use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded, http2};
@@ -33,7 +34,7 @@ impl<H: Handler> Server<H> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
         stream.set_handshake_timeout(self.limits().handshake_timeout);
-        let peer = if self.knows_peers() { stream.peer() } else { None };
+        let peer = if self.knows_peers() { stream.peer().map(canonical) } else { None };
         if !self.admits(peer) {
             return Err(Error::refused());
         }
@@ -232,7 +233,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             Proxied::Header { len, client } => {
                 self.input.consume(len);
                 let state = &mut *self.link.state;
-                (state.awaits_proxy, state.peer) = (false, client.or(state.peer));
+                (state.awaits_proxy, state.peer) = (false, client.map(canonical).or(state.peer));
                 Ok(true)
             }
         }
@@ -279,7 +280,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             }
             self.readable = false;
             if let Some(client) = self.link.stream.proxied() {
-                self.link.state.peer = Some(client);
+                self.link.state.peer = Some(canonical(client));
             }
         }
     }
@@ -314,8 +315,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let Some(status) = error.status().filter(|_| !self.link.broken) else {
             return;
         };
-        let terms =
-            Terms { version: http::Version::HTTP_11, head_only: false, keep_alive: false, server: self.server.name() };
+        let terms = last_terms(self.server, self.input.filled());
         let sent = self.link.send(Response::plain(status), terms).and_then(|_| self.link.flush());
         if sent.is_ok() {
             self.link.linger(self.input.discard());
@@ -342,12 +342,43 @@ fn respond<S: Transport, H: Handler>(
     if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
         response = Response::plain(StatusCode::BAD_REQUEST);
     }
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS && head.version() != http::Version::HTTP_10 {
+        response = only_if_asked(response, head);
+    }
 
     link.state.served = link.state.served.saturating_add(1);
     let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
     let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
     let keep = link.send(response, Terms { version, head_only, keep_alive, server: server.name() })?;
     Ok((rest, keep))
+}
+
+/// Returns a response that switches to another protocol, or a 426 that names it if the client has not asked for it
+/// (RFC 9110, 7.8 and 15.5.22): its next bytes would be another request.
+fn only_if_asked(response: Response, head: &RequestHead<'_>) -> Response {
+    let Some(protocol) = response.headers().get(header::UPGRADE).cloned() else { return response };
+    let names = |field: &'static str, what: &[u8]| {
+        head.header_all(field).flat_map(list).any(|element| element.eq_ignore_ascii_case(what))
+    };
+    if names("connection", b"upgrade") && names("upgrade", protocol.as_bytes()) {
+        return response;
+    }
+    Response::plain(StatusCode::UPGRADE_REQUIRED).with_header(header::UPGRADE, protocol)
+}
+
+/// Returns how a refusal is sent after what has come of a request, which need not be a whole head: an answer to HEAD
+/// has no body, whatever else is wrong with it (RFC 9110, 9.3.2).
+pub(crate) fn last_terms<'s, H: Handler>(server: &'s Server<H>, request: &[u8]) -> Terms<'s> {
+    let head_only = request.starts_with(b"HEAD ");
+    Terms { version: http::Version::HTTP_11, head_only, keep_alive: false, server: server.name() }
+}
+
+/// Returns an address as people know it: that of an IPv4 client of a socket for both families is no IPv6 address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped().map_or(address, |ip| (ip, v6.port()).into()),
+        SocketAddr::V4(_) => address,
+    }
 }
 
 /// Tells the hook of an exchange.

@@ -32,7 +32,7 @@ pub(crate) enum Connection {
     Default,
     KeepAlive,
     Close,
-    /// Another protocol follows.
+    /// Another protocol follows, or might.
     Upgrade,
 }
 

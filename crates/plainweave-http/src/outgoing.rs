@@ -37,6 +37,8 @@ impl<S: Transport> Link<'_, S> {
             }
             (Body::Upgrade(_), StatusCode::SWITCHING_PROTOCOLS) => {}
             (_, status) if status.is_informational() => response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR),
+            // RFC 9110, 15.3.6: it has no content.
+            (_, StatusCode::RESET_CONTENT) => response.body = Body::Empty,
             _ => {}
         }
         let delimiter = delimiter(&response, terms);
@@ -46,6 +48,8 @@ impl<S: Transport> Link<'_, S> {
             _ if matches!(response.body, Body::Upgrade(_)) => Connection::Default,
             (false, _) => Connection::Close,
             (true, Version::HTTP_10) => Connection::KeepAlive,
+            // A 426: the field that names the protocol is for this hop (RFC 9110, 7.8).
+            (true, _) if response.headers.contains_key(header::UPGRADE) => Connection::Upgrade,
             (true, _) => Connection::Default,
         };
         self.write_timeout()?;

@@ -342,6 +342,6 @@ impl<'b> Fields<'b> {
 }
 
 /// Returns the non-empty elements of a comma-separated list.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }

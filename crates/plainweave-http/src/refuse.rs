@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use http::{StatusCode, Version};
+use http::StatusCode;
 
 use crate::buffer::Buffers;
-use crate::conn::tell;
+use crate::conn::{last_terms, tell};
 use crate::link::{ConnState, Link};
-use crate::outgoing::Terms;
 use crate::{Handler, Response, Server, Transport};
 
 /// For a peer that has not read its last answers to take this one.
@@ -26,11 +25,10 @@ impl<H: Handler> Server<H> {
         self.pool().with(|Buffers { input, encoder }| {
             let mut link = Link::new(stream, encoder, state, self.limits());
             (link.allowed.write_timeout, link.allowed.min_rate) = (PATIENCE, 0);
-            if !matches!(link.read(input.discard(), PATIENCE), Ok(1..)) {
-                return false;
-            }
+            let request = input.discard();
+            let Ok(len @ 1..) = link.read(request, PATIENCE) else { return false };
+            let terms = last_terms(self, &request[..len]);
             let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE).with_retry();
-            let terms = Terms { version: Version::HTTP_11, head_only: false, keep_alive: false, server: self.name() };
             let sent = link.send(response, terms).and_then(|_| link.flush()).is_ok();
             if sent {
                 let _ = link.stream.shutdown_write();

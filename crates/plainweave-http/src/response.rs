@@ -59,7 +59,8 @@ impl Response {
 
     /// Makes a 101 that switches to `protocol`, as its `Upgrade` field names it: once it has been sent, `take_over` has
     /// the connection, on the same fiber or thread; when it returns, the connection is closed. A request with a body
-    /// that the handler has not read is answered 400 instead, and one of HTTP/1.0 505.
+    /// that the handler has not read is answered 400 instead, one of HTTP/1.0 505, and one that does not ask for this
+    /// protocol 426.
     ///
     /// A server that stops does not end what took over: [`Server::shutdown`](crate::Server::shutdown) cuts it when the
     /// time of grace has passed.

@@ -40,6 +40,18 @@ pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
     elements(head, "accept").find(named).map_or(0, |(_, weight)| weight)
 }
 
+/// Returns whether the client takes a media type: by its most specific range that covers it (RFC 9110, 12.5.1), and in
+/// any case if it says nothing.
+pub(super) fn takes(head: &RequestHead<'_>, essence: &str) -> bool {
+    let family = essence.split('/').next().unwrap_or_default();
+    let ranges = [essence, &format!("{family}/*"), "*/*"];
+    let weight = |range: &&str| {
+        let named = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(range.as_bytes());
+        elements(head, "accept").find(named).map(|(_, weight)| weight)
+    };
+    head.header("accept").is_none() || ranges.iter().find_map(weight).is_some_and(|weight| weight > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

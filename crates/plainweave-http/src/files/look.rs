@@ -314,9 +314,48 @@ fn read_whole(
     Some(content)
 }
 
+/// Extensions that `mime_guess` does not know, or for which it has another than the registered type (RFC 9239, 3555,
+/// 6713, 8878). A `.ts` is a piece of a video here, as with nginx and Apache: browsers do not run TypeScript.
+const TYPES: [(&str, &str); 6] = [
+    ("cjs", "text/javascript"),
+    ("mjs", "text/javascript"),
+    ("mts", "video/mp2t"),
+    ("tgz", "application/gzip"),
+    ("ts", "video/mp2t"),
+    ("zst", "application/zstd"),
+];
+
 /// By the extension alone; text is taken for UTF-8, as everything that is written today.
 fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {
-    let guess = extension.and_then(|extension| mime_guess::from_ext(extension).first_raw());
-    let essence = guess.unwrap_or("application/octet-stream");
+    let registered = |extension: &str| TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+    let essence = extension.and_then(|extension| match registered(extension) {
+        Some((_, essence)) => Some(*essence),
+        None => mime_guess::from_ext(extension).first_raw(),
+    });
+    let essence = essence.unwrap_or("application/octet-stream");
     (essence, if essence.starts_with("text/") { "; charset=utf-8" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content_type;
+
+    #[test]
+    fn types_that_browsers_know() {
+        for (extension, expected) in [
+            ("js", "text/javascript; charset=utf-8"),
+            ("mjs", "text/javascript; charset=utf-8"),
+            ("CJS", "text/javascript; charset=utf-8"),
+            ("ts", "video/mp2t"),
+            ("tgz", "application/gzip"),
+            ("gz", "application/gzip"),
+            ("zst", "application/zstd"),
+            ("wasm", "application/wasm"),
+            ("unheard-of", "application/octet-stream"),
+        ] {
+            let (essence, parameters) = content_type(Some(extension));
+            assert_eq!(format!("{essence}{parameters}"), expected, "{extension}");
+        }
+        assert_eq!(content_type(None).0, "application/octet-stream");
+    }
 }

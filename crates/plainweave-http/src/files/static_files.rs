@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode, header};
 
-use super::accept::weight_of;
+use super::accept::{takes, weight_of};
 use super::cache::{Cache, Caching, Wanted};
 use super::coding::Coding;
 use super::condition::Verdict;
@@ -111,8 +111,9 @@ impl<B: Blocking> StaticFiles<B> {
         Self { listings: Some(Listings::default()), ..self }
     }
 
-    /// Answers with the file at this path instead of 404, to requests that accept `text/html` by that name: for
-    /// applications whose pages have paths but no files. Fails when there is no such file.
+    /// Answers with the file at this path instead of 404: for applications whose pages have paths but no files. Where
+    /// the last part of a path has no extension it is for all who do not refuse `text/html` in `Accept`, else for those
+    /// who accept it by that name, so that a script that is missing is missing. Fails when there is no such file.
     pub fn with_fallback(mut self, path: &str) -> io::Result<Self> {
         self.pages.set_fallback(&self.root.current().0, path)?;
         Ok(self)
@@ -206,7 +207,12 @@ impl<B: Blocking> StaticFiles<B> {
             return Response::plain(status);
         };
         // A script or an image that is missing must not be answered with a page.
-        if fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0 {
+        let name = head.path().rsplit('/').next().unwrap_or_default();
+        let is_for_page = match name.contains('.') {
+            true => fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0,
+            false => takes(head, "text/html"),
+        };
+        if is_for_page {
             let entry = self.find(path, None);
             if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
                 return self.file(path, file, head, fields).with_header(header::VARY, VARY);

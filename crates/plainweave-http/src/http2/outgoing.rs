@@ -74,6 +74,9 @@ impl<'a> Outgoing<'a> {
             response = Response::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
         } else if response.status.is_informational() {
             response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if response.status == StatusCode::RESET_CONTENT {
+            // RFC 9110, 15.3.6: it has no content.
+            response.body = Body::Empty;
         }
         if crate::outgoing::asks_to_close(&response) {
             self.shared.ask_for_end();

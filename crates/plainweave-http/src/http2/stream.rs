@@ -31,6 +31,7 @@ pub(super) fn serve<H: Handler>(
         outgoing: Outgoing::new(respond, shared, server.name(), server.limits().of_request()),
         permit: None,
         started,
+        head_only: parts.method == Method::HEAD,
     };
     let head = head(&parts, &fields, body.is_end_stream(), server.limits());
     // Before anything that may wait for the client. One address must not take all that there is.
@@ -51,6 +52,8 @@ struct Answer<'a, H> {
     outgoing: Outgoing<'a>,
     permit: Option<Lent<'a>>,
     started: Option<Instant>,
+    /// The request is HEAD, even if the rest of its head is in error: no answer to it has a body.
+    head_only: bool,
 }
 
 impl<'a, H: Handler> Answer<'a, H> {
@@ -79,7 +82,6 @@ impl<'a, H: Handler> Answer<'a, H> {
         body: RecvStream,
         rest: &mut Option<Incoming<'a>>,
     ) -> Result<Option<Error>, Error> {
-        let head_only = *head.method() == Method::HEAD;
         let limits = self.server.limits_of(head);
         let mut body = Incoming::new(body, self.shared, head, limits)?;
         let mut reading = body.reading(&mut self.outgoing);
@@ -96,7 +98,7 @@ impl<'a, H: Handler> Answer<'a, H> {
         }
         self.shared.count();
         let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
-        let sent = self.outgoing.send(response, head_only).map(|()| panic);
+        let sent = self.outgoing.send(response, self.head_only).map(|()| panic);
         if sent.is_ok() && !body.is_withheld() {
             *rest = Some(body);
         }
@@ -109,7 +111,7 @@ impl<'a, H: Handler> Answer<'a, H> {
             Ok(panic) => panic,
             Err(error) => {
                 self.server.report(&error);
-                self.refuse(head, &error);
+                self.refuse(&error);
                 Some(error)
             }
         };
@@ -122,10 +124,9 @@ impl<'a, H: Handler> Answer<'a, H> {
         }
     }
 
-    fn refuse(&mut self, head: Option<&RequestHead<'_>>, error: &Error) {
-        let head_only = head.is_some_and(|head| *head.method() == Method::HEAD);
+    fn refuse(&mut self, error: &Error) {
         let sent = match error.status() {
-            Some(status) => self.outgoing.send(Response::plain(status), head_only),
+            Some(status) => self.outgoing.send(Response::plain(status), self.head_only),
             None => Err(error.clone()),
         };
         match sent {

@@ -69,6 +69,7 @@ fn chunks() {
         ("3\r\nabc\r\n0\r\n\r\nGET", done("abc", 3)),
         ("A\r\n0123456789\r\n000\r\n\r\n", done("0123456789", 0)),
         ("1;a=b;c=\"d e\"\r\nx\r\n0;z\r\n\r\n", done("x", 0)), // 7.1.1: extensions.
+        ("1 ;a\r\nx\r\n0 \t; z = y ;b\r\n\r\n", done("x", 0)), // A blank before the semicolon, and nowhere else.
         ("1\r\nx\r\n0\r\nA: b\r\nC:\r\n\r\n", done("x", 0)),   // 7.1.2: trailers.
         ("3\r\nab", Ok((None, 0))),
         ("0\r\n", Ok((None, 0))),
@@ -80,6 +81,10 @@ fn chunks() {
         ("-1\r\nx\r\n", Err(400)),
         (" 1\r\nx\r\n", Err(400)),
         ("1 \r\nx\r\n", Err(400)),
+        ("1 1;a\r\nx\r\n", Err(400)),
+        ("1 a;\r\nx\r\n", Err(400)),
+        (" ;a\r\nx\r\n", Err(400)),
+        ("1 \n;a\r\nx\r\n", Err(400)),
         ("1\nx\r\n", Err(400)),
         ("1\r\nx\n0\r\n\r\n", Err(400)),
         ("1\rx", Err(400)),
@@ -105,6 +110,9 @@ fn chunks() {
 fn framing_is_bounded() {
     assert_eq!(chunked(format!("1;{}\r\nx", "a".repeat(256)).as_bytes()), Ok((None, 0)));
     assert_eq!(chunked(format!("1;{}\r\nx", "a".repeat(257)).as_bytes()), Err(400));
+    assert_eq!(chunked(format!("1{};\r\nx", " ".repeat(256)).as_bytes()), Ok((None, 0)));
+    assert_eq!(chunked(format!("1{};\r\nx", " ".repeat(257)).as_bytes()), Err(400));
+    assert_eq!(chunked(format!("1{};a\r\nx", " ".repeat(256)).as_bytes()), Err(400), "all of it together");
     let trailers = |len: usize| chunked(format!("0\r\nA: {}\r\n\r\n", "b".repeat(len)).as_bytes()).map(|_| ());
     assert_eq!((trailers(8_000), trailers(8_192)), (Ok(()), Err(431)));
     // Tiny chunks with long extensions; then modest chunks with the same ones.

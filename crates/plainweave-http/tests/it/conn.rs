@@ -255,6 +255,11 @@ fn a_refusal_is_503_and_the_end() {
         assert!(script.ended && script.events.is_empty(), "all is read before the end: {sent:?}");
     }
     assert_eq!(*told.lock().unwrap(), [Some(StatusCode::SERVICE_UNAVAILABLE); 3]);
+
+    let mut script = Script::of("HEAD / HTTP/1.1\r\n");
+    let mut state = server.open(&mut script).unwrap();
+    assert!(server.refuse(&mut script, &mut state));
+    assert!(script.out.starts_with(b"HTTP/1.1 503 ") && script.out.ends_with(b"\r\n\r\n"), "no body after HEAD");
 }
 
 #[test]

@@ -28,6 +28,10 @@ impl Errors {
     }
 }
 
+fn upgrade(path: &str, protocol: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n")
+}
+
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
@@ -213,10 +217,10 @@ fn shouting(request: &mut Request<'_>) -> Response {
 fn a_handler_takes_the_stream_over() {
     let errors = Errors::default();
     let server = errors.of(Server::new(shouting));
-    let ask = "GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n";
+    let ask = upgrade("/up", "shout");
     // What comes with the request, and what comes later.
     for read_max in [1, 50, ask.len() + 3, usize::MAX] {
-        let mut script = Script { read_max, ..Script::of(ask.to_owned() + "hello\nworld\n") };
+        let mut script = Script { read_max, ..Script::of(ask.clone() + "hello\nworld\n") };
         play(&server, &mut script);
         let out = String::from_utf8(script.out).unwrap();
         let (head, rest) = out.split_once("\r\n\r\n").unwrap();
@@ -229,7 +233,7 @@ fn a_handler_takes_the_stream_over() {
     assert!(tunnel.starts_with("HTTP/1.1 200 OK\r\n") && tunnel.ends_with("\r\n\r\nHELLO\n"), "{tunnel}");
     assert!(!tunnel.contains("Content-Length"), "{tunnel}");
     assert!(errors.taken().is_empty());
-    text(&server, ask.to_owned() + "panic\n");
+    text(&server, ask + "panic\n");
     assert_eq!(errors.taken(), ["the handler panicked"]);
 }
 
@@ -240,6 +244,34 @@ fn what_cannot_be_upgraded_is_refused() {
     assert_eq!(old[0].status, 505);
     let body = "POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nhello\n";
     assert_eq!(read_answers(&in_memory(&server, body))[0].status, 400, "its bytes are no protocol");
+
+    // A client that does not ask for it goes on with HTTP.
+    for (fields, status) in [
+        ("", 426),
+        ("Upgrade: shout\r\n", 426),
+        ("Connection: Upgrade\r\n", 426),
+        ("Connection: Upgrade\r\nUpgrade: whisper\r\n", 426),
+        ("Connection: Upgrade\r\nUpgrade: shouting\r\n", 426),
+        ("Connection: keep-alive, upgrade\r\nUpgrade: whisper, Shout\r\n", 101),
+        ("Connection: upgrade\r\nUpgrade: whisper\r\nUpgrade: shout\r\n", 101),
+    ] {
+        let ask = format!("GET /up HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let answers = read_answers(&in_memory(&server, &if status == 101 { ask } else { ask.repeat(2) }));
+        assert_eq!(answers.len(), if status == 101 { 1 } else { 2 }, "{fields}");
+        for answer in answers {
+            assert_eq!((answer.status, answer.header("upgrade")), (status, Some("shout")), "{fields}");
+            assert_eq!(answer.header("connection"), Some("Upgrade"), "{fields}");
+        }
+    }
+}
+
+/// RFC 9110, 15.3.6: it would be taken for the next answer.
+#[test]
+fn an_answer_that_resets_has_no_content() {
+    let server = Server::new(|_: &mut Request<'_>| Response::text(StatusCode::RESET_CONTENT, "content"));
+    let answers = read_answers(&in_memory(&server, get("/").repeat(2)));
+    let seen: Vec<_> = answers.iter().map(|answer| (answer.status, answer.header("content-length"))).collect();
+    assert_eq!(seen, [(205, Some("0")); 2]);
 }
 
 #[test]
@@ -248,7 +280,7 @@ fn an_upgrade_on_sockets() {
         let server = Server::new(shouting);
         let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
         let mut client = server.connect().unwrap();
-        client.write_all(get("/up").as_bytes()).unwrap();
+        client.write_all(upgrade("/up", "shout").as_bytes()).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -276,7 +308,7 @@ fn an_upgraded_stream_has_timeouts_of_its_own() {
             })
         });
         let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
-        let answer = server.exchange(get("/")).unwrap();
+        let answer = server.exchange(upgrade("/", "wait")).unwrap();
         assert!(answer.ends_with(b"\r\n\r\nTimedOut"), "{}", String::from_utf8_lossy(&answer));
     }
 }

@@ -4,7 +4,7 @@ use plainweave_http::parse::{HeadScanner, Scan, header_slots, parse_head};
 use plainweave_http::{Framing, Limits, StatusCode, Target};
 use proptest::prelude::*;
 
-use crate::support::{answers_to, statuses};
+use crate::support::{Event, Script, answers_to, play, server, statuses};
 
 /// Raw heads and the status of the (only) answer. Paragraphs are RFC 9112's unless another RFC is named.
 const RAW_REQUESTS: &[(&str, u16)] = &[
@@ -211,6 +211,33 @@ fn nothing_is_read_behind_a_refusal() {
     let answers = answers_to(smuggled);
     assert_eq!(answers.len(), 1);
     assert_eq!((answers[0].status, answers[0].header("connection")), (400, Some("close")));
+}
+
+/// RFC 9110, 9.3.2: no answer to HEAD has a body, whatever is wrong with the rest.
+#[test]
+fn a_refused_head_request_gets_no_body() {
+    let long = "a".repeat(17_000);
+    for (rest, status) in [
+        ("/ HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("/ HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n".to_owned(), 400),
+        ("/ HTTP/1.1\r\nHost: a".to_owned(), 408),
+        ("/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), 413),
+        (format!("/{long} HTTP/1.1\r\n"), 414),
+        ("/ HTTP/1.1\r\nHost: a\r\nExpect: wonders\r\n\r\n".to_owned(), 417),
+        (format!("/ HTTP/1.1\r\nHost: a\r\nA: {long}"), 431),
+        ("/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned(), 501),
+        ("/ HTTP/3.1\r\nHost: a\r\n\r\n".to_owned(), 505),
+    ] {
+        for (method, has_body) in [("HEAD", false), ("GET", true)] {
+            let request = Event::Data(format!("\r\n{method} {rest}").into());
+            let mut script = Script::new([request, Event::Stall]);
+            play(&server(), &mut script);
+            let answer = String::from_utf8_lossy(&script.out);
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {status}: {head}");
+            assert_eq!(!body.is_empty(), has_body, "{method} {status}: {body:?}");
+        }
+    }
 }
 
 #[test]

@@ -26,10 +26,19 @@ fn a_fallback_is_for_pages_only() {
         ("GET /sub/", BROWSER, 200, "app"),
         ("GET /app.js", BROWSER, 200, "code"),
         ("GET /", "", 200, "app"),
-        ("GET /page", "", 404, ""),
+        // Previews of links, monitors, curl.
+        ("GET /page", "", 200, "app"),
+        ("HEAD /page", "", 200, ""),
+        ("GET /page", "Accept: */*\r\n", 200, "app"),
+        ("GET /v1.2/page/", "Accept: */*\r\n", 200, "app"),
+        ("GET /john.doe", BROWSER, 200, "app"),
+        ("GET /john.doe", "", 404, ""),
+        ("GET /api", "Accept: application/json\r\n", 404, ""),
+        ("GET /api", "Accept: text/html;q=0, text/*\r\n", 404, ""),
+        ("GET /api", "Accept: text/*;q=0, */*\r\n", 404, ""),
         ("GET /missing.js", "Accept: */*\r\n", 404, ""),
         ("GET /missing.png", "Accept: image/avif,image/*,*/*;q=0.8\r\n", 404, ""),
-        ("GET /api", "Accept: application/json, text/*\r\n", 404, ""),
+        ("GET /api", "Accept: application/json, text/*\r\n", 200, "app"),
         ("GET /page", "Accept: text/html;q=0, */*\r\n", 404, ""),
         ("GET /.hidden", BROWSER, 404, ""),
         ("GET /../page", BROWSER, 400, ""),
@@ -42,7 +51,9 @@ fn a_fallback_is_for_pages_only() {
     }
     let page = ask(&server, "HEAD /page", BROWSER);
     assert_eq!((page.status, page.header("x-length"), page.header("vary")), (200, Some("3"), Some("Accept")));
-    assert_eq!(ask(&server, "GET /page", "").header("vary"), Some("Accept"), "12.5.5: a cache must know");
+    for (request, fields) in [("GET /page", ""), ("GET /page", "Accept: image/*\r\n"), ("GET /missing.js", "")] {
+        assert_eq!(ask(&server, request, fields).header("vary"), Some("Accept"), "12.5.5: a cache must know");
+    }
     // It is a file like any other.
     let etag = page.header("etag").unwrap();
     assert_eq!(ask(&server, "GET /page", &format!("{BROWSER}If-None-Match: {etag}\r\n")).status, 304);

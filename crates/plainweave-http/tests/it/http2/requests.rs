@@ -173,6 +173,16 @@ fn heads_are_seen_and_judged_as_those_of_http_1() {
             assert_eq!(ask("/", &with(&[("expect", "wonders")])).0, 417);
             assert_eq!(ask("/", &with(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1")])).0, 431);
             assert_eq!(ask(&format!("/{}", "x".repeat(60)), &cookies).0, 414);
+
+            // No answer to HEAD has a body: a client may take one for an error of the protocol.
+            let mut refused = head(Method::HEAD, &format!("/{}", "x".repeat(60)));
+            refused.headers_mut().append("expect", HeaderValue::from_static("wonders"));
+            let answer = client.begin(refused, true).answer().expect("answered");
+            assert_eq!((answer.status(), &answer.body[..]), (414, &b""[..]));
+            let mut refused = head(Method::HEAD, "/");
+            refused.headers_mut().append("expect", HeaderValue::from_static("wonders"));
+            let answer = client.begin(refused, true).answer().expect("answered");
+            assert_eq!((answer.status(), &answer.body[..]), (417, &b""[..]));
         },
     );
 }
