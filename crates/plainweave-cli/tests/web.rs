@@ -1,6 +1,8 @@
 //! `plainweave web` as its users run it.
 
 mod common;
+#[path = "../../plainweave/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -49,7 +51,8 @@ fn sends_what_the_flags_say() {
     for (request, fields, status, said) in [
         ("GET /src/?format=json", "", "200 OK", "{\"name\":\"main.rs\","),
         ("GET /page", "Accept: text/html\r\n", "200 OK", "name = \"plainweave-cli\""),
-        ("GET /page", "", "404 Not Found", "404 Not Found"),
+        ("GET /page", "", "200 OK", "name = \"plainweave-cli\""),
+        ("GET /page.js", "", "404 Not Found", "404 Not Found"),
         ("POST /", "", "405 Method Not Allowed", "fn main()"),
     ] {
         let mut stream = server.connect();
@@ -120,6 +123,28 @@ fn a_stop_has_a_deadline() {
     drop(busy);
 }
 
+/// The example of `--help`, and the log tells the same client by the same address on either.
+#[test]
+fn both_families_have_the_same_port() {
+    let Ok(probe) = TcpListener::bind("[::1]:0") else {
+        return skip::skip("this machine has no IPv6");
+    };
+    let port = probe.local_addr().unwrap().port();
+    drop(probe);
+    let (v4, v6) = (format!("0.0.0.0:{port}"), format!("[::]:{port}"));
+    let server = Running::start(&["--listen", &v4, "--listen", &v6]);
+    for host in ["127.0.0.1", "[::1]"] {
+        let address = format!("{host}:{port}").parse().unwrap();
+        assert!(common::get(address, "/Cargo.toml").contains("name = \"plainweave-cli\""), "{host}");
+    }
+    drop(server);
+
+    // Alone it is for IPv6 alone, as that of nginx and of `plainweave cache`.
+    let server = Running::start(&["--listen", &v6]);
+    assert!(TcpStream::connect(("::1", port)).is_ok() && TcpStream::connect(("127.0.0.1", port)).is_err());
+    drop(server);
+}
+
 #[test]
 fn errors_name_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -127,6 +152,7 @@ fn errors_name_the_remedy() {
     for (args, code, said) in [
         (&["--listen", &address][..], 1, "choose another with --listen"),
         (&["--listen", "203.0.113.1:8080"], 1, "no such address"),
+        (&["--listen", "127.0.0.1:9", "--listen", "9"], 1, "cannot listen on 127.0.0.1:9 twice"),
         (&["/no/such/directory"], 1, "give an existing directory"),
         (&["Cargo.toml"], 1, "give an existing directory"),
         (&["--listen", "nonsense"], 2, "write ADDRESS:PORT"),
@@ -136,6 +162,7 @@ fn errors_name_the_remedy() {
         (&["--error-page", "200=/Cargo.toml"], 2, "an error status and a path"),
         (&["--error-page", "414=/Cargo.toml"], 2, "no error page is ever sent with 414; give one of 400, 403"),
         (&["--workers", "0"], 2, "--workers"),
+        (&["--listing", "--no-listing"], 2, "cannot be used with '--no-listing'"),
         (&["--frobnicate"], 2, "--frobnicate"),
     ] {
         let (got, text) = output(args);

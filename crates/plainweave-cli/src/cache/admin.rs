@@ -100,7 +100,11 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
             "Connections being served; up to a worker each too many.",
             cache.scratch.in_use() as u64,
         ),
-        ("connections_served_limit", "Connections that may be served at a time.", cache.settings.turns as u64),
+        (
+            "connections_served_limit",
+            "Connections that may be served at a time.",
+            cache.settings.turns.min(cache.settings.connections) as u64,
+        ),
         ("memory_limit_bytes", "Memory for items and index: -m.", cache.store.config().memory as u64),
         ("memory_used_bytes", "Of it, what is allocated.", stored.memory_used),
         ("memory_budget_used_bytes", "What is being received, and long answers.", cache.memory_budget.used() as u64),

@@ -62,7 +62,10 @@ impl MemoryBound {
     /// Returns the part of the start-up line; `connections` is what was made of all bounds on them.
     pub(super) fn description(&self, connections: usize) -> String {
         match &self.limit {
-            Some(limit) => format!("up to {connections} connections, {} served at a time in {limit}", self.turns),
+            Some(limit) => {
+                let turns = self.turns.min(connections);
+                format!("up to {connections} connections, {turns} served at a time in {limit}")
+            }
             None => format!("up to {connections} connections, memory not bounded"),
         }
     }
@@ -121,6 +124,8 @@ mod tests {
         let warning = short.warning(&store).unwrap();
         assert!(warning.starts_with("64 MiB (--max-memory) of memory is not enough for -m 64 and 64"), "{warning}");
         assert_eq!((short.connections, short.turns), (64, 4));
+        assert!(short.description(64).contains(" 4 served at a time in 64 MiB"), "{}", short.description(64));
+        assert!(short.description(3).contains(" 3 served at a time in 64 MiB"), "no more than there are");
         let bound = MemoryBound::new(None, &store);
         assert!(bound.connections > 1 << 40 && bound.turns > 1 << 40 && bound.warning(&store).is_none());
         assert_eq!(bound.description(1024), "up to 1024 connections, memory not bounded");

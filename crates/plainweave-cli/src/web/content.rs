@@ -13,7 +13,7 @@ use plainweave_http::files::{Blocking, PAGED, StaticFiles};
 pub(super) struct ContentFlags {
     /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept); the default on
     /// loopback addresses without --fallback
-    #[arg(long, overrides_with = "no_listing")]
+    #[arg(long, conflicts_with = "no_listing")]
     listing: bool,
 
     /// Do not list directories, behind a proxy on this machine for instance
@@ -24,7 +24,8 @@ pub(super) struct ContentFlags {
     #[arg(long)]
     precompressed: bool,
 
-    /// Instead of 404, send this file to clients that accept text/html, as in /index.html
+    /// Instead of 404, send this file, as in /index.html, for paths without an extension, unless the client refuses
+    /// text/html; for others to clients that name text/html in Accept
     #[arg(long, value_name = "PATH")]
     fallback: Option<String>,
 

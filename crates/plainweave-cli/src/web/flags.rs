@@ -55,8 +55,8 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) content: ContentFlags,
 
-    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080, but
-    /// none if --tls-listen or --tls-client-ca is given]
+    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one; [::] is all addresses of
+    /// IPv6 and none of IPv4 [default: 127.0.0.1:8080, but none if --tls-listen or --tls-client-ca is given]
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
     listen: Vec<SocketAddr>,
 

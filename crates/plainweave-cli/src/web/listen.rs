@@ -3,6 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 
+use anyhow::bail;
+use plainweave_http::accept::MOST;
+use socket2::{Domain, Protocol, Socket, Type};
+
 use super::flags::Addresses;
 use super::tls::Tls;
 
@@ -14,6 +18,12 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn bind(addresses: &Addresses) -> anyhow::Result<Self> {
+        let mut all = addresses.plain.iter().chain(&addresses.tls);
+        while let Some(address) = all.next() {
+            if address.port() != 0 && all.clone().any(|other| other == address) {
+                bail!("cannot listen on {address} twice: give it to one of --listen and --tls-listen, once");
+            }
+        }
         let each = |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
         let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
         Ok(Self { plain: plain?, tls: tls? })
@@ -41,9 +51,19 @@ impl Listeners {
     }
 }
 
-/// Binds a listener to an address.
+/// Binds a listener to an address. One of IPv6 is not for IPv4 clients, so `0.0.0.0` can be listened on beside `[::]`.
 pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).map_err(|error| {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(MOST.cast_signed())?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(|error: io::Error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with --listen",
             ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with --listen",
