@@ -22,8 +22,8 @@ pub(super) struct Http2Flags {
     #[arg(help_heading = "Where to listen")]
     http2: Switch,
 
-    /// Maximum requests in progress on one HTTP/2 connection; clients are told and wait; --max-per-address may allow
-    /// fewer [default: 100, or a quarter of the requests that the memory limit allows]
+    /// Maximum requests in progress on one HTTP/2 connection: a client learns the number and keeps to it, unless
+    /// --max-per-address allows fewer [default: 100, or a quarter of the requests that the memory limit allows]
     #[arg(long, value_name = "N", help_heading = "Timeouts and limits")]
     http2_streams: Option<NonZeroU32>,
 }

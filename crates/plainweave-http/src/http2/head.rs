@@ -59,6 +59,7 @@ pub(super) fn head<'a>(
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(Error::too_large(status, "too many header fields"));
     }
+    well_formed(parts)?;
     Ok(RequestHead {
         method: parts.method.clone(),
         target: parse_target(&parts.method, target_text)?,
@@ -72,7 +73,23 @@ pub(super) fn head<'a>(
     })
 }
 
-/// RFC 9113, 8.3.1: the pseudo-header and a field may both say it, and then say the same.
+/// Refuses what the engine lets pass: blanks around a value (RFC 9113, 8.2.1), and schemes that are not those of HTTP
+/// (8.3.1), which it shows only beside an authority.
+fn well_formed(parts: &Parts) -> Result<(), Error> {
+    let blank = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b' ' | b'\t'));
+    let has_blanks = |value: &http::HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
+    if parts.headers.values().any(has_blanks) {
+        return Err(Error::bad("a field's value begins or ends with a blank"));
+    }
+    match parts.uri.scheme_str() {
+        Some(scheme) if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
+            Err(Error::bad("a :scheme other than http and https"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// RFC 9113, 8.3.1: the pseudo-header or a field says it; both may, and then say the same.
 fn host<'a>(authority: Option<&'a str>, fields: &[httparse::Header<'a>]) -> Result<Option<&'a str>, Error> {
     let mut host = authority;
     let mut named = false;
@@ -88,6 +105,7 @@ fn host<'a>(authority: Option<&'a str>, fields: &[httparse::Header<'a>]) -> Resu
     }
     match host {
         Some(host) if !is_authority(host.as_bytes()) => Err(Error::bad("malformed :authority or Host")),
+        None => Err(Error::bad("neither :authority nor Host")),
         host => Ok(host),
     }
 }

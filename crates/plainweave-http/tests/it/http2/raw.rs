@@ -69,7 +69,14 @@ pub(super) fn fields(method: u8, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     string(&mut block, path);
     block.push(0x01);
     string(&mut block, "test");
-    for (name, value) in more {
+    block.extend(literals(more));
+    block
+}
+
+/// Fields and pseudo-headers by their names alone.
+pub(super) fn literals(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
         block.push(0);
         string(&mut block, name);
         string(&mut block, value);

@@ -13,7 +13,7 @@ use plainweave_http::{Body, HeaderValue, Limits, Request, Response, Server, Vers
 
 use super::client::{Client, HANG, beside, eventually, head};
 use super::permits::Permits;
-use super::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, fields};
+use super::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, fields, literals};
 use crate::support::server;
 
 #[test]
@@ -234,6 +234,32 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
             raw.send(DATA, flags, 5, b"body");
         }
         assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], 0x88);
+    });
+}
+
+/// RFC 9113, 8.2.1 and 8.3.1; libraries for clients do not send these.
+#[test]
+fn malformed_heads_are_refused() {
+    const OK: u8 = 0x88;
+    const BAD: u8 = 0x8c;
+    beside(server, |_, address| {
+        for (head, status) in [
+            (&[(":scheme", "http"), (":authority", "test")][..], OK),
+            (&[(":scheme", "HTTPS"), (":authority", "test")], OK),
+            (&[(":scheme", "https"), ("host", "test")], OK),
+            (&[(":scheme", "http")], BAD),
+            (&[(":scheme", ""), (":authority", "test")], BAD),
+            (&[(":scheme", "ftp"), (":authority", "test")], BAD),
+            (&[(":scheme", "http"), (":authority", "test"), ("a", " b")], BAD),
+            (&[(":scheme", "http"), (":authority", "test"), ("a", "b\t")], BAD),
+            (&[(":scheme", "http"), (":authority", "test"), ("cookie", "a"), ("cookie", "b ")], BAD),
+            (&[(":scheme", "http"), (":authority", "test"), ("a", "b c")], OK),
+        ] {
+            let mut raw = Raw::connect(address);
+            let block = literals(&[&[(":method", "GET"), (":path", "/")], head].concat());
+            raw.send(HEADERS, END_STREAM | END_HEADERS, 1, &block);
+            assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], status, "{head:?}");
+        }
     });
 }
 
