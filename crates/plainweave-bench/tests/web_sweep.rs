@@ -61,7 +61,8 @@ fn systems_are_listed_and_values_checked() {
     let (code, listed) = run(&["--list", "--controls", "--drivers", "epoll", "--steps", "2"]);
     assert_eq!(code, Some(0), "{listed}");
     for part in [
-        "rates: nginx, plainweave epoll driver, plainweave epoll acceptors:4096\n  rate 0.25, rate 1.50\n",
+        "rates: nginx, nginx defaults, plainweave epoll driver, plainweave epoll acceptors:4096\n",
+        "acceptors:4096\n  rate 0.25, rate 1.50\n",
         "memory: nginx, nginx aio threads, ",
         "control: uncapped splices\n  memory 100 %, memory 50 %, memory 20 %, memory 10 %, memory 5.5 %, memory 3 %\n",
     ] {
