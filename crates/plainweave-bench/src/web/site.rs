@@ -102,13 +102,16 @@ pub(crate) fn content(number: usize, len: usize) -> Vec<u8> {
     line.bytes().cycle().take(len).collect()
 }
 
+/// How to connect.
+type Open<S> = fn(SocketAddr) -> anyhow::Result<S>;
+
 /// A connection that asks for files and compares what comes.
 #[derive(Debug)]
 pub(crate) struct Checker<S = TcpStream> {
     stream: BufReader<S>,
     asked: usize,
-    /// How to connect once more. nginx, with its defaults, ends a connection after a thousand requests.
-    again: Option<(SocketAddr, fn(SocketAddr) -> anyhow::Result<S>)>,
+    /// For when it ends. nginx, with its defaults, ends a connection after a thousand requests.
+    again: Option<(SocketAddr, Open<S>)>,
     /// The last answer has said that no other follows.
     ended: bool,
 }
