@@ -25,11 +25,14 @@ fn pymemcache() {
     let server = Running::start(&[]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache/clients/pymemcache_commands.py");
     let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
-    match client("python3", &[script, &host, &port]) {
-        Some((Some(77), _)) => skip("pymemcache is not installed (pip install pymemcache)"),
-        Some((code, said)) => assert_eq!(code, Some(0), "{said}"),
-        None => {}
+    // The system's has the system's packages, whatever else comes first in PATH.
+    for python in ["python3", "/usr/bin/python3"] {
+        match client(python, &[script, &host, &port]) {
+            Some((Some(77), _)) | None => {}
+            Some((code, said)) => return assert_eq!(code, Some(0), "{said}"),
+        }
     }
+    skip("pymemcache is not installed (pip install pymemcache)");
 }
 
 /// Go fetches the module from its proxy; where that cannot be reached, the test says so.
@@ -77,7 +80,10 @@ fn libmemcached_s_tools() {
 /// memcapable's verdicts on the text protocol, in order.
 fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
-    let (_, said) = client("memcapable", &["-h", &host, "-p", &port, "-a"])?;
+    // Debian calls it so since libmemcached 1.1.
+    let known = ["memccapable", "memcapable"];
+    let program = known.into_iter().find(|name| Command::new(name).arg("--help").output().is_ok());
+    let (_, said) = client(program.unwrap_or("memcapable"), &["-h", &host, "-p", &port, "-a"])?;
     Some(said.lines().filter(|line| line.starts_with("ascii")).map(str::to_owned).collect())
 }
 
