@@ -14,6 +14,7 @@ mod console;
 mod engine;
 mod fibers;
 mod flag;
+mod listening;
 mod load;
 mod memory_limit;
 mod mode;

@@ -9,6 +9,7 @@ use crate::body::{CHUNK_END, LAST_CHUNK, chunk_line};
 use crate::encode::{Connection, Delimiter};
 use crate::header_lines::append_field;
 use crate::link::{Link, Pace, slow_reader};
+use crate::parse::list;
 use crate::response::{Body, FilePart, Response, WriteBody};
 use crate::writer::{BodyWriter, Sink, Written};
 use crate::{Error, Transport};
@@ -246,9 +247,7 @@ fn delimiter(response: &Response, terms: Terms<'_>) -> Delimiter {
 
 pub(crate) fn asks_to_close(response: &Response) -> bool {
     let values = response.headers.get_all(header::CONNECTION).into_iter();
-    values
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    values.flat_map(|value| list(value.as_bytes())).any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
 pub(crate) fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> {

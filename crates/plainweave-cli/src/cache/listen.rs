@@ -8,9 +8,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 
 use super::flags::Listen;
+use crate::listening;
 
 /// All that was asked for, open.
 #[derive(Debug)]
@@ -114,17 +115,7 @@ fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
 }
 
 fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpListener> {
-    let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if only_v6 {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(backlog)?;
-        Ok(TcpListener::from(socket))
-    };
-    open().map_err(|error: std::io::Error| {
+    listening::open(address, backlog, only_v6).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with -p or -l",
             ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with -l",

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 
 use anyhow::bail;
 use plainweave_http::accept::MOST;
-use socket2::{Domain, Protocol, Socket, Type};
 
 use super::flags::Addresses;
 use super::tls::Tls;
+use crate::listening;
 
 /// A server's listeners, without TLS and with it.
 pub(super) struct Listeners {
@@ -51,19 +51,9 @@ impl Listeners {
     }
 }
 
-/// Binds a listener to an address. One of IPv6 is not for IPv4 clients, so `0.0.0.0` can be listened on beside `[::]`.
+/// Binds a listener to an address.
 pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(MOST.cast_signed())?;
-        Ok(TcpListener::from(socket))
-    };
-    open().map_err(|error: io::Error| {
+    listening::open(address, MOST.cast_signed(), address.is_ipv6()).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with --listen",
             ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with --listen",

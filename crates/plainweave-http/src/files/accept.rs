@@ -36,8 +36,13 @@ fn parse_weight(value: &[u8]) -> Option<Weight> {
 
 /// Returns the weight that Accept gives to a media type by its name; 0 where it names it not, or only by a wildcard.
 pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
-    let named = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(essence.as_bytes());
-    elements(head, "accept").find(named).map_or(0, |(_, weight)| weight)
+    named(head, essence).unwrap_or(0)
+}
+
+/// Returns the weight that Accept gives to this very range.
+fn named(head: &RequestHead<'_>, range: &str) -> Option<Weight> {
+    let same = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(range.as_bytes());
+    elements(head, "accept").find(same).map(|(_, weight)| weight)
 }
 
 /// Returns whether the client takes a media type: by its most specific range that covers it (RFC 9110, 12.5.1), and in
@@ -45,11 +50,8 @@ pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
 pub(super) fn takes(head: &RequestHead<'_>, essence: &str) -> bool {
     let family = essence.split('/').next().unwrap_or_default();
     let ranges = [essence, &format!("{family}/*"), "*/*"];
-    let weight = |range: &&str| {
-        let named = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(range.as_bytes());
-        elements(head, "accept").find(named).map(|(_, weight)| weight)
-    };
-    head.header("accept").is_none() || ranges.iter().find_map(weight).is_some_and(|weight| weight > 0)
+    let weight = || ranges.into_iter().find_map(|range| named(head, range));
+    head.header("accept").is_none() || weight().is_some_and(|weight| weight > 0)
 }
 
 #[cfg(test)]
